@@ -1,0 +1,115 @@
+//! `peregrine bench`
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::bail;
+use peregrine::{Request, Translation};
+use serde_json::json;
+
+use crate::lines::Lines;
+use crate::model_args::ModelArgs;
+use crate::search_args::SearchArgs;
+
+/// Measure speed: tokens and sentences a second, time to load, peak memory
+///
+/// Tokens are those of the best translation, end symbol included. Tokenisation is part of the time,
+/// loading is not. Compare engines in one run, in turns; see bench/README.md.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    search: SearchArgs,
+
+    /// Text to translate
+    #[arg(long, value_name = "FILE")]
+    source: PathBuf,
+
+    /// Give every sentence exactly this many target tokens, so that engines can be compared on random
+    /// weights
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    output_length: Option<u32>,
+
+    /// Compute scores even where the search does without
+    #[arg(long)]
+    scores: bool,
+
+    /// Runs over the text; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let lines = Lines::read_all(&args.source)?;
+    if lines.is_empty() {
+        bail!("{}: there is nothing to translate", args.source.display());
+    }
+    let start = Instant::now();
+    let translator = args.model.open()?;
+    let load_seconds = start.elapsed().as_secs_f64();
+    let mut options = args.search.options(&translator);
+    options.scores = args.scores;
+    if let Some(length) = args.output_length {
+        options.search.min_length = length as usize;
+        options.search.max_length = Some(length as usize);
+        options.search.max_length_factor = None;
+    }
+    let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
+    let warm_up = requests.len().min(options.batch.sentences);
+    translator.translate_batch(&requests[..warm_up], &options);
+    let mut seconds = Vec::new();
+    let mut tokens = 0;
+    for _ in 0..args.repeat {
+        let start = Instant::now();
+        let translations = translator.translate_batch(&requests, &options);
+        seconds.push(start.elapsed().as_secs_f64());
+        tokens = translations.iter().map(count_tokens).sum();
+    }
+    seconds.sort_by(f64::total_cmp);
+    let median = seconds[seconds.len() / 2];
+    let report = json!({
+        "tokens_per_second": tokens as f64 / median,
+        "sentences_per_second": lines.len() as f64 / median,
+        "seconds": median,
+        "seconds_least": seconds.first(),
+        "seconds_most": seconds.last(),
+        "tokens": tokens,
+        "sentences": lines.len(),
+        "load_seconds": load_seconds,
+        "peak_memory_mb": peak_memory_mb(),
+        "beam": options.search.beam,
+        "batch_sentences": options.batch.sentences,
+        "threads": options.threads,
+        "precision": "float32",
+        "isa": peregrine::instruction_set(),
+        "version": env!("CARGO_PKG_VERSION"),
+    });
+    if args.json {
+        println!("{report}");
+    } else {
+        let fields = report.as_object().into_iter().flatten();
+        for (name, value) in fields {
+            println!("{name:22} {value}");
+        }
+    }
+    Ok(())
+}
+
+/// Tokens of the best translation, end symbol included if it has one.
+fn count_tokens(translation: &Translation) -> usize {
+    translation.alternatives.first().map_or(0, |best| best.tokens.len() + usize::from(best.ended))
+}
+
+/// The most memory this process ever had, where the system tells.
+fn peak_memory_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes / 1024.0)
+}

@@ -1,0 +1,35 @@
+//! `peregrine convert`
+
+use std::path::PathBuf;
+
+use peregrine::Precision;
+
+use crate::model_args::{ModelArgs, parse_precision};
+
+/// Convert a model of any format to a single .peregrine file
+///
+/// The file holds weights, vocabularies, search settings and shortlist, and opens by memory map.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// File to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Precision in which matrices are stored: float32, float16, int16 or int8 [default: as they are]
+    #[arg(long = "to", value_name = "PRECISION", value_parser = parse_precision)]
+    to: Option<Precision>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let model = args.model.read()?;
+    peregrine::model::save(&model, &args.output, args.to)?;
+    for note in &model.notes {
+        eprintln!("peregrine: note: {note}");
+    }
+    let size = std::fs::metadata(&args.output)?.len() as f64 / 1e6;
+    eprintln!("peregrine: wrote {} ({size:.1} MB)", args.output.display());
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! The `peregrine` command: a thin face on the library.
+//!
+//! Each subcommand has a file. `model_args` and `search_args` are the options several of them
+//! share; `lines` reads and writes text, one line in, one line out.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod convert;
+mod inspect;
+mod lines;
+mod model_args;
+mod score;
+mod search_args;
+mod translate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Translates with the neural models people already have: Marian, Bergamot/Firefox, CTranslate2,
+/// Hugging Face MarianMT and Peregrine's own files.
+///
+/// Without a model, `peregrine translate` uses a small English-Portuguese one that is built in.
+#[derive(Parser)]
+#[command(name = "peregrine", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Translate(translate::Args),
+    Score(score::Args),
+    Inspect(inspect::Args),
+    Convert(convert::Args),
+    Bench(bench::Args),
+}
+
+/// The exit code for input that cannot be used: arguments, models, files.
+const BAD_INPUT: u8 = 2;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Translate(args) => translate::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Bench(args) => bench::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has enough of it: nothing went wrong.
+        Err(error) if lines::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peregrine: {error:#}");
+            ExitCode::from(BAD_INPUT)
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Which model, and how it is opened.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use peregrine::{
+    Compat, Model, OpenOptions, Precision, ShortlistChoice, ShortlistFile, Translator,
+};
+
+/// Which model to use, and how to open it.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct ModelArgs {
+    /// Model file or directory of any format; several are an ensemble. A directory's parts are found
+    /// by their usual names. Without a model the built-in English-Portuguese one is used
+    #[arg(short, long, value_name = "PATH", num_args = 1..)]
+    pub(crate) model: Vec<PathBuf>,
+
+    /// Source and target vocabulary (.spm, .yml, .json or a list of words), in place of what the
+    /// model's configuration names
+    #[arg(long, num_args = 2, value_names = ["SOURCE", "TARGET"])]
+    vocab: Vec<PathBuf>,
+
+    /// Configuration for Marian's decoder (decoder.yml): models, vocabularies, search settings
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// How much each model of an ensemble counts [default: 1 each]
+    #[arg(long, value_name = "WEIGHT", num_args = 1.., allow_negative_numbers = true)]
+    weights: Vec<f32>,
+
+    /// Limit the target words: `auto` (as the model's configuration says), `off`, or a table (text,
+    /// or Marian's binary .bin) and for text the number of first words always allowed [100], of
+    /// translations kept for a word [100], and the probability they must exceed [0]
+    #[arg(long, num_args = 1..=4, value_names = ["auto|off|FILE", "FIRST", "BEST", "PRUNE"], default_value = "auto", hide_default_value = true)]
+    shortlist: Vec<String>,
+
+    /// Follow an original tool's behaviour: see docs/exactness.md for the names
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    compat: Vec<String>,
+
+    /// Where to compute
+    #[arg(long, value_parser = ["auto", "cpu"], default_value = "auto")]
+    device: String,
+
+    /// Precision to compute in. This version computes in float32, whatever a file stores
+    #[arg(long, value_parser = ["auto", "float32"], default_value = "auto")]
+    precision: String,
+}
+
+impl ModelArgs {
+    /// Reads the model and packs it for this machine.
+    pub(crate) fn open(&self) -> anyhow::Result<Translator> {
+        if self.is_builtin() {
+            return Ok(Translator::builtin()?);
+        }
+        Ok(Translator::new(self.read()?)?)
+    }
+
+    /// Reads the model.
+    pub(crate) fn read(&self) -> anyhow::Result<Model> {
+        let options = self.open_options()?;
+        if self.is_builtin() {
+            return Ok(peregrine::builtin_model()?);
+        }
+        for path in &self.model {
+            if !path.exists() {
+                let hint = if self.model.len() > 1 {
+                    "; text to translate goes before -m, or after --"
+                } else {
+                    ""
+                };
+                bail!("{}: there is no such file or directory{hint}", path.display());
+            }
+        }
+        Ok(peregrine::model::open(&self.model, &options)?)
+    }
+
+    fn is_builtin(&self) -> bool {
+        self.model.is_empty() && self.config.is_none()
+    }
+
+    fn open_options(&self) -> anyhow::Result<OpenOptions> {
+        let vocabularies = match self.vocab.as_slice() {
+            [source, target] => Some((source.clone(), target.clone())),
+            _ => None,
+        };
+        let compat = self.compat.iter().map(|name| name.parse::<Compat>());
+        Ok(OpenOptions {
+            vocabularies,
+            config: self.config.clone(),
+            member_weights: self.weights.clone(),
+            shortlist: shortlist(&self.shortlist)?,
+            compat: compat.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
+    let number = |i: usize, name: &str| -> anyhow::Result<Option<f32>> {
+        values
+            .get(i)
+            .map(|v| v.parse().with_context(|| format!("--shortlist: {name} {v:?}")))
+            .transpose()
+    };
+    Ok(match values.first().map(String::as_str) {
+        None | Some("auto") => ShortlistChoice::Auto,
+        Some("off") => ShortlistChoice::Off,
+        Some(path) => {
+            let mut file = ShortlistFile::new(path);
+            if let Some(first) = number(1, "FIRST")? {
+                file.first = first as usize;
+            }
+            if let Some(best) = number(2, "BEST")? {
+                file.best = best as usize;
+            }
+            if let Some(prune) = number(3, "PRUNE")? {
+                file.prune = prune;
+            }
+            ShortlistChoice::File(file)
+        }
+    })
+}
+
+/// A precision by name.
+pub(crate) fn parse_precision(name: &str) -> Result<Precision, String> {
+    let all = [Precision::Float32, Precision::Float16, Precision::Int16, Precision::Int8];
+    let found = all.into_iter().find(|p| p.name() == name);
+    found.ok_or_else(|| "expected float32, float16, int16 or int8".to_owned())
+}

@@ -1,0 +1,71 @@
+//! How to search; what is not said is as the model's own configuration has it.
+
+use peregrine::{BatchSize, Options, Translator};
+
+/// How to search. What is left out is as the model's configuration says, or else as its tool does.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Search")]
+pub(crate) struct SearchArgs {
+    /// Hypotheses kept for a sentence; 1 is greedy search
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    beam: Option<u32>,
+
+    /// Divide scores by the length to this power
+    #[arg(short, long, value_name = "POWER", num_args = 0..=1, default_missing_value = "1")]
+    normalize: Option<f32>,
+
+    /// Take this off the score for every target token, before dividing
+    #[arg(long, value_name = "PENALTY", allow_negative_numbers = true)]
+    word_penalty: Option<f32>,
+
+    /// Most target tokens for each source token, counted with the end symbols
+    #[arg(long, value_name = "FACTOR")]
+    max_length_factor: Option<f32>,
+
+    /// Allow the unknown word in translations
+    #[arg(long)]
+    allow_unk: bool,
+
+    /// Sentences translated together
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_sentences: u32,
+
+    /// Most source tokens translated together
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_tokens: u32,
+
+    /// Workers, each with a batch of its own
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+}
+
+impl SearchArgs {
+    /// The model's options with what the user said.
+    pub(crate) fn options(&self, translator: &Translator) -> Options {
+        let mut options = translator.options();
+        let search = &mut options.search;
+        if let Some(beam) = self.beam {
+            search.beam = beam as usize;
+        }
+        if let Some(power) = self.normalize {
+            search.normalize = power;
+        }
+        if let Some(penalty) = self.word_penalty {
+            search.word_penalty = penalty;
+        }
+        if let Some(factor) = self.max_length_factor {
+            search.max_length_factor = Some(factor);
+        }
+        search.allow_unk |= self.allow_unk;
+        options.batch = BatchSize {
+            sentences: self.batch_sentences as usize,
+            tokens: self.batch_tokens as usize,
+        };
+        options.threads = self.threads as usize;
+        options
+    }
+
+    pub(crate) fn batch_sentences(&self) -> usize {
+        self.batch_sentences as usize
+    }
+}

@@ -1,0 +1,261 @@
+//! The verbs in float32 on one core.
+
+use peregrine_model::Weight;
+use peregrine_nn::{
+    After, Backend, Choices, Dense, Embed, Memory, Move, NormWeights, Question, Step,
+};
+
+use crate::attention::{self, View};
+use crate::elementwise::{self as elements, Norm};
+use crate::isa::Isa;
+use crate::matrix::Matrix;
+use crate::output::{self, Output, Selection};
+use crate::product::{Packed, Task, multiply};
+
+/// A CPU. Every worker runs on a core of its own; no verb uses more than one.
+#[derive(Debug, Clone, Copy)]
+pub struct Cpu {
+    isa: Isa,
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Cpu { isa: Isa::best() }
+    }
+}
+
+impl Cpu {
+    /// With certain instructions.
+    pub fn new(isa: Isa) -> Cpu {
+        Cpu { isa }
+    }
+
+    /// The instructions in use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    fn apply(&self, ops: &[Step<Cpu>], input: Option<&Matrix>, y: &mut Matrix) {
+        for (position, op) in ops.iter().enumerate() {
+            match (op, input) {
+                (Step::Norm(norm), _) => {
+                    for row in y.iter_mut() {
+                        elements::normalise(self.isa, norm, row);
+                    }
+                }
+                (Step::Add, Some(input)) => {
+                    elements::add(self.isa, input.values(), y.values_mut());
+                }
+                (Step::Highway(linear), Some(input)) => {
+                    let mut gate = Matrix::default();
+                    let sigmoid = After::activation(peregrine_model::Activation::Sigmoid);
+                    self.linear(input, linear, sigmoid, &mut gate);
+                    elements::highway(self.isa, gate.values(), input.values(), y.values_mut());
+                }
+                (Step::Add | Step::Highway(_), None) => {
+                    debug_assert!(false, "op {position} has no input to add");
+                }
+            }
+        }
+    }
+}
+
+/// A view of the memory attention reads.
+fn view<'a>(memory: &Memory<'a, Cpu>) -> View<'a> {
+    View {
+        values: memory.rows.values(),
+        stride: memory.rows.width(),
+        key_column: memory.key_column,
+        width: memory.width,
+        heads: memory.heads,
+    }
+}
+
+fn vector(weight: Option<&Weight>) -> Vec<f32> {
+    weight.map(|w| w.to_f32().into_owned()).unwrap_or_default()
+}
+
+impl Backend for Cpu {
+    type Rows = Matrix;
+    type Linear = Packed;
+    type Table = Weight;
+    type Norm = Norm;
+    type Output = Output;
+    type Selection = Selection;
+
+    fn prepare_linear(&self, parts: &[Dense<'_>]) -> Packed {
+        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
+        let inputs = parts.first().map_or(0, |p| p.weight.columns());
+        let mut packed = Packed::new(outputs, inputs);
+        let mut row = vec![0.0; inputs];
+        let mut output = 0;
+        for part in parts {
+            let bias = vector(part.bias);
+            for i in 0..part.weight.rows() {
+                part.weight.read_row(i, &mut row);
+                packed.set(output, &row, bias.get(i).copied().unwrap_or(0.0));
+                output += 1;
+            }
+        }
+        packed
+    }
+
+    fn prepare_table(&self, table: &Weight) -> Weight {
+        table.clone()
+    }
+
+    fn prepare_norm(&self, norm: NormWeights<'_>) -> Norm {
+        Norm {
+            scale: vector(Some(norm.scale)),
+            bias: norm.bias.map(|bias| vector(Some(bias))),
+            epsilon: norm.epsilon,
+            centred: norm.centred,
+        }
+    }
+
+    fn prepare_output(&self, layer: Dense<'_>) -> Output {
+        Output::new(self.prepare_linear(&[layer]), layer.weight.clone(), vector(layer.bias))
+    }
+
+    fn select(&self, output: &Output, words: &[u32]) -> Selection {
+        output.select(words)
+    }
+
+    fn rows(&self) -> Matrix {
+        Matrix::default()
+    }
+
+    fn reserve(&self, cache: &mut Matrix, rows: usize, width: usize) {
+        cache.grow(rows, width);
+    }
+
+    fn embed(&self, table: &Weight, request: Embed<'_>, out: &mut Matrix) {
+        out.shape(request.ids.len(), table.columns());
+        let rows = out.iter_mut().zip(request.ids).zip(request.at);
+        for ((row, &id), &at) in rows {
+            match id.filter(|&id| (id as usize) < table.rows()) {
+                Some(id) => table.read_row(id as usize, row),
+                None => row.fill(0.0),
+            }
+            for v in &mut *row {
+                *v *= request.scale;
+            }
+            if let Some(positions) = request.positions {
+                elements::add(self.isa, positions.row(at as usize), row);
+            }
+        }
+    }
+
+    fn linear(&self, x: &Matrix, linear: &Packed, after: After<'_, Cpu>, out: &mut Matrix) {
+        out.shape(x.rows(), linear.outputs());
+        multiply(self.isa, Task::all(x.values(), linear), out.values_mut());
+        elements::activate(self.isa, after.activation, out.values_mut());
+        self.apply(after.ops, after.input, out);
+    }
+
+    fn process(&self, x: &Matrix, ops: &[Step<Cpu>], input: Option<&Matrix>, out: &mut Matrix) {
+        out.shape(x.rows(), x.width());
+        out.values_mut().copy_from_slice(x.values());
+        self.apply(ops, input, out);
+    }
+
+    fn store(&self, x: &Matrix, columns: std::ops::Range<usize>, at: &[u32], cache: &mut Matrix) {
+        for (row, &at) in x.iter().zip(at) {
+            cache.row_mut(at as usize).copy_from_slice(&row[columns.clone()]);
+        }
+    }
+
+    fn attend(&self, queries: &Matrix, memory: Memory<'_, Cpu>, out: &mut Matrix) {
+        out.shape(queries.rows(), memory.width);
+        let mut weights = Vec::new();
+        for (i, (query, out)) in queries.iter().zip(out.iter_mut()).enumerate() {
+            let reads = memory.reads.of(i);
+            weights.resize(reads.len(), 0.0);
+            attention::attend(self.isa, query, view(&memory), reads, &mut weights, out);
+        }
+    }
+
+    fn attention_weights(
+        &self,
+        queries: &Matrix,
+        memory: Memory<'_, Cpu>,
+        heads: usize,
+        out: &mut Vec<f32>,
+    ) {
+        out.clear();
+        let mut weights = Vec::new();
+        for (i, query) in queries.iter().enumerate() {
+            let reads = memory.reads.of(i);
+            weights.resize(reads.len(), 0.0);
+            let start = out.len();
+            out.resize(start + reads.len(), 0.0);
+            let (view, out) = (view(&memory), &mut out[start..]);
+            attention::mean_weights(self.isa, query, view, heads, reads, &mut weights, out);
+        }
+    }
+
+    fn average(
+        &self,
+        x: &Matrix,
+        moves: &[Move],
+        before: &[u32],
+        state: &mut Matrix,
+        out: &mut Matrix,
+    ) {
+        out.shape(x.rows(), x.width());
+        for (i, (step, &before)) in moves.iter().zip(before).enumerate() {
+            let out = out.row_mut(i);
+            match step.from {
+                Some(from) => out.copy_from_slice(state.row(from as usize)),
+                None => out.fill(0.0),
+            }
+            elements::average(self.isa, x.row(i), before, out);
+            state.row_mut(step.to as usize).copy_from_slice(out);
+        }
+    }
+
+    fn ssru(
+        &self,
+        candidate: &Matrix,
+        forget: &Matrix,
+        moves: &[Move],
+        state: &mut Matrix,
+        out: &mut Matrix,
+    ) {
+        out.shape(candidate.rows(), candidate.width());
+        let mut cell = vec![0.0; candidate.width()];
+        for (i, step) in moves.iter().enumerate() {
+            match step.from {
+                Some(from) => cell.copy_from_slice(state.row(from as usize)),
+                None => cell.fill(0.0),
+            }
+            elements::ssru(self.isa, candidate.row(i), forget.row(i), &mut cell, out.row_mut(i));
+            state.row_mut(step.to as usize).copy_from_slice(&cell);
+        }
+    }
+
+    fn mix(&self, a: &Matrix, x: &Matrix, b: &Matrix, y: &mut Matrix) {
+        elements::mix(self.isa, a.values(), x.values(), b.values(), y.values_mut());
+    }
+
+    fn best(
+        &self,
+        x: &Matrix,
+        output: &Output,
+        selections: &[Option<&Selection>],
+        question: Question<'_>,
+        answer: &mut Choices,
+    ) {
+        output::best(self.isa, x, output, selections, question, answer);
+    }
+
+    fn logits(
+        &self,
+        x: &Matrix,
+        output: &Output,
+        selections: &[Option<&Selection>],
+        out: &mut Vec<f32>,
+    ) {
+        output::logits(self.isa, x, output, selections, out);
+    }
+}

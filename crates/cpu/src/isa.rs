@@ -1,0 +1,103 @@
+//! Which instructions this processor has, found out once.
+//!
+//! An [`Isa`] can only be made by asking the processor, so holding one proves that its
+//! instructions exist: kernels take it by value and check nothing.
+
+/// Instruction sets there are kernels for, each including the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What every processor of the architecture has.
+    Portable,
+    /// AVX2 with FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+}
+
+impl Level {
+    /// All of them, least first.
+    pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
+
+    /// The name used in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Portable => "portable",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+}
+
+/// Proof that the processor has the instructions of a [`Level`].
+#[derive(Debug, Clone, Copy)]
+pub struct Isa(Level);
+
+impl Isa {
+    /// The best there is.
+    pub fn best() -> Isa {
+        Level::ALL.into_iter().rev().find_map(Isa::new).unwrap_or(Isa(Level::Portable))
+    }
+
+    /// A certain one, if the processor has it.
+    pub fn new(level: Level) -> Option<Isa> {
+        available(level).then_some(Isa(level))
+    }
+
+    /// Which one it is.
+    pub fn level(self) -> Level {
+        self.0
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn available(level: Level) -> bool {
+    match level {
+        Level::Portable => true,
+        Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+        Level::Avx512 => {
+            available(Level::Avx2)
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn available(level: Level) -> bool {
+    level == Level::Portable
+}
+
+/// Makes `fn NAME(isa, ARGS)` from a generic `BODY::<FMA>(ARGS)`: the body, written once in plain
+/// Rust, is compiled for every level, and the call goes to the one `isa` stands for. `FMA` tells
+/// the body whether a fused multiply-add is one instruction there.
+macro_rules! kernel {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $body:ident) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name(isa: $crate::isa::Isa, $($arg: $type),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $type),*) {
+                $body::<true>($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            fn avx512($($arg: $type),*) {
+                $body::<true>($($arg),*)
+            }
+            match isa.level() {
+                // SAFETY: an `Isa` of this level exists only where the processor has AVX2 and FMA.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Level::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: an `Isa` of this level exists only where the processor has AVX-512.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Level::Avx512 => unsafe { avx512($($arg),*) },
+                _ => $body::<false>($($arg),*),
+            }
+        }
+    };
+}
+
+pub(crate) use kernel;

@@ -1,0 +1,161 @@
+//! Arithmetic on vectors of sixteen, in plain Rust that compilers turn into vector instructions.
+//!
+//! Sums are taken lane by lane and the lanes added in a fixed order: a result depends on its input
+//! alone, never on how many rows are worked on together.
+
+/// Numbers worked on together: one AVX-512 register, two of AVX2.
+pub(crate) const LANES: usize = 16;
+
+/// `a · b + c`.
+#[inline(always)]
+pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+#[inline(always)]
+fn fold(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = lanes;
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = f(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// `Σ f(v)`.
+#[inline(always)]
+pub(crate) fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] += f(chunk[i]);
+        }
+    }
+    for (lane, &v) in lanes.iter_mut().zip(rest) {
+        *lane += f(v);
+    }
+    fold(lanes, |a, b| a + b)
+}
+
+/// The largest value; negative infinity if there are none. A NaN counts as no value.
+#[inline(always)]
+pub(crate) fn largest(values: &[f32]) -> f32 {
+    let most = |a: f32, b: f32| if b > a { b } else { a };
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] = most(lanes[i], chunk[i]);
+        }
+    }
+    for (lane, &v) in lanes.iter_mut().zip(rest) {
+        *lane = most(*lane, v);
+    }
+    fold(lanes, most)
+}
+
+/// `Σ a · b`.
+#[inline(always)]
+pub(crate) fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let (a_chunks, a_rest) = a.as_chunks::<LANES>();
+    let (b_chunks, b_rest) = b.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    for (a, b) in a_chunks.iter().zip(b_chunks) {
+        for i in 0..LANES {
+            lanes[i] = multiply_add::<FMA>(a[i], b[i], lanes[i]);
+        }
+    }
+    for (lane, (&a, &b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
+        *lane = multiply_add::<FMA>(a, b, *lane);
+    }
+    fold(lanes, |a, b| a + b)
+}
+
+/// `y += a · x`.
+#[inline(always)]
+pub(crate) fn add_scaled<const FMA: bool>(a: f32, x: &[f32], y: &mut [f32]) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = multiply_add::<FMA>(a, x, *y);
+    }
+}
+
+/// `eˣ` to about two units in the last place. Below −87.3 it stays at the smallest normal number,
+/// above 88.3 at the largest it can scale to.
+///
+/// `x = n ln 2 + r`: adding 1.5 · 2²³ leaves `n` in the low bits of a float, a polynomial (Cephes'
+/// `expf`) does `eʳ`, and `n` goes straight into the exponent.
+#[inline(always)]
+pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0;
+    const POLYNOMIAL: [f32; 6] =
+        [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    let x = if x < 88.3 { x } else { 88.3 };
+    let x = if x > -87.3 { x } else { -87.3 };
+    let shifted = multiply_add::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = multiply_add::<FMA>(n, -0.693_359_4, x);
+    let r = multiply_add::<FMA>(n, 2.121_944_4e-4, r);
+    let mut p = POLYNOMIAL[0];
+    for c in &POLYNOMIAL[1..] {
+        p = multiply_add::<FMA>(p, r, *c);
+    }
+    let e_r = multiply_add::<FMA>(p * r, r, r) + 1.0;
+    let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
+    e_r * f32::from_bits(exponent)
+}
+
+/// `1 / (1 + e⁻ˣ)`.
+#[inline(always)]
+pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
+    1.0 / (1.0 + exp::<FMA>(-x))
+}
+
+/// Turns scores into probabilities. All of them stay scores if there are none.
+#[inline(always)]
+pub(crate) fn softmax<const FMA: bool>(scores: &mut [f32]) {
+    let most = largest(scores);
+    for s in &mut *scores {
+        *s = exp::<FMA>(*s - most);
+    }
+    let scale = 1.0 / sum(scores, |v| v);
+    for s in scores {
+        *s *= scale;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn each_x() -> impl Iterator<Item = f32> {
+        (-87_000..88_000).map(|i| i as f32 * 1e-3 + 1.7e-5)
+    }
+
+    #[test]
+    fn exp_is_close_everywhere() {
+        for x in each_x() {
+            let exact = f64::from(x).exp();
+            for got in [exp::<true>(x), exp::<false>(x)] {
+                let error = (f64::from(got) - exact).abs() / exact;
+                assert!(error < 2.5e-7, "exp({x}) is off by {error:e}");
+            }
+        }
+        assert_eq!(exp::<true>(0.0), 1.0);
+        assert!(exp::<true>(-1e30) < 2e-38 && exp::<true>(1e30) > 1e38);
+    }
+
+    #[test]
+    fn sums_do_not_forget_the_rest() {
+        for n in 0..70 {
+            let v: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let triangle = (n * n - n) as f32 / 2.0;
+            assert_eq!(sum(&v, |x| x), triangle.max(0.0));
+            assert_eq!(dot::<false>(&v, &vec![1.0; n as usize]), triangle.max(0.0));
+            assert_eq!(largest(&v), if n == 0 { f32::NEG_INFINITY } else { n as f32 - 1.0 });
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Matrix products in float32: `y = x · Wᵀ + b`, W packed once.
+//!
+//! W is (outputs, inputs). Sixteen neighbouring outputs make a panel, and a panel holds their
+//! weights input by input, so that a kernel walks through memory in one direction:
+//!
+//! ```text
+//! panel 0:  w[0][0] w[1][0] … w[15][0] │ w[0][1] … w[15][1] │ … │ w[0][K-1] … w[15][K-1]
+//! panel 1:  w[16][0] …
+//! ```
+//!
+//! The last panel is filled up with zeros. An output is the bias plus the products of its inputs,
+//! added one after the other in the order of the inputs, whatever the number of rows or the tile
+//! the row falls into: a row's result does not depend on its neighbours.
+//!
+//! Cost: one multiply-add for each weight and row, one read of W for each block of rows that fits
+//! the cache.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use crate::isa::{Isa, Level};
+use crate::lanes::LANES;
+
+/// Sixteen floats on their own cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Line(pub(crate) [f32; LANES]);
+
+/// Weights ready for products.
+pub struct Packed {
+    lines: Vec<Line>,
+    bias: Vec<Line>,
+    outputs: usize,
+    inputs: usize,
+}
+
+/// Bytes of `x` that a block of rows may take: it is read again for every pair of panels.
+const BLOCK_BYTES: usize = 256 << 10;
+
+impl Packed {
+    /// Room for `outputs` rows of `inputs` weights, all zero.
+    pub fn new(outputs: usize, inputs: usize) -> Packed {
+        let panels = outputs.div_ceil(LANES);
+        Packed {
+            lines: vec![Line([0.0; LANES]); panels * inputs],
+            bias: vec![Line([0.0; LANES]); panels],
+            outputs,
+            inputs,
+        }
+    }
+
+    /// Sets the weights and the bias of one output.
+    pub fn set(&mut self, output: usize, weights: &[f32], bias: f32) {
+        assert!(output < self.outputs && weights.len() == self.inputs, "one weight an input");
+        let (panel, lane) = (output / LANES, output % LANES);
+        let lines = &mut self.lines[panel * self.inputs..][..self.inputs];
+        for (line, &w) in lines.iter_mut().zip(weights) {
+            line.0[lane] = w;
+        }
+        self.bias[panel].0[lane] = bias;
+    }
+
+    /// Number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    fn panels(&self) -> usize {
+        self.bias.len()
+    }
+}
+
+/// A part of a product: outputs `first_panel * 16 ..`, for all rows of `x`.
+#[derive(Clone, Copy)]
+pub(crate) struct Task<'a> {
+    /// Rows of `packed.inputs()` numbers.
+    pub(crate) x: &'a [f32],
+    pub(crate) packed: &'a Packed,
+    pub(crate) first_panel: usize,
+    pub(crate) panels: usize,
+}
+
+impl<'a> Task<'a> {
+    /// The whole product.
+    pub(crate) fn all(x: &'a [f32], packed: &'a Packed) -> Task<'a> {
+        Task { x, packed, first_panel: 0, panels: packed.panels() }
+    }
+
+    /// A run of outputs, in whole panels; `out` of [`multiply`] then has that many columns.
+    pub(crate) fn outputs(&self) -> std::ops::Range<usize> {
+        let start = self.first_panel * LANES;
+        start..((self.first_panel + self.panels) * LANES).min(self.packed.outputs)
+    }
+
+    fn rows(&self) -> usize {
+        self.x.len() / self.packed.inputs.max(1)
+    }
+}
+
+/// Writes the product to `out`, rows of `task.outputs().len()` numbers.
+pub(crate) fn multiply(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+    let (rows, inputs, width) = (task.rows(), task.packed.inputs, task.outputs().len());
+    assert_eq!(task.x.len(), rows * inputs, "whole rows");
+    assert!(task.first_panel + task.panels <= task.packed.panels(), "panels that exist");
+    assert_eq!(out.len(), rows * width, "room for every output");
+    if inputs == 0 || width == 0 {
+        return;
+    }
+    let block = (BLOCK_BYTES / (inputs * size_of::<f32>())).max(1);
+    for (x, out) in task.x.chunks(block * inputs).zip(out.chunks_mut(block * width)) {
+        multiply_block(isa, Task { x, ..task }, out);
+    }
+}
+
+fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+    match isa.level() {
+        // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { avx512::multiply(task, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { avx2::multiply(task, out) },
+        _ => portable::multiply(task, out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pack(weights: &[f32], bias: &[f32], inputs: usize) -> Packed {
+        let mut packed = Packed::new(bias.len(), inputs);
+        for (output, &b) in bias.iter().enumerate() {
+            packed.set(output, &weights[output * inputs..][..inputs], b);
+        }
+        packed
+    }
+
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    /// In double precision, the plain way.
+    fn naive(x: &[f32], weights: &[f32], bias: &[f32], inputs: usize) -> Vec<f64> {
+        let row = |x: &[f32]| -> Vec<f64> {
+            let dot = |w: &[f32]| w.iter().zip(x).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+            let dots = weights.chunks(inputs).map(dot);
+            dots.zip(bias).map(|(d, &b): (f64, _)| d + f64::from(b)).collect()
+        };
+        x.chunks(inputs).flat_map(row).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn every_level_agrees_with_the_naive_product(
+            rows in 0usize..40, inputs in 1usize..70, outputs in 1usize..90, seed in 1u64..1000,
+        ) {
+            let (x, w) = (numbers(rows * inputs, seed), numbers(outputs * inputs, seed + 7));
+            let bias = numbers(outputs, seed + 13);
+            let packed = pack(&w, &bias, inputs);
+            let expected = naive(&x, &w, &bias, inputs);
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                let mut got = vec![f32::NAN; rows * outputs];
+                multiply(isa, Task::all(&x, &packed), &mut got);
+                for (g, e) in got.iter().zip(&expected) {
+                    prop_assert!((f64::from(*g) - e).abs() < 1e-5, "{:?}: {g} for {e}", isa.level());
+                }
+            }
+        }
+
+        #[test]
+        fn a_row_does_not_depend_on_its_neighbours(
+            rows in 2usize..30, inputs in 1usize..50, outputs in 1usize..70, seed in 1u64..1000,
+        ) {
+            let (x, w) = (numbers(rows * inputs, seed), numbers(outputs * inputs, seed + 7));
+            let packed = pack(&w, &numbers(outputs, seed), inputs);
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                let mut together = vec![0.0; rows * outputs];
+                multiply(isa, Task::all(&x, &packed), &mut together);
+                for (row, expected) in x.chunks(inputs).zip(together.chunks(outputs)) {
+                    let mut alone = vec![0.0; outputs];
+                    multiply(isa, Task::all(row, &packed), &mut alone);
+                    prop_assert_eq!(&alone[..], expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_of_panels_is_that_part_of_the_whole() {
+        let (x, w) = (numbers(5 * 8, 3), numbers(70 * 8, 4));
+        let packed = pack(&w, &numbers(70, 5), 8);
+        let isa = Isa::best();
+        let mut whole = vec![0.0; 5 * 70];
+        multiply(isa, Task::all(&x, &packed), &mut whole);
+        let task = Task { first_panel: 3, panels: 2, ..Task::all(&x, &packed) };
+        assert_eq!(task.outputs(), 48..70);
+        let mut part = vec![0.0; 5 * 22];
+        multiply(isa, task, &mut part);
+        for (part, whole) in part.chunks(22).zip(whole.chunks(70)) {
+            assert_eq!(part, &whole[48..]);
+        }
+    }
+}

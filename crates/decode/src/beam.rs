@@ -1,0 +1,311 @@
+//! The search of one sentence.
+//!
+//! A beam is a list of open hypotheses and a list of finished ones. Each step it is given the best
+//! words of every open hypothesis and says which go on. It never sees another sentence.
+//!
+//! The three ways in which tools end a beam are [`Finish`]'s variants; with a beam of one they are
+//! the same, greedy search.
+
+use peregrine_model::Finish;
+use peregrine_nn::{Ask, Choice};
+
+use crate::hypothesis::Hypothesis;
+use crate::settings::Settings;
+
+/// A word of some hypothesis; hypotheses are paths from a node back to the start.
+struct Node {
+    parent: Option<u32>,
+    token: u32,
+    score: f32,
+    details: Details,
+}
+
+/// What is kept of a step beside the word, if asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Details {
+    pub(crate) member_scores: Vec<f32>,
+    pub(crate) alignment: Vec<f32>,
+}
+
+/// An open hypothesis.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    node: Option<u32>,
+    score: f32,
+    /// Its row in the previous step.
+    pub(crate) parent_row: Option<u32>,
+}
+
+/// A finished one.
+#[derive(Debug, Clone, Copy)]
+struct Finished {
+    node: u32,
+    path: f32,
+    score: f32,
+    ended: bool,
+}
+
+/// A word that could continue an open hypothesis.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    /// Number of the open hypothesis.
+    pub(crate) row: usize,
+    pub(crate) choice: Choice,
+    path: f32,
+}
+
+/// The search of one sentence.
+pub(crate) struct Beam {
+    nodes: Vec<Node>,
+    open: Vec<Open>,
+    finished: Vec<Finished>,
+    /// How many hypotheses may still be open (shrinking beams).
+    width: usize,
+    /// Tokens produced so far.
+    length: usize,
+    limit: usize,
+    prefix: Vec<u32>,
+    /// Whether the first slot of a full beam has ever ended.
+    best_ended: bool,
+}
+
+impl Beam {
+    /// A search that makes at most `limit` tokens, the first ones being `prefix`.
+    pub(crate) fn new(settings: &Settings, limit: usize, prefix: Vec<u32>) -> Beam {
+        Beam {
+            nodes: Vec::new(),
+            open: vec![Open { node: None, score: 0.0, parent_row: None }],
+            finished: Vec::new(),
+            width: settings.search.beam.max(1),
+            length: 0,
+            limit: limit.max(prefix.len()),
+            prefix,
+            best_ended: false,
+        }
+    }
+
+    pub(crate) fn open(&self) -> &[Open] {
+        &self.open
+    }
+
+    /// The word an open hypothesis ends in.
+    pub(crate) fn last_token(&self, open: &Open) -> Option<u32> {
+        open.node.map(|node| self.nodes[node as usize].token)
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Whether the next token is the last one allowed.
+    fn at_limit(&self) -> bool {
+        self.length + 1 >= self.limit
+    }
+
+    fn forced(&self, settings: &Settings) -> Option<u32> {
+        let at_end = (self.at_limit() && settings.forces_end()).then_some(settings.end);
+        self.prefix.get(self.length).copied().or(at_end)
+    }
+
+    /// What each open hypothesis asks of the output layer.
+    pub(crate) fn ask<'a>(&self, settings: &Settings, banned: &'a Banned) -> Ask<'a> {
+        let count = match settings.search.finish {
+            _ if settings.search.beam == 1 => 1,
+            Finish::Shrink => self.width,
+            Finish::Full | Finish::FullBounded => 2 * settings.search.beam,
+        };
+        let too_short = self.length < settings.search.min_length;
+        let banned = if too_short { &banned.without_end } else { &banned.always };
+        Ask { count, banned, forced: self.forced(settings) }
+    }
+
+    /// Goes on with the best words of every open hypothesis (`choices[i]` are those of the i-th).
+    /// `details` is asked for what to keep of each word that goes on.
+    pub(crate) fn advance<'c>(
+        &mut self,
+        settings: &Settings,
+        choices: impl Iterator<Item = &'c [Choice]>,
+        mut details: impl FnMut(usize, Choice) -> Details,
+    ) {
+        let candidates = self.rank(settings, choices);
+        let last = self.at_limit();
+        self.length += 1;
+        let going_on = match settings.search.finish {
+            _ if settings.search.beam == 1 => {
+                self.shrink(settings, &candidates, last, &mut details)
+            }
+            Finish::Shrink => self.shrink(settings, &candidates, last, &mut details),
+            Finish::Full => self.full(settings, &candidates, last, &mut details),
+            Finish::FullBounded => self.bounded(settings, &candidates, last, &mut details),
+        };
+        self.open = going_on;
+    }
+
+    /// All candidates, best path first; of equals the one of the earlier hypothesis, then the one
+    /// with the lower word id.
+    fn rank<'c>(
+        &self,
+        settings: &Settings,
+        choices: impl Iterator<Item = &'c [Choice]>,
+    ) -> Vec<Candidate> {
+        let in_prefix = self.length < self.prefix.len();
+        let free = (in_prefix && !settings.search.score_prefix)
+            || (!in_prefix && self.forced(settings).is_some());
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for (row, choices) in choices.enumerate() {
+            candidates.extend(choices.iter().map(|&choice| {
+                let choice = if free { Choice { score: 0.0, ..choice } } else { choice };
+                Candidate { row, choice, path: self.open[row].score + choice.score }
+            }));
+        }
+        candidates.sort_by(|a, b| b.path.total_cmp(&a.path));
+        candidates
+    }
+
+    fn push(&mut self, candidate: &Candidate, details: Details) -> u32 {
+        let parent = self.open[candidate.row].node;
+        let Choice { token, score } = candidate.choice;
+        self.nodes.push(Node { parent, token, score, details });
+        self.nodes.len() as u32 - 1
+    }
+
+    fn finish(&mut self, settings: &Settings, candidate: &Candidate, details: Details) {
+        let node = self.push(candidate, details);
+        let score = settings.final_score(candidate.path, self.length);
+        let ended = candidate.choice.token == settings.end;
+        self.finished.push(Finished { node, path: candidate.path, score, ended });
+    }
+
+    fn go_on(&mut self, candidate: &Candidate, details: Details) -> Open {
+        let node = self.push(candidate, details);
+        let parent_row = Some(candidate.row as u32);
+        Open { node: Some(node), score: candidate.path, parent_row }
+    }
+
+    /// Marian's way: what ends leaves, and the beam is one narrower from then on.
+    fn shrink(
+        &mut self,
+        settings: &Settings,
+        candidates: &[Candidate],
+        last: bool,
+        details: &mut impl FnMut(usize, Choice) -> Details,
+    ) -> Vec<Open> {
+        let mut next = Vec::with_capacity(self.width);
+        for candidate in candidates.iter().take(self.width) {
+            let kept = details(candidate.row, candidate.choice);
+            if candidate.choice.token == settings.end || last {
+                self.finish(settings, candidate, kept);
+                self.width -= 1;
+            } else {
+                next.push(self.go_on(candidate, kept));
+            }
+        }
+        next
+    }
+
+    /// CTranslate2's way: of twice as many candidates the best fill the beam; one that ends is
+    /// replaced by the next that does not.
+    fn full(
+        &mut self,
+        settings: &Settings,
+        candidates: &[Candidate],
+        last: bool,
+        details: &mut impl FnMut(usize, Choice) -> Details,
+    ) -> Vec<Open> {
+        let beam = settings.search.beam;
+        let ends = |c: &Candidate| c.choice.token == settings.end;
+        let mut next = Vec::with_capacity(beam);
+        let mut reserve = candidates.iter().skip(beam).filter(|c| !ends(c));
+        for (place, candidate) in candidates.iter().take(beam).enumerate() {
+            let mut chosen = Some(candidate);
+            if ends(candidate) || last {
+                self.finish(settings, candidate, details(candidate.row, candidate.choice));
+                self.best_ended |= place == 0;
+                chosen = reserve.next();
+            }
+            if let Some(candidate) = chosen.filter(|_| !last) {
+                let kept = details(candidate.row, candidate.choice);
+                next.push(self.go_on(candidate, kept));
+            }
+        }
+        let enough = if settings.search.normalize == 0.0 {
+            self.best_ended && self.finished.len() >= settings.n_best
+        } else {
+            self.finished.len() >= beam
+        };
+        if enough { Vec::new() } else { next }
+    }
+
+    /// Hugging Face's way: only the best `beam` may end, the best finished ones are kept, and the
+    /// search is over when no open hypothesis could still enter a full list.
+    fn bounded(
+        &mut self,
+        settings: &Settings,
+        candidates: &[Candidate],
+        last: bool,
+        details: &mut impl FnMut(usize, Choice) -> Details,
+    ) -> Vec<Open> {
+        let beam = settings.search.beam;
+        let ends = |c: &Candidate| last || c.choice.token == settings.end;
+        for candidate in candidates.iter().take(beam).filter(|c| ends(c)) {
+            self.finish(settings, candidate, details(candidate.row, candidate.choice));
+        }
+        self.sort_finished();
+        self.finished.truncate(beam);
+        let open = candidates.iter().take(2 * beam).filter(|c| !ends(c)).take(beam);
+        let mut next = Vec::with_capacity(beam);
+        for candidate in open {
+            let kept = details(candidate.row, candidate.choice);
+            next.push(self.go_on(candidate, kept));
+        }
+        let best_open = next.first().map(|o| settings.final_score(o.score, self.length));
+        let worst = self.finished.last().filter(|_| self.finished.len() == beam);
+        let over = matches!((best_open, worst), (Some(open), Some(worst)) if open <= worst.score);
+        if over { Vec::new() } else { next }
+    }
+
+    /// Best first; of equals the one that finished first.
+    fn sort_finished(&mut self) {
+        self.finished.sort_by(|a, b| b.score.total_cmp(&a.score));
+    }
+
+    /// The translations, best first.
+    pub(crate) fn into_hypotheses(mut self, count: usize, members: usize) -> Vec<Hypothesis> {
+        self.sort_finished();
+        self.finished.truncate(count);
+        self.finished.iter().map(|finished| self.trace(finished, members)).collect()
+    }
+
+    fn trace(&self, finished: &Finished, members: usize) -> Hypothesis {
+        let path = std::iter::successors(Some(finished.node), |&n| self.nodes[n as usize].parent);
+        let mut nodes: Vec<&Node> = path.map(|n| &self.nodes[n as usize]).collect();
+        nodes.reverse();
+        let words = nodes.len() - usize::from(finished.ended);
+        let member = |m: usize| nodes.iter().filter_map(|n| n.details.member_scores.get(m)).sum();
+        Hypothesis {
+            tokens: nodes[..words].iter().map(|n| n.token).collect(),
+            ended: finished.ended,
+            path_score: finished.path,
+            score: finished.score,
+            token_scores: nodes.iter().map(|n| n.score).collect(),
+            member_scores: (0..members).map(member).collect(),
+            alignment: nodes
+                .iter()
+                .map(|n| n.details.alignment.clone())
+                .filter(|a| !a.is_empty())
+                .collect(),
+        }
+    }
+}
+
+/// Words that may not be produced, worked out once for all sentences.
+pub(crate) struct Banned {
+    pub(crate) always: Vec<u32>,
+    pub(crate) without_end: Vec<u32>,
+}
+
+impl Banned {
+    pub(crate) fn new(settings: &Settings) -> Banned {
+        Banned { always: settings.banned(false), without_end: settings.banned(true) }
+    }
+}

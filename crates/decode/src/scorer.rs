@@ -1,0 +1,174 @@
+//! One network, or several whose log-probabilities are summed with weights.
+
+use peregrine_nn::{
+    Ask, Candidates, Choice, Choices, Network, Question, Row, Scoring, Sentence, Slot, choose,
+    log_sum_exp,
+};
+
+/// A network of an ensemble.
+pub struct Member {
+    /// The network.
+    pub network: Box<dyn Network>,
+    /// What its log-probabilities are multiplied with.
+    pub weight: f32,
+}
+
+/// All networks of a model, stepped together.
+pub(crate) struct Scorer {
+    members: Vec<Member>,
+    /// Log-probabilities of the last step, a list a member; ensembles only.
+    scores: Vec<Vec<f32>>,
+    /// Where each row's words begin in them.
+    starts: Vec<usize>,
+    combined: Vec<f32>,
+}
+
+/// A sentence's slots, one a member.
+pub(crate) type Slots = Vec<Slot>;
+
+/// A row before each member's slot is known.
+#[derive(Clone, Copy)]
+pub(crate) struct PlannedRow<'a> {
+    pub(crate) slots: &'a Slots,
+    pub(crate) words: Option<&'a [u32]>,
+    pub(crate) parent: Option<u32>,
+    pub(crate) token: Option<u32>,
+    pub(crate) position: u32,
+}
+
+impl Scorer {
+    pub(crate) fn new(members: Vec<Member>) -> Scorer {
+        Scorer { members, scores: Vec::new(), starts: Vec::new(), combined: Vec::new() }
+    }
+
+    pub(crate) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn position_limit(&self) -> usize {
+        self.members.iter().map(|m| m.network.position_limit()).min().unwrap_or(0)
+    }
+
+    pub(crate) fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slots> {
+        let mut slots = vec![Slots::new(); sentences.len()];
+        for member in &mut self.members {
+            for (slots, slot) in slots.iter_mut().zip(member.network.admit(sentences)) {
+                slots.push(slot);
+            }
+        }
+        slots
+    }
+
+    pub(crate) fn release(&mut self, slots: &Slots) {
+        for (member, &slot) in self.members.iter_mut().zip(slots) {
+            member.network.release(slot);
+        }
+    }
+
+    pub(crate) fn step(&mut self, rows: &[PlannedRow<'_>], alignments: bool) {
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let rows: Vec<Row> = rows
+                .iter()
+                .map(|row| Row {
+                    slot: row.slots[index],
+                    parent: row.parent,
+                    token: row.token,
+                    position: row.position,
+                })
+                .collect();
+            // Only the first member's attention is ever reported.
+            member.network.step(&rows, alignments && index == 0);
+        }
+    }
+
+    /// The best words of each row of the last step, their scores weighted and summed.
+    pub(crate) fn best(
+        &mut self,
+        rows: &[PlannedRow<'_>],
+        asks: &[Ask<'_>],
+        scoring: Scoring,
+        answer: &mut Choices,
+    ) {
+        if let [Member { network, weight }] = self.members.as_mut_slice()
+            && *weight == 1.0
+        {
+            network.best(Question { asks, scoring }, answer);
+            return;
+        }
+        self.log_probabilities(rows, asks, scoring);
+        answer.clear();
+        let mut best = Vec::new();
+        for (i, (row, ask)) in rows.iter().zip(asks).enumerate() {
+            self.combine(i);
+            let candidates = Candidates { scores: &self.combined, words: row.words };
+            choose(candidates, ask, Scoring::Logit, &mut best);
+            answer.push(best.iter().copied());
+        }
+    }
+
+    fn log_probabilities(&mut self, rows: &[PlannedRow<'_>], asks: &[Ask<'_>], scoring: Scoring) {
+        self.scores.resize(self.members.len(), Vec::new());
+        for (member, scores) in self.members.iter_mut().zip(&mut self.scores) {
+            member.network.logits(scores);
+        }
+        let all = self.members.first().map_or(0, |m| m.network.target_words());
+        self.starts.clear();
+        self.starts.push(0);
+        for (row, ask) in rows.iter().zip(asks) {
+            let start = self.starts[self.starts.len() - 1];
+            let end = start + row.words.map_or(all, <[u32]>::len);
+            self.starts.push(end);
+            for scores in &mut self.scores {
+                log_softmax(&mut scores[start..end], row.words, ask, scoring);
+            }
+        }
+    }
+
+    /// Weighted sum of the members' scores of row `row`.
+    fn combine(&mut self, row: usize) {
+        let range = self.starts[row]..self.starts[row + 1];
+        self.combined.clear();
+        self.combined.resize(range.len(), 0.0);
+        for (member, scores) in self.members.iter().zip(&self.scores) {
+            for (sum, &score) in self.combined.iter_mut().zip(&scores[range.clone()]) {
+                *sum += member.weight * score;
+            }
+        }
+    }
+
+    /// Each member's own log-probability of a choice of row `row`.
+    pub(crate) fn member_scores(
+        &self,
+        row: usize,
+        words: Option<&[u32]>,
+        choice: Choice,
+    ) -> Vec<f32> {
+        if self.scores.is_empty() {
+            return vec![choice.score];
+        }
+        let range = self.starts[row]..self.starts[row + 1];
+        let of = |scores: &Vec<f32>| {
+            let candidates = Candidates { scores: &scores[range.clone()], words };
+            candidates.column(choice.token).map_or(f32::MIN, |c| candidates.scores[c])
+        };
+        self.scores.iter().map(of).collect()
+    }
+
+    pub(crate) fn alignment(&self, row: usize) -> &[f32] {
+        self.members.first().map_or(&[], |m| m.network.alignment(row))
+    }
+}
+
+fn log_softmax(scores: &mut [f32], words: Option<&[u32]>, ask: &Ask<'_>, scoring: Scoring) {
+    if scoring == Scoring::LogProbabilityOfAllowed {
+        for &banned in ask.banned {
+            if let Some(column) = (Candidates { scores, words }).column(banned) {
+                scores[column] = f32::NEG_INFINITY;
+            }
+        }
+    }
+    let shift = log_sum_exp(scores);
+    for score in scores {
+        *score -= shift;
+    }
+}

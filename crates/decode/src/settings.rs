@@ -1,0 +1,116 @@
+//! What a search is asked to do.
+
+use peregrine_model::{AtLimit, Search, Suppression};
+use peregrine_nn::Scoring;
+
+/// Search settings with what only the tokenizers know, and what the caller wants back.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How to search.
+    pub search: Search,
+    /// The end symbol.
+    pub end: u32,
+    /// The unknown word, if the target vocabulary has one.
+    pub unknown: Option<u32>,
+    /// Whether scores are wanted. Without them a greedy search computes no probabilities.
+    pub scores: bool,
+    /// Whether attention to the source is wanted.
+    pub alignments: bool,
+    /// How many translations of a sentence are wanted.
+    pub n_best: usize,
+}
+
+impl Settings {
+    /// Words that may never be produced, sorted; with the end symbol if `no_end`.
+    pub(crate) fn banned(&self, no_end: bool) -> Vec<u32> {
+        let unknown = self.unknown.filter(|_| !self.search.allow_unk);
+        let end = no_end.then_some(self.end);
+        let mut banned: Vec<u32> =
+            self.search.suppress.iter().copied().chain(unknown).chain(end).collect();
+        banned.sort_unstable();
+        banned.dedup();
+        banned
+    }
+
+    /// How words must be scored for this search.
+    pub(crate) fn scoring(&self) -> Scoring {
+        if self.search.beam == 1 && !self.scores {
+            Scoring::Logit
+        } else if self.search.suppression == Suppression::BeforeSoftmax {
+            Scoring::LogProbabilityOfAllowed
+        } else {
+            Scoring::LogProbability
+        }
+    }
+
+    /// Most tokens for a source of that length; at least one, or nothing could end.
+    pub(crate) fn limit(&self, source_length: usize, position_limit: usize) -> usize {
+        let by_factor = self.search.max_length_factor.map_or(usize::MAX, |factor| {
+            // As a float cast saturates, a huge factor means no limit.
+            (factor * source_length as f32).ceil() as usize
+        });
+        let fixed = self.search.max_length.unwrap_or(usize::MAX);
+        by_factor.min(fixed).min(position_limit).max(1)
+    }
+
+    /// Whether hypotheses at the limit are given an end symbol at no cost.
+    pub(crate) fn forces_end(&self) -> bool {
+        self.search.at_limit == AtLimit::ForceEnd
+    }
+
+    /// A path's final score: `(sum − penalty · length) / length^normalize`.
+    pub(crate) fn final_score(&self, path: f32, length: usize) -> f32 {
+        let length = length as f32;
+        let penalised = path - self.search.word_penalty * length;
+        if self.search.normalize == 0.0 {
+            penalised
+        } else {
+            penalised / length.powf(self.search.normalize)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use peregrine_model::Dialect;
+
+    fn settings() -> Settings {
+        Settings {
+            search: Search::of(Dialect::Marian),
+            end: 0,
+            unknown: Some(1),
+            scores: true,
+            alignments: false,
+            n_best: 1,
+        }
+    }
+
+    #[test]
+    fn the_word_penalty_is_taken_off_before_dividing() {
+        let mut s = settings();
+        s.search.normalize = 0.6;
+        s.search.word_penalty = 0.2;
+        assert!((s.final_score(-0.496532, 6) + 0.57899).abs() < 1e-5);
+    }
+
+    #[test]
+    fn limits_round_up_and_never_reach_zero() {
+        let mut s = settings();
+        s.search.max_length_factor = Some(0.6);
+        assert_eq!(s.limit(5, 1000), 3);
+        assert_eq!(s.limit(6, 1000), 4);
+        assert_eq!(s.limit(0, 1000), 1);
+        assert_eq!(s.limit(100, 50), 50);
+    }
+
+    #[test]
+    fn banned_words_are_sorted() {
+        let mut s = settings();
+        s.search.suppress = vec![9, 3];
+        assert_eq!(s.banned(false), [1, 3, 9]);
+        assert_eq!(s.banned(true), [0, 1, 3, 9]);
+        s.search.allow_unk = true;
+        assert_eq!(s.banned(false), [3, 9]);
+    }
+}

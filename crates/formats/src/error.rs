@@ -1,0 +1,58 @@
+//! The one error of this crate: a line a person can act on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is wrong with a file, and where: `FILE: PLACE: what is wrong, what was expected`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.line())]
+pub struct Error {
+    /// The file as it was named by the caller.
+    pub file: PathBuf,
+    /// The byte offset, item or member; empty when the whole file is meant.
+    pub place: String,
+    /// What was found, and what was expected.
+    pub problem: String,
+}
+
+impl Error {
+    /// An error at a place within a file; an empty place means the whole file. Both texts may hold
+    /// parts of a hostile file: control characters are escaped, and great lengths cut.
+    pub fn new(
+        file: impl Into<PathBuf>,
+        place: impl Into<String>,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self { file: file.into(), place: one_line(place.into()), problem: one_line(problem.into()) }
+    }
+
+    /// An operation of the system that failed: `FILE: cannot be opened: No such file or directory`.
+    pub(crate) fn io(file: &Path, failed: &str, cause: &io::Error) -> Self {
+        let text = cause.to_string();
+        let reason = text.split(" (os error").next().unwrap_or(&text);
+        Self::new(file, "", format!("{failed}: {reason}"))
+    }
+
+    fn line(&self) -> String {
+        let file = self.file.display();
+        if self.place.is_empty() {
+            format!("{file}: {}", self.problem)
+        } else {
+            format!("{file}: {}: {}", self.place, self.problem)
+        }
+    }
+}
+
+/// Makes a text fit for one line of a terminal or a log.
+fn one_line(text: String) -> String {
+    const LONGEST: usize = 400;
+    let mut kept: String = text.chars().take(LONGEST).collect();
+    if kept.len() < text.len() {
+        kept.push('…');
+    }
+    if !kept.contains(char::is_control) {
+        return kept;
+    }
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
+    kept.chars().map(escaped).collect()
+}

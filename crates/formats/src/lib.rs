@@ -1,0 +1,54 @@
+//! Model files as named tensors, and back.
+//!
+//! This crate knows bytes, names, types and shapes, and nothing of what a network is. There is one
+//! module a format, and each opens with a page of facts about its layout:
+//!
+//! | module | files |
+//! |---|---|
+//! | [`npz`] | Marian and numpy `.npz` |
+//! | [`marian_bin`] | Marian `.bin`, with the integer matrices of mainline Marian and of Bergamot |
+//! | [`ctranslate2`] | CTranslate2 `model.bin` |
+//! | [`safetensors`] | `.safetensors` |
+//! | [`pytorch`] | `pytorch_model.bin`, zipped or legacy |
+//! | [`shortlist`] | binary lexical shortlists |
+//!
+//! # Hostile files
+//!
+//! A reader returns tensors or one [`Error`] that names file and place, whatever the bytes are: it
+//! does not panic, hang, read out of bounds or run code, and it allocates no more than a small
+//! multiple of the file's size. Three habits see to that. Every binary field is read through one
+//! bounded cursor, every tensor is made by one function that checks its shape against its bytes,
+//! and whatever can grow (inflated members, copied views) has a budget.
+//!
+//! # No copies
+//!
+//! A [`Source`] maps its file, and tensors are views into the map wherever the format allows: a
+//! model of gigabytes is opened in milliseconds, and its pages are read when they are used. Views
+//! may start at any byte, so a tensor's data need not be aligned to its elements.
+
+#![deny(unsafe_code)]
+
+#[cfg(target_endian = "big")]
+compile_error!(
+    "every format here is little-endian and is used in place: big-endian is unsupported"
+);
+
+pub mod ctranslate2;
+pub mod marian_bin;
+pub mod npz;
+pub mod pytorch;
+pub mod safetensors;
+pub mod shortlist;
+
+mod error;
+mod npy;
+mod pickle;
+mod reader;
+mod source;
+mod tensor;
+mod writer;
+mod zip;
+
+pub use error::Error;
+pub use source::{Bytes, Source};
+pub use tensor::{DType, Tensor, Tensors};

@@ -1,0 +1,9 @@
+//! Tests of all readers and writers: round trips, files of other programs, hostile files.
+
+mod archive;
+mod hostile;
+mod mutations;
+mod pickles;
+mod reference_models;
+mod round_trips;
+mod samples;

@@ -1,0 +1,290 @@
+//! What a network computes, as data.
+//!
+//! Every convention in which tools differ (position tables, epsilons, the first decoder input,
+//! where norms stand, what is appended to the source) is a field here. The importer that knows a
+//! dialect fills it in; nothing above this crate asks which tool wrote a file.
+//!
+//! The weights that go with a description have canonical names, see [`names`](crate::names).
+
+use serde::{Deserialize, Serialize};
+
+/// A network's description.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Architecture {
+    /// Attention encoder, and a decoder of attention, average attention or recurrent layers.
+    Transformer(Transformer),
+}
+
+impl Architecture {
+    /// Number of words the output layer scores.
+    pub fn target_vocabulary(&self) -> usize {
+        match self {
+            Architecture::Transformer(t) => t.target_vocabulary,
+        }
+    }
+
+    /// Number of words the source embedding knows.
+    pub fn source_vocabulary(&self) -> usize {
+        match self {
+            Architecture::Transformer(t) => t.source_vocabulary,
+        }
+    }
+
+    /// How a source sentence is framed before it is encoded.
+    pub fn source_frame(&self) -> &SourceFrame {
+        match self {
+            Architecture::Transformer(t) => &t.source_frame,
+        }
+    }
+
+    /// The longest source the network can encode, end symbol included, if there is a limit.
+    pub fn position_limit(&self) -> Option<usize> {
+        match self {
+            Architecture::Transformer(t) => t.position_limit,
+        }
+    }
+}
+
+/// A transformer: two stacks over one width.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Transformer {
+    /// Width of embeddings and of every block's input and output (D).
+    pub width: usize,
+    /// Rows of the source embedding.
+    pub source_vocabulary: usize,
+    /// Rows of the target embedding and of the output layer.
+    pub target_vocabulary: usize,
+    /// What is put around the source ids.
+    pub source_frame: SourceFrame,
+    /// The source side.
+    pub encoder: Stack,
+    /// The target side.
+    pub decoder: Stack,
+    /// How a decoder layer looks at the words already produced.
+    pub autoregression: Autoregression,
+    /// For each decoder layer the parameter set it uses (0-based; tied layers share one).
+    pub decoder_parameters: Vec<usize>,
+    /// Where the first decoder input comes from.
+    pub start: Start,
+    /// Which cross-attention stands for the word alignment.
+    pub alignment: AlignmentHeads,
+    /// Rows of the stored position tables, if positions are stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position_limit: Option<usize>,
+}
+
+/// What encoder and decoder have alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stack {
+    /// Number of layers.
+    pub layers: usize,
+    /// Attention heads (H); each owns D / H neighbouring columns.
+    pub heads: usize,
+    /// The dense block.
+    pub feed_forward: FeedForward,
+    /// Embeddings are multiplied by this before positions are added.
+    pub embedding_scale: f32,
+    /// What is added for a token's place in the sentence.
+    pub positions: Positions,
+    /// Applied to embedding + position.
+    pub after_embedding: Vec<Op>,
+    /// Applied to a block's input (pre-norm).
+    pub before_block: Vec<Op>,
+    /// Applied to a block's output; [`Op::Add`] and [`Op::Highway`] see the block's input (post-norm).
+    pub after_block: Vec<Op>,
+    /// Applied after the last layer; [`Op::Add`] sees the stack's input.
+    pub after_stack: Vec<Op>,
+    /// Epsilon of every norm in the stack.
+    pub norm_epsilon: f32,
+    /// Whether attention ends in an output projection.
+    pub attention_projection: bool,
+    /// Whether self-attention's keys and values see the pre-processed input.
+    pub self_keys: SelfKeys,
+}
+
+/// One letter of Marian's processing strings, dropout left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// `a`: add the block's input.
+    Add,
+    /// `h`: a gate between the block's input and its output.
+    Highway,
+    /// `n`: layer normalisation.
+    Norm,
+    /// `r`: root-mean-square normalisation.
+    RmsNorm,
+}
+
+/// A stack of dense layers with an activation between them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FeedForward {
+    /// Inner width.
+    pub width: usize,
+    /// Number of dense layers, at least 1.
+    pub depth: usize,
+    /// After every dense layer but the last.
+    pub activation: Activation,
+}
+
+/// An element-wise function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activation {
+    /// `x`
+    Identity,
+    /// `max(0, x)`
+    Relu,
+    /// `x · sigmoid(x)`
+    Swish,
+    /// `x/2 · (1 + erf(x / √2))`, the exact one
+    Gelu,
+    /// The tanh approximation of gelu.
+    GeluTanh,
+    /// `x · sigmoid(1.702 x)`
+    GeluSigmoid,
+    /// `1 / (1 + exp(-x))`
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
+}
+
+/// What is added to an embedding for its position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Positions {
+    /// Nothing.
+    None,
+    /// Row `p` of the stored table `encoder.positions` / `decoder.positions`.
+    Table,
+    /// All sines, then all cosines, of `(p + first) · 10000^(-i / n)`, i = 0 .. D/2-1.
+    Sinusoid {
+        /// Number of the first position.
+        first: u32,
+        /// What `n` is.
+        spacing: Spacing,
+    },
+}
+
+/// The divisor in the exponent of a sinusoid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spacing {
+    /// `D/2 - 1`: Marian, and CTranslate2 where the file has no table.
+    HalfLessOne,
+    /// `D/2`: Hugging Face.
+    Half,
+}
+
+/// Which input self-attention's keys and values are computed from when blocks are pre-processed.
+/// Without pre-processing the three are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SelfKeys {
+    /// The pre-processed input, as the queries.
+    Processed,
+    /// The raw input, always: Marian before February 2022.
+    Raw,
+    /// The pre-processed input at the first decoder step, the raw inputs of all steps later:
+    /// how Marian 1.12 decodes (it trains and scores as [`SelfKeys::Processed`]).
+    RawAfterFirst,
+}
+
+/// The first sub-layer of a decoder layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Autoregression {
+    /// Attention over the words so far.
+    SelfAttention,
+    /// A running mean of the inputs through a dense block and a gate.
+    Average {
+        /// The dense block; its last layer is left out where its input already has width D.
+        feed_forward: FeedForward,
+        /// Whether input and average are gated.
+        gate: bool,
+    },
+    /// A simple recurrent unit (SSRU) in place of attention.
+    Ssru {
+        /// Layer norm inside the cell (epsilon 1e-9).
+        layer_norm: bool,
+        /// A dense layer after the cell.
+        projection: bool,
+    },
+}
+
+/// The first decoder input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// A zero vector in place of an embedding; the position is added as usual.
+    Zero,
+    /// The embedding of this word.
+    Token(u32),
+}
+
+/// Which cross-attention weights are reported as alignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlignmentHeads {
+    /// Decoder layer, 0-based.
+    pub layer: usize,
+    /// The mean of this many first heads.
+    pub heads: usize,
+}
+
+/// Ids put around a source sentence.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFrame {
+    /// In front.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<u32>,
+    /// Behind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<u32>,
+}
+
+impl SourceFrame {
+    /// Number of ids the frame adds.
+    pub fn len(&self) -> usize {
+        usize::from(self.begin.is_some()) + usize::from(self.end.is_some())
+    }
+
+    /// Whether nothing is added.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The framed sentence.
+    ///
+    /// ```
+    /// let frame = peregrine_model::SourceFrame { begin: None, end: Some(0) };
+    /// assert_eq!(frame.frame(&[5, 6]), [5, 6, 0]);
+    /// ```
+    pub fn frame(&self, ids: &[u32]) -> Vec<u32> {
+        self.begin.into_iter().chain(ids.iter().copied()).chain(self.end).collect()
+    }
+}
+
+impl FeedForward {
+    /// The (input, output) widths of the dense layers between blocks of width `outer`.
+    pub fn dense_shapes(&self, outer: usize) -> Vec<(usize, usize)> {
+        (0..self.depth)
+            .map(|i| {
+                let input = if i == 0 { outer } else { self.width };
+                let output = if i + 1 == self.depth { outer } else { self.width };
+                (input, output)
+            })
+            .collect()
+    }
+
+    /// Like [`Self::dense_shapes`], without a last layer whose input already has width `outer`:
+    /// the rule of average attention.
+    pub fn average_shapes(&self, outer: usize) -> Vec<(usize, usize)> {
+        let mut shapes = self.dense_shapes(outer);
+        if shapes.last().is_some_and(|&(input, _)| input == outer) {
+            shapes.pop();
+        }
+        shapes
+    }
+}

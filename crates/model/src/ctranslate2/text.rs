@@ -1,0 +1,88 @@
+//! The text side of a CTranslate2 model: the library takes tokens, so the SentencePiece model that
+//! makes them lies wherever the packager put it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use peregrine_text::{PieceOptions, Tokenizer};
+
+use crate::{ModelError, files};
+
+/// A file's path and content.
+type Named = (PathBuf, Arc<[u8]>);
+
+/// Usual names of SentencePiece models.
+const SPM_NAMES: [&str; 4] = ["sentencepiece.model", "source.spm", "spm.model", "tokenizer.model"];
+
+/// Tokenizers of both sides; one value where they share a vocabulary.
+pub(crate) fn tokenizers(
+    folder: &Path,
+    spm: Option<&Path>,
+    notes: &mut Vec<String>,
+) -> Result<(Arc<Tokenizer>, Arc<Tokenizer>), ModelError> {
+    let spm = match spm {
+        Some(path) => Some(path.to_path_buf()),
+        None => find_spm(folder)?,
+    };
+    if spm.is_none() {
+        let folder = folder.display();
+        notes.push(format!("{folder}: no SentencePiece model; input is split at blanks"));
+    }
+    let spm = spm.map(named).transpose()?;
+    if let Some(shared) = vocabulary(folder, "shared_vocabulary") {
+        let both = Arc::new(tokenizer(&shared, spm.as_ref())?);
+        return Ok((both.clone(), both));
+    }
+    let needed = |stem: &str| {
+        let problem = format!("no {stem} (.json or .txt) and no shared_vocabulary");
+        vocabulary(folder, stem).ok_or_else(|| ModelError::invalid(folder, problem))
+    };
+    let source = tokenizer(&needed("source_vocabulary")?, spm.as_ref())?;
+    let target = tokenizer(&needed("target_vocabulary")?, find_target_spm(folder)?.as_ref())?;
+    Ok((Arc::new(source), Arc::new(target)))
+}
+
+fn vocabulary(folder: &Path, stem: &str) -> Option<PathBuf> {
+    files::first_of(folder, &[&format!("{stem}.json"), &format!("{stem}.txt")])
+}
+
+/// In the model's folder or, as in Argos packages, the one above.
+fn find_spm(folder: &Path) -> Result<Option<PathBuf>, ModelError> {
+    if let Some(path) = files::first_of(folder, &SPM_NAMES) {
+        return Ok(Some(path));
+    }
+    let any: Vec<_> = files::list(folder)?
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|ending| ending == "spm"))
+        .filter(|path| !files::name_of(path).starts_with("target"))
+        .collect();
+    if let [only] = &any[..] {
+        return Ok(Some(only.clone()));
+    }
+    let above = folder.join("..");
+    Ok(files::first_of(&above, &SPM_NAMES))
+}
+
+/// Only needed to encode target text; translations are joined from the pieces themselves.
+fn find_target_spm(folder: &Path) -> Result<Option<Named>, ModelError> {
+    files::first_of(folder, &["target.spm"]).map(named).transpose()
+}
+
+fn named(path: PathBuf) -> Result<Named, ModelError> {
+    files::read(&path).map(|bytes| (path, bytes))
+}
+
+fn tokenizer(path: &Path, spm: Option<&Named>) -> Result<Tokenizer, ModelError> {
+    let name = path.display().to_string();
+    let spm_name = spm.map(|(path, _)| path.display().to_string()).unwrap_or_default();
+    let bytes = files::read(path)?;
+    let build = |language_codes| {
+        let options = PieceOptions { language_codes, drop_unknown: false };
+        let spm = spm.map(|(_, bytes)| (spm_name.as_str(), bytes.clone()));
+        Tokenizer::pieces(spm, (name.as_str(), bytes.clone()), options)
+    };
+    let plain = build(false)?;
+    let is_code = |token: &str| token.starts_with(">>") && token.ends_with("<<") && token.len() > 4;
+    let multilingual = (0..plain.size()).any(|id| is_code(plain.token(id as u32)));
+    Ok(if multilingual { build(true)? } else { plain })
+}

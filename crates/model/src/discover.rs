@@ -1,0 +1,167 @@
+//! What is this path? A file is known by its ending and first bytes, a directory by what is in it.
+
+use std::path::{Path, PathBuf};
+
+use crate::marian::{DecoderConfig, is_decoder_config};
+use crate::{ModelError, files, huggingface};
+
+/// A model of a dialect.
+pub(crate) enum Kind {
+    /// A `decoder.yml` or the like, which names files.
+    MarianConfig(PathBuf),
+    /// A network alone.
+    MarianFile(PathBuf),
+    /// A directory.
+    Ctranslate2(PathBuf),
+    /// A directory.
+    HuggingFace(PathBuf),
+    /// A whole model.
+    Peregrine(PathBuf),
+}
+
+/// Finds out what a path is.
+pub(crate) fn discover(path: &Path) -> Result<Kind, ModelError> {
+    let metadata = std::fs::metadata(path).map_err(ModelError::io(path))?;
+    if metadata.is_dir() { directory(path) } else { file(path) }
+}
+
+fn ending(path: &Path) -> &str {
+    path.extension().and_then(|ending| ending.to_str()).unwrap_or_default()
+}
+
+fn file(path: &Path) -> Result<Kind, ModelError> {
+    match ending(path) {
+        "peregrine" => Ok(Kind::Peregrine(path.into())),
+        "yml" | "yaml" => Ok(Kind::MarianConfig(path.into())),
+        "npz" => Ok(Kind::MarianFile(path.into())),
+        "bin" => match Magic::of(path)? {
+            Magic::MarianBin => Ok(Kind::MarianFile(path.into())),
+            // PyTorch's files are archives, or in old ones pickles.
+            _ if huggingface::is_checkpoint(&files::folder_of(path)) => {
+                Ok(Kind::HuggingFace(files::folder_of(path)))
+            }
+            Magic::Ctranslate2 => Ok(Kind::Ctranslate2(files::folder_of(path))),
+            Magic::Shortlist => {
+                Err(ModelError::invalid(path, "a shortlist, not a model: name it with --shortlist"))
+            }
+            Magic::Other => Err(unknown(path)),
+        },
+        // Whether it is ours is in its metadata; a checkpoint's has a configuration beside it.
+        "safetensors" if huggingface::is_checkpoint(&files::folder_of(path)) => {
+            Ok(Kind::HuggingFace(files::folder_of(path)))
+        }
+        "safetensors" => Ok(Kind::Peregrine(path.into())),
+        _ => Err(unknown(path)),
+    }
+}
+
+fn unknown(path: &Path) -> ModelError {
+    let known = ".npz, .bin, .peregrine, .safetensors, .yml or a directory";
+    ModelError::invalid(path, format!("not a model file: expected {known}"))
+}
+
+/// The configuration beside a network, if it names that network and nothing else.
+pub(crate) fn config_beside(network: &Path) -> Option<PathBuf> {
+    let config = decoder_config(&files::folder_of(network)).ok()??;
+    let models = DecoderConfig::read(&config).ok()?.models;
+    let same = |model: &PathBuf| model.canonicalize().ok() == network.canonicalize().ok();
+    matches!(&models[..], [one] if same(one)).then_some(config)
+}
+
+fn directory(folder: &Path) -> Result<Kind, ModelError> {
+    if let Some(config) = decoder_config(folder)? {
+        return Ok(Kind::MarianConfig(config));
+    }
+    let model_bin = folder.join("model.bin");
+    if model_bin.is_file() && Magic::of(&model_bin)? == Magic::Ctranslate2 {
+        return Ok(Kind::Ctranslate2(folder.into()));
+    }
+    if huggingface::is_checkpoint(folder) {
+        return Ok(Kind::HuggingFace(folder.into()));
+    }
+    let entries = files::list(folder)?;
+    let ours: Vec<_> = entries.iter().filter(|path| ending(path) == "peregrine").collect();
+    if !ours.is_empty() {
+        return Ok(Kind::Peregrine(the_only(folder, &ours)?));
+    }
+    let networks: Vec<_> = entries.iter().filter(|path| is_marian_network(path)).collect();
+    if !networks.is_empty() {
+        return Ok(Kind::MarianFile(the_only(folder, &networks)?));
+    }
+    // Argos packages keep the model in a folder of its own.
+    let inner = folder.join("model");
+    if inner.is_dir() {
+        return directory(&inner);
+    }
+    let looked = "decoder.yml, model.bin, config.json, *.peregrine, *.npz";
+    Err(ModelError::invalid(folder, format!("no model in this directory: looked for {looked}")))
+}
+
+/// One file, or the one called `model`.
+fn the_only(folder: &Path, found: &[&PathBuf]) -> Result<PathBuf, ModelError> {
+    let plain = found.iter().find(|path| path.file_stem().is_some_and(|stem| stem == "model"));
+    match (found, plain) {
+        ([only], _) => Ok((*only).clone()),
+        (_, Some(plain)) => Ok((*plain).clone()),
+        _ => {
+            let names: Vec<_> = found.iter().map(|path| files::name_of(path)).collect();
+            let problem = format!("several models ({}): name one of them", names.join(", "));
+            Err(ModelError::invalid(folder, problem))
+        }
+    }
+}
+
+/// Training leaves files beside a model that look like one.
+fn is_marian_network(path: &Path) -> bool {
+    let name = files::name_of(path);
+    match ending(path) {
+        "npz" => !name.contains(".optimizer.") && !name.contains(".orig."),
+        "bin" => Magic::of(path).is_ok_and(|magic| magic == Magic::MarianBin),
+        _ => false,
+    }
+}
+
+/// `decoder.yml`, `config*.yml` or `*.decoder.yml`, in this order.
+fn decoder_config(folder: &Path) -> Result<Option<PathBuf>, ModelError> {
+    let rank = |path: &PathBuf| {
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned())?;
+        let is_yaml = matches!(ending(path), "yml" | "yaml");
+        let rank = match stem.as_str() {
+            "decoder" => 0,
+            stem if stem.starts_with("config") => 1,
+            stem if stem.ends_with(".decoder") => 2,
+            _ => return None,
+        };
+        is_yaml.then_some(rank)
+    };
+    let mut candidates: Vec<_> = files::list(folder)?
+        .into_iter()
+        .filter_map(|path| rank(&path).map(|rank| (rank, path)))
+        .collect();
+    candidates.sort();
+    Ok(candidates.into_iter().map(|(_, path)| path).find(|path| is_decoder_config(path)))
+}
+
+/// What the first bytes of a `.bin` file say.
+#[derive(PartialEq)]
+enum Magic {
+    MarianBin,
+    Ctranslate2,
+    Shortlist,
+    Other,
+}
+
+impl Magic {
+    fn of(path: &Path) -> Result<Magic, ModelError> {
+        let head = files::head::<8>(path)?;
+        let Ok(head) = <[u8; 8]>::try_from(head) else { return Ok(Magic::Other) };
+        Ok(match u64::from_le_bytes(head) {
+            // 2 is an encrypted header, which the reader refuses by name.
+            1 | 2 => Magic::MarianBin,
+            0xF11A_48D5_0134_17F5 => Magic::Shortlist,
+            // A 32-bit version, then what cannot be zero: the length of a name.
+            other if (2..=64).contains(&(other as u32)) => Magic::Ctranslate2,
+            _ => Magic::Other,
+        })
+    }
+}

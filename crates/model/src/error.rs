@@ -1,0 +1,65 @@
+//! What can be wrong with a model: one line that names the file and the place.
+
+use std::path::{Path, PathBuf};
+
+/// A model that cannot be opened or saved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// A file's bytes are not what its format says.
+    #[error(transparent)]
+    Format(#[from] peregrine_formats::Error),
+    /// A vocabulary or SentencePiece model cannot be used.
+    #[error(transparent)]
+    Text(#[from] peregrine_text::Error),
+    /// A file or directory could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Which one.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file says something that makes no sense.
+    #[error("{}: {problem}", path.display())]
+    Invalid {
+        /// Which file.
+        path: PathBuf,
+        /// Where in it, what was found and what was expected.
+        problem: String,
+    },
+    /// A file is sound, but asks for something this engine does not do.
+    #[error("{}: {what}", path.display())]
+    Unsupported {
+        /// Which file.
+        path: PathBuf,
+        /// What it asks for, by the name the file uses.
+        what: String,
+    },
+    /// Weights are missing or have other shapes than the description says.
+    #[error("{}: {}", path.display(), problems.join("; "))]
+    Weights {
+        /// Which file.
+        path: PathBuf,
+        /// All of them, each naming a tensor.
+        problems: Vec<String>,
+    },
+    /// An option of the caller makes no sense for this model.
+    #[error("{0}")]
+    Option(String),
+}
+
+impl ModelError {
+    pub(crate) fn invalid(path: &Path, problem: impl Into<String>) -> ModelError {
+        ModelError::Invalid { path: path.into(), problem: problem.into() }
+    }
+
+    pub(crate) fn unsupported(path: &Path, what: impl Into<String>) -> ModelError {
+        ModelError::Unsupported { path: path.into(), what: what.into() }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ModelError {
+        let path = path.into();
+        move |source| ModelError::Io { path, source }
+    }
+}

@@ -1,0 +1,46 @@
+//! Vocabulary files from a model's tokenizers.
+
+use std::path::Path;
+
+use peregrine_text::Tokenizer;
+use serde_json::{Map, Value};
+
+use crate::{Model, ModelError};
+
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
+    std::fs::write(path, bytes).map_err(ModelError::io(path))
+}
+
+pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), ModelError> {
+    write(path, value.to_string().as_bytes())
+}
+
+/// All words in the order of their ids.
+pub(super) fn words(tokenizer: &Tokenizer) -> Vec<String> {
+    (0..tokenizer.size() as u32).map(|id| tokenizer.token(id).into()).collect()
+}
+
+/// A JSON list.
+pub(super) fn list(tokenizer: &Tokenizer) -> Value {
+    words(tokenizer).into()
+}
+
+/// A JSON map of words to ids, and a last word for padding.
+pub(super) fn map_with_pad(tokenizer: &Tokenizer) -> Value {
+    let mut map = Map::new();
+    for (id, word) in words(tokenizer).into_iter().chain(["<pad>".into()]).enumerate() {
+        map.entry(word).or_insert_with(|| id.into());
+    }
+    map.into()
+}
+
+/// The SentencePiece models inside the tokenizers, as `source.spm` and `target.spm`.
+pub(super) fn write_spm(model: &Model, folder: &Path) -> Result<(), ModelError> {
+    for (tokenizer, name) in [(&model.source, "source.spm"), (&model.target, "target.spm")] {
+        let recipe = tokenizer.recipe();
+        if let Some((_, bytes)) = recipe.parts.iter().find(|(part, _)| part.starts_with("spm/")) {
+            write(&folder.join(name), bytes)?;
+        }
+    }
+    Ok(())
+}

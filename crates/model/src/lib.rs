@@ -1,0 +1,37 @@
+//! What a model file *means*: an architecture in which every convention is data, weights under
+//! canonical names, two tokenizers, search settings and perhaps a shortlist.
+//!
+//! [`open`] finds out which tool wrote a file or directory and hands it to that dialect's importer.
+//! Nothing in this crate computes anything.
+
+#![forbid(unsafe_code)]
+
+mod architecture;
+mod check;
+mod compat;
+mod ctranslate2;
+mod discover;
+mod error;
+pub mod export;
+mod files;
+mod huggingface;
+mod marian;
+mod model;
+pub mod names;
+mod open;
+mod peregrine_file;
+mod random;
+mod search;
+mod shortlist;
+mod tensors;
+mod weights;
+
+pub use architecture::*;
+pub use compat::Compat;
+pub use error::ModelError;
+pub use model::{Member, Model};
+pub use open::{OpenOptions, open, open_bytes, save};
+pub use random::random_transformer;
+pub use search::{AtLimit, Dialect, Finish, Search, Suppression};
+pub use shortlist::{Shortlist, ShortlistChoice, ShortlistFile};
+pub use weights::{Precision, Weight, Weights};

@@ -1,0 +1,99 @@
+//! A model in memory: networks, tokenizers, search settings.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use peregrine_text::Tokenizer;
+use serde_json::json;
+
+use crate::{Architecture, Dialect, Search, Shortlist, Weights};
+
+/// A network of a model: its file, description and weights.
+#[derive(Clone)]
+pub struct Member {
+    /// Where it came from.
+    pub path: PathBuf,
+    /// What it computes.
+    pub architecture: Architecture,
+    /// With which numbers.
+    pub weights: Weights,
+}
+
+/// A model ready to be prepared for computing. Several members are an ensemble.
+#[derive(Clone)]
+pub struct Model {
+    /// The tool whose habits it follows.
+    pub dialect: Dialect,
+    /// The networks.
+    pub members: Vec<Member>,
+    /// How much each network's log-probabilities count.
+    pub member_weights: Vec<f32>,
+    /// Source text to ids.
+    pub source: Arc<Tokenizer>,
+    /// Ids to target text.
+    pub target: Arc<Tokenizer>,
+    /// The model's own search settings, or else its dialect's.
+    pub search: Search,
+    /// Which target words are allowed for a sentence.
+    pub shortlist: Option<Shortlist>,
+    /// One-line remarks for the user: choices made while opening.
+    pub notes: Vec<String>,
+}
+
+impl Member {
+    /// Number of trained numbers; tied weights count once.
+    pub fn parameters(&self) -> usize {
+        self.distinct().map(|(_, weight)| weight.elements()).sum()
+    }
+
+    /// Weights without the second mention of tied ones, position tables and multipliers.
+    fn distinct(&self) -> impl Iterator<Item = (&str, &crate::Weight)> {
+        let mut seen = HashSet::new();
+        self.weights
+            .iter()
+            .filter(|(name, _)| !name.ends_with(".positions") && !name.ends_with(".alpha"))
+            .filter(move |(_, w)| seen.insert((w.data.as_ptr() as usize, w.data.len())))
+    }
+
+    /// Number of parameters stored in each precision.
+    fn precisions(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, weight) in self.distinct() {
+            *counts.entry(weight.precision.name()).or_default() += weight.elements();
+        }
+        counts
+    }
+}
+
+impl Model {
+    /// Number of trained numbers in all members; tied weights count once.
+    pub fn parameters(&self) -> usize {
+        self.members.iter().map(Member::parameters).sum()
+    }
+
+    /// What there is to know about the model, for people and programs to look at.
+    pub fn describe(&self) -> serde_json::Value {
+        let members: Vec<_> = self.members.iter().zip(&self.member_weights).map(describe).collect();
+        json!({
+            "dialect": self.dialect,
+            "parameters": self.parameters(),
+            "members": members,
+            "source_vocabulary": self.source.size(),
+            "target_vocabulary": self.target.size(),
+            "search": self.search,
+            "shortlist": self.shortlist.as_ref().map(Shortlist::describe),
+            "notes": self.notes,
+        })
+    }
+}
+
+fn describe((member, weight): (&Member, &f32)) -> serde_json::Value {
+    json!({
+        "path": member.path.display().to_string(),
+        "weight": weight,
+        "parameters": member.parameters(),
+        "precisions": member.precisions(),
+        "architecture": member.architecture,
+    })
+}

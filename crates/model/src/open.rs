@@ -1,0 +1,241 @@
+//! Opening whatever a user names: a file or a directory, of any dialect, alone or as an ensemble.
+
+use std::path::{Path, PathBuf};
+
+use peregrine_formats::{Bytes, Source};
+use peregrine_text::Tokenizer;
+
+use crate::discover::{Kind, config_beside, discover};
+use crate::marian::{self, DecoderConfig};
+use crate::shortlist::{Shortlist, ShortlistChoice, ShortlistFile};
+use crate::{
+    Compat, Model, ModelError, Precision, check, ctranslate2, huggingface, peregrine_file,
+};
+
+/// What a user may say besides the path.
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions {
+    /// Source and target vocabulary. For CTranslate2 the first is the SentencePiece model.
+    pub vocabularies: Option<(PathBuf, PathBuf)>,
+    /// A configuration for Marian's decoder. Paths given to [`open`] count more than its models.
+    pub config: Option<PathBuf>,
+    /// How much each network of an ensemble counts; empty means 1 each, or what is configured.
+    pub member_weights: Vec<f32>,
+    /// Which target words are allowed.
+    pub shortlist: ShortlistChoice,
+    /// Ways in which to follow another tool.
+    pub compat: Vec<Compat>,
+}
+
+/// Opens a model: a file or directory of any format; several are an ensemble.
+///
+/// Tokenizers, search settings and shortlist are those of the first path. No path at all is fine where
+/// the options name a configuration.
+pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Model, ModelError> {
+    let mut opened = match paths {
+        [] => vec![open_config_only(options)?],
+        _ => open_all(paths, options)?,
+    };
+    let rest = opened.split_off(1);
+    let Some(Opened { mut model, shortlist }) = opened.pop() else {
+        return Err(ModelError::Option("no model was given".into()));
+    };
+    for other in rest {
+        join(&mut model, other.model)?;
+    }
+    set_weights(&mut model, options)?;
+    check::model(&mut model)?;
+    if let Some(shortlist) = chosen_shortlist(options, shortlist, &model)? {
+        model.shortlist = shortlist;
+    }
+    for compat in &options.compat {
+        compat.apply(&mut model);
+    }
+    Ok(model)
+}
+
+/// Opens a `.peregrine` file in memory; `name` stands for it in messages.
+pub fn open_bytes(name: &str, bytes: Bytes) -> Result<Model, ModelError> {
+    let mut model = peregrine_file::open(&Source::new(name, bytes))?;
+    check::model(&mut model)?;
+    Ok(model)
+}
+
+/// Saves a model of one network as a `.peregrine` file. With a precision, its matrices are stored in
+/// that; vectors and position tables stay as they are.
+pub fn save(model: &Model, path: &Path, precision: Option<Precision>) -> Result<(), ModelError> {
+    peregrine_file::save(model, path, precision)
+}
+
+/// A model, and the shortlist its configuration names.
+struct Opened {
+    model: Model,
+    shortlist: Option<ShortlistFile>,
+}
+
+impl From<Model> for Opened {
+    fn from(model: Model) -> Opened {
+        Opened { model, shortlist: None }
+    }
+}
+
+fn open_config_only(options: &OpenOptions) -> Result<Opened, ModelError> {
+    match &options.config {
+        Some(path) => open_configured(&DecoderConfig::read(path)?, options),
+        None => Err(ModelError::Option("no model was given".into())),
+    }
+}
+
+fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, ModelError> {
+    let mut opened: Vec<Opened> = Vec::new();
+    // A bare network may have to borrow the vocabularies of the one before it.
+    let mut vocabularies = options.vocabularies.clone();
+    for path in paths {
+        let one = match discover(path)? {
+            Kind::MarianConfig(config) => {
+                let config = override_config(DecoderConfig::read(&config)?, options)?;
+                vocabularies = vocabularies.or_else(|| config.vocabularies.clone());
+                open_configured(&config, options)?
+            }
+            Kind::MarianFile(file) => open_marian_file(&file, &mut vocabularies, options)?,
+            Kind::Ctranslate2(folder) => {
+                let spm = options.vocabularies.as_ref().map(|(source, _)| source.as_path());
+                ctranslate2::open(&folder, spm)?.into()
+            }
+            Kind::HuggingFace(folder) => complete(huggingface::open(&folder)?, options),
+            Kind::Peregrine(file) => {
+                complete(peregrine_file::open(&Source::open(&file)?)?, options)
+            }
+        };
+        opened.push(one);
+    }
+    Ok(opened)
+}
+
+/// A model that brings all its text files.
+fn complete(mut model: Model, options: &OpenOptions) -> Opened {
+    if options.vocabularies.is_some() {
+        let path = model.members[0].path.display();
+        model.notes.push(format!("{path}: has its own vocabularies; those given are not used"));
+    }
+    model.into()
+}
+
+/// What a `decoder.yml` names.
+fn open_configured(config: &DecoderConfig, options: &OpenOptions) -> Result<Opened, ModelError> {
+    if config.models.is_empty() {
+        return Err(ModelError::invalid(&config.path, "names no models"));
+    }
+    let vocabularies = options.vocabularies.as_ref().or(config.vocabularies.as_ref());
+    let Some((source, target)) = vocabularies else {
+        let problem = "names no vocabs; name them there or with --vocab SOURCE TARGET";
+        return Err(ModelError::invalid(&config.path, problem));
+    };
+    let model = marian::open(&config.models, &marian::pair(source, target)?, Some(config))?;
+    Ok(Opened { model, shortlist: config.shortlist.clone() })
+}
+
+/// A configuration the user names counts more than one that was found, but for the models.
+fn override_config(
+    found: DecoderConfig,
+    options: &OpenOptions,
+) -> Result<DecoderConfig, ModelError> {
+    let Some(path) = &options.config else { return Ok(found) };
+    let mut config = DecoderConfig::read(path)?;
+    config.models = found.models;
+    Ok(config)
+}
+
+/// A network, with the configuration beside it if that names it.
+fn open_marian_file(
+    file: &Path,
+    vocabularies: &mut Option<(PathBuf, PathBuf)>,
+    options: &OpenOptions,
+) -> Result<Opened, ModelError> {
+    let config = options.config.clone().or_else(|| config_beside(file));
+    let config = config.map(|path| DecoderConfig::read(&path)).transpose()?;
+    let configured = config.as_ref().and_then(|config| config.vocabularies.clone());
+    let found = match vocabularies.take().or(configured) {
+        Some(found) => Some(found),
+        None => marian::beside(file)?,
+    };
+    let files = [file.to_path_buf()];
+    let Some((source, target)) = found else {
+        // The network's own troubles are better news than a missing vocabulary.
+        marian::examine(file)?;
+        return Err(no_vocabulary(file));
+    };
+    let model = marian::open(&files, &marian::pair(&source, &target)?, config.as_ref())?;
+    *vocabularies = Some((source, target));
+    Ok(Opened { model, shortlist: config.and_then(|config| config.shortlist) })
+}
+
+fn no_vocabulary(model: &Path) -> ModelError {
+    let problem = "no vocabularies found beside it; name them with --vocab SOURCE TARGET";
+    ModelError::invalid(model, problem)
+}
+
+/// Adds the networks of another model.
+fn join(model: &mut Model, other: Model) -> Result<(), ModelError> {
+    let size = |model: &Model| model.members[0].architecture.target_vocabulary();
+    if size(model) != size(&other) {
+        let problem = format!(
+            "{} target words, but {} has {}: an ensemble shares its vocabulary",
+            size(&other),
+            model.members[0].path.display(),
+            size(model)
+        );
+        return Err(ModelError::invalid(&other.members[0].path, problem));
+    }
+    pad_weights(model);
+    model.member_weights.extend(other.member_weights);
+    model.members.extend(other.members);
+    model.notes.extend(other.notes);
+    Ok(())
+}
+
+/// Members without a weight count 1, as in Marian.
+fn pad_weights(model: &mut Model) {
+    model.member_weights.resize(model.members.len(), 1.0);
+}
+
+fn set_weights(model: &mut Model, options: &OpenOptions) -> Result<(), ModelError> {
+    pad_weights(model);
+    let given = &options.member_weights;
+    if given.is_empty() {
+        return Ok(());
+    }
+    if given.len() != model.members.len() || given.iter().any(|weight| !weight.is_finite()) {
+        let networks = model.members.len();
+        return Err(ModelError::Option(format!(
+            "{given:?}: expected a weight for {networks} networks"
+        )));
+    }
+    model.member_weights = given.clone();
+    Ok(())
+}
+
+/// `None` keeps what the model has (a `.peregrine` file brings its own).
+fn chosen_shortlist(
+    options: &OpenOptions,
+    configured: Option<ShortlistFile>,
+    model: &Model,
+) -> Result<Option<Option<Shortlist>>, ModelError> {
+    let file = match &options.shortlist {
+        ShortlistChoice::Off => return Ok(Some(None)),
+        ShortlistChoice::Auto => match configured {
+            None => return Ok(None),
+            Some(file) => file,
+        },
+        ShortlistChoice::File(file) => file.clone(),
+    };
+    let shared = same_words(&model.source, &model.target);
+    Shortlist::read(&file, &model.source, &model.target, shared).map(|read| Some(Some(read)))
+}
+
+/// Whether every source id means the same word on the target side.
+fn same_words(source: &Tokenizer, target: &Tokenizer) -> bool {
+    std::ptr::eq(source, target)
+        || (source.size() <= target.size()
+            && (0..source.size() as u32).all(|id| source.token(id) == target.token(id)))
+}

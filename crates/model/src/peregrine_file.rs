@@ -1,0 +1,255 @@
+//! `.peregrine`: a whole model in one file.
+//!
+//! A safetensors file. Its metadata key `peregrine` holds a JSON [`Header`]; the tensors are
+//!
+//! * weights under their canonical names; of tied ones the first, the header names the others;
+//! * for integer weights NAME`.scales`, float32, one number or one a row;
+//! * `text.N`: the files of the tokenizers, as bytes, equal ones once;
+//! * `shortlist.offsets` and `shortlist.lists`, uint32.
+//!
+//! The writer puts wide types first, so that every tensor is aligned to its elements. Opening copies no
+//! weight.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use peregrine_formats::{Bytes, DType, Source, Tensor, Tensors, safetensors};
+use peregrine_text::{Description, Recipe, Tokenizer};
+use serde::{Deserialize, Serialize};
+
+use crate::check::{self, Lookup};
+use crate::shortlist::{Rules, Shortlist};
+use crate::tensors::{float_weight, integer_weight, stored};
+use crate::{Architecture, Dialect, Member, Model, ModelError, Precision, Search, Weight, Weights};
+
+/// The metadata key.
+pub(crate) const KEY: &str = "peregrine";
+/// What this program writes, and the newest it reads.
+const FORMAT_VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    format_version: u32,
+    dialect: Dialect,
+    architecture: Architecture,
+    search: Search,
+    /// Canonical name to the name under which the same bytes are stored.
+    aliases: BTreeMap<String, String>,
+    source: Text,
+    target: Text,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shortlist: Option<Rules>,
+}
+
+/// A tokenizer: how to build it, and from which tensors.
+#[derive(Serialize, Deserialize, PartialEq)]
+struct Text {
+    description: serde_json::Value,
+    /// Name in the description, and tensor.
+    parts: Vec<(String, String)>,
+}
+
+/// The header's version alone, to be read before anything else is believed.
+#[derive(Deserialize)]
+struct Version {
+    format_version: u32,
+}
+
+/// Opens a file in memory or mapped.
+pub(crate) fn open(source: &Source) -> Result<Model, ModelError> {
+    let path = &source.path;
+    let file = safetensors::read(source)?;
+    let Some(json) = file.metadata.get(KEY) else {
+        return Err(ModelError::invalid(
+            path,
+            "no `peregrine` in the metadata: not a Peregrine model",
+        ));
+    };
+    let bad = |error: serde_json::Error| ModelError::invalid(path, format!("metadata: {error}"));
+    let Version { format_version } = serde_json::from_str(json).map_err(bad)?;
+    if format_version > FORMAT_VERSION {
+        let what = format!("format version {format_version}; this program reads {FORMAT_VERSION}");
+        return Err(ModelError::unsupported(path, what));
+    }
+    let header: Header = serde_json::from_str(json).map_err(bad)?;
+    let Architecture::Transformer(description) = &header.architecture;
+    let tensors = &file.tensors;
+    let mut weights = check::gather(path, description, |expected| {
+        let stored = header.aliases.get(&expected.name).unwrap_or(&expected.name);
+        Ok(Lookup { stored: stored.clone(), weight: weight(path, tensors, stored)? })
+    })?;
+    add_multipliers(path, tensors, &mut weights)?;
+    let source_side = tokenizer(path, tensors, &header.source)?;
+    let target_side = match header.source == header.target {
+        true => source_side.clone(),
+        false => tokenizer(path, tensors, &header.target)?,
+    };
+    let shortlist = header.shortlist.map(|rules| shortlist(path, tensors, rules)).transpose()?;
+    Ok(Model {
+        dialect: header.dialect,
+        members: vec![Member { path: path.clone(), architecture: header.architecture, weights }],
+        member_weights: vec![1.0],
+        source: source_side,
+        target: target_side,
+        search: header.search,
+        shortlist,
+        notes: Vec::new(),
+    })
+}
+
+fn weight(path: &Path, tensors: &Tensors, name: &str) -> Result<Option<Weight>, ModelError> {
+    let Some(tensor) = tensors.get(name) else { return Ok(None) };
+    let precision = match tensor.dtype {
+        DType::I8 => Precision::Int8,
+        DType::I16 => Precision::Int16,
+        _ => return float_weight(path, name, tensor).map(Some),
+    };
+    let scales = tensors.get(&format!("{name}.scales")).and_then(Tensor::to_f32);
+    let scales = scales
+        .ok_or_else(|| ModelError::invalid(path, format!("tensor {name}: no {name}.scales")))?;
+    let data = tensor.data.clone();
+    integer_weight(path, name, precision, &tensor.shape, data, scales).map(Some)
+}
+
+/// Activation multipliers of the weights there are.
+fn add_multipliers(
+    path: &Path,
+    tensors: &Tensors,
+    weights: &mut Weights,
+) -> Result<(), ModelError> {
+    for (name, tensor) in tensors {
+        let Some(linear) = name.strip_suffix(".alpha") else { continue };
+        if weights.get(&format!("{linear}.weight")).is_none() {
+            continue;
+        }
+        match tensor.to_f32().as_deref() {
+            Some(&[alpha]) if alpha.is_finite() && alpha > 0.0 => {
+                weights.insert(name, Weight::from_f32(vec![1], &[alpha]));
+            }
+            _ => {
+                let problem = format!("tensor {name} is not one positive number");
+                return Err(ModelError::invalid(path, problem));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn tokenizer(path: &Path, tensors: &Tensors, text: &Text) -> Result<Arc<Tokenizer>, ModelError> {
+    let description: Description = serde_json::from_value(text.description.clone())
+        .map_err(|error| ModelError::invalid(path, format!("metadata: tokenizer: {error}")))?;
+    let mut parts = Vec::new();
+    for (file, name) in &text.parts {
+        let tensor = tensors.get(name).filter(|tensor| tensor.dtype == DType::U8);
+        let Some(tensor) = tensor else {
+            let problem = format!("metadata: {file} should be in tensor {name}, which is missing");
+            return Err(ModelError::invalid(path, problem));
+        };
+        parts.push((file.clone(), Arc::from(&*tensor.data)));
+    }
+    let tokenizer = Tokenizer::from_recipe(&Recipe { description, parts });
+    tokenizer.map(Arc::new).map_err(|error| ModelError::invalid(path, error.to_string()))
+}
+
+fn shortlist(path: &Path, tensors: &Tensors, rules: Rules) -> Result<Shortlist, ModelError> {
+    let numbers = |name: &str| -> Result<Vec<u32>, ModelError> {
+        let values = tensors.get(name).and_then(Tensor::to_i64);
+        let numbers = values.and_then(|v| v.into_iter().map(|n| u32::try_from(n).ok()).collect());
+        numbers.ok_or_else(|| ModelError::invalid(path, format!("tensor {name}: no whole numbers")))
+    };
+    Shortlist::from_parts(path, rules, numbers("shortlist.offsets")?, numbers("shortlist.lists")?)
+}
+
+/// Writes a model of one network. With a precision, its matrices are stored in that.
+pub(crate) fn save(
+    model: &Model,
+    path: &Path,
+    precision: Option<Precision>,
+) -> Result<(), ModelError> {
+    let [member] = model.members.as_slice() else {
+        let problem = format!("an ensemble of {} networks cannot be saved", model.members.len());
+        return Err(ModelError::Option(problem));
+    };
+    let mut writer = Writer::default();
+    writer.weights(&member.weights, precision);
+    let header = Header {
+        format_version: FORMAT_VERSION,
+        dialect: model.dialect,
+        architecture: member.architecture.clone(),
+        search: model.search.clone(),
+        source: writer.text(path, &model.source)?,
+        target: writer.text(path, &model.target)?,
+        shortlist: model.shortlist.as_ref().map(|shortlist| writer.shortlist(shortlist)),
+        aliases: writer.aliases,
+    };
+    let json = serde_json::to_string(&header)
+        .map_err(|error| ModelError::invalid(path, error.to_string()))?;
+    safetensors::write(path, &writer.tensors, &BTreeMap::from([(KEY.into(), json)]))?;
+    Ok(())
+}
+
+#[derive(Default)]
+struct Writer {
+    tensors: Vec<(String, Tensor)>,
+    aliases: BTreeMap<String, String>,
+    /// Where bytes of the model in memory went.
+    stored: HashMap<(usize, usize), String>,
+    parts: Vec<(Arc<[u8]>, String)>,
+}
+
+impl Writer {
+    fn weights(&mut self, weights: &Weights, precision: Option<Precision>) {
+        for (name, weight) in weights.iter() {
+            let place = (weight.data.as_ptr() as usize, weight.data.len());
+            if let Some(first) = self.stored.get(&place) {
+                self.aliases.insert(name.into(), first.clone());
+                continue;
+            }
+            self.stored.insert(place, name.into());
+            let is_matrix = weight.shape.len() == 2 && !name.ends_with(".positions");
+            match precision {
+                Some(precision) if is_matrix => self.weight(name, &weight.convert(precision)),
+                _ => self.weight(name, weight),
+            }
+        }
+    }
+
+    fn weight(&mut self, name: &str, weight: &Weight) {
+        let tensor = stored(weight);
+        self.tensors.push((name.into(), tensor));
+        if let Some(scales) = &weight.scales {
+            let tensor = Tensor::from_f32(vec![scales.len()], scales);
+            self.tensors.push((format!("{name}.scales"), tensor));
+        }
+    }
+
+    fn text(&mut self, path: &Path, tokenizer: &Tokenizer) -> Result<Text, ModelError> {
+        let recipe = tokenizer.recipe();
+        let description = serde_json::to_value(&recipe.description)
+            .map_err(|error| ModelError::invalid(path, error.to_string()))?;
+        let parts = recipe.parts.into_iter().map(|(file, bytes)| (file, self.part(bytes)));
+        Ok(Text { description, parts: parts.collect() })
+    }
+
+    /// The tensor that holds these bytes.
+    fn part(&mut self, bytes: Arc<[u8]>) -> String {
+        if let Some((_, name)) = self.parts.iter().find(|(known, _)| *known == bytes) {
+            return name.clone();
+        }
+        let name = format!("text.{}", self.parts.len());
+        self.tensors.push((name.clone(), Tensor::from_u8(vec![bytes.len()], &bytes)));
+        self.parts.push((bytes, name.clone()));
+        name
+    }
+
+    fn shortlist(&mut self, shortlist: &Shortlist) -> Rules {
+        let (rules, offsets, lists) = shortlist.parts();
+        for (name, numbers) in [("shortlist.offsets", offsets), ("shortlist.lists", lists)] {
+            let data = Bytes::from(bytemuck::cast_slice(numbers).to_vec());
+            let tensor = Tensor { dtype: DType::U32, shape: vec![numbers.len()], data };
+            self.tensors.push((name.into(), tensor));
+        }
+        rules.clone()
+    }
+}

@@ -1,0 +1,134 @@
+//! How a model is meant to be searched: the settings its own configuration names, or else its
+//! dialect's habits. `decode` carries them out.
+
+use serde::{Deserialize, Serialize};
+
+/// The tool whose files and habits a model follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dialect {
+    /// Marian, and Bergamot.
+    Marian,
+    /// CTranslate2.
+    Ctranslate2,
+    /// Hugging Face MarianMT.
+    HuggingFace,
+}
+
+/// How a beam ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finish {
+    /// A finished hypothesis leaves and the beam shrinks by one (Marian).
+    Shrink,
+    /// The beam stays full; the search ends when as many hypotheses have finished as the beam is
+    /// wide, or, without length normalisation, when the best one has (CTranslate2).
+    Full,
+    /// The beam stays full; the search ends when no running hypothesis can beat the worst of a
+    /// full list of finished ones (Hugging Face).
+    FullBounded,
+}
+
+/// Where unwanted words are taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Suppression {
+    /// From the log-probabilities; the rest keep theirs (Marian, Hugging Face).
+    AfterSoftmax,
+    /// From the logits, so that the rest share the mass (CTranslate2).
+    BeforeSoftmax,
+}
+
+/// What happens to hypotheses that reach the length limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AtLimit {
+    /// They are taken as they are.
+    Cut,
+    /// Their last token is the end symbol, at no cost (Hugging Face's `forced_eos_token_id`).
+    ForceEnd,
+}
+
+/// Settings of a search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Search {
+    /// Hypotheses kept for a sentence.
+    pub beam: usize,
+    /// How the beam ends.
+    pub finish: Finish,
+    /// Exponent of the length a score is divided by.
+    pub normalize: f32,
+    /// Taken off for every token, before the division.
+    pub word_penalty: f32,
+    /// Most target tokens (end symbol included) for each source token (frame included).
+    pub max_length_factor: Option<f32>,
+    /// Most target tokens, end symbol included.
+    pub max_length: Option<usize>,
+    /// What happens at that limit.
+    pub at_limit: AtLimit,
+    /// Fewest target tokens before the end symbol.
+    pub min_length: usize,
+    /// Whether the unknown word may be produced.
+    pub allow_unk: bool,
+    /// Words that may never be produced.
+    pub suppress: Vec<u32>,
+    /// Where unwanted words are taken out.
+    pub suppression: Suppression,
+    /// Whether the log-probabilities of a forced prefix count in the score.
+    pub score_prefix: bool,
+    /// Longest source, frame included; a longer line is split.
+    pub max_source: usize,
+}
+
+impl Search {
+    /// What a tool does when nothing is said.
+    ///
+    /// ```
+    /// use peregrine_model::{Dialect, Finish, Search};
+    /// assert_eq!(Search::of(Dialect::Ctranslate2).finish, Finish::Full);
+    /// ```
+    pub fn of(dialect: Dialect) -> Search {
+        let marian = Search {
+            beam: 12,
+            finish: Finish::Shrink,
+            normalize: 0.0,
+            word_penalty: 0.0,
+            max_length_factor: Some(3.0),
+            max_length: None,
+            at_limit: AtLimit::Cut,
+            min_length: 0,
+            allow_unk: false,
+            suppress: Vec::new(),
+            suppression: Suppression::AfterSoftmax,
+            score_prefix: true,
+            max_source: 1000,
+        };
+        match dialect {
+            Dialect::Marian => marian,
+            Dialect::Ctranslate2 => Search {
+                beam: 2,
+                finish: Finish::Full,
+                normalize: 1.0,
+                max_length_factor: None,
+                max_length: Some(256),
+                min_length: 1,
+                allow_unk: true,
+                suppression: Suppression::BeforeSoftmax,
+                score_prefix: false,
+                max_source: 1024,
+                ..marian
+            },
+            Dialect::HuggingFace => Search {
+                beam: 4,
+                finish: Finish::FullBounded,
+                normalize: 1.0,
+                max_length_factor: None,
+                max_length: Some(511),
+                at_limit: AtLimit::ForceEnd,
+                allow_unk: true,
+                max_source: 512,
+                ..marian
+            },
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Weights in canonical form: named, (outputs, inputs), in whatever precision the file stores.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use peregrine_formats::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// How numbers are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// IEEE single.
+    Float32,
+    /// IEEE half.
+    Float16,
+    /// The upper half of a single.
+    Bfloat16,
+    /// Fixed point, 16 bits.
+    Int16,
+    /// Fixed point, 8 bits.
+    Int8,
+}
+
+impl Precision {
+    /// Bytes of one number.
+    pub fn size(self) -> usize {
+        match self {
+            Precision::Float32 => 4,
+            Precision::Float16 | Precision::Bfloat16 | Precision::Int16 => 2,
+            Precision::Int8 => 1,
+        }
+    }
+
+    /// The name used on the command line and in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Float32 => "float32",
+            Precision::Float16 => "float16",
+            Precision::Bfloat16 => "bfloat16",
+            Precision::Int16 => "int16",
+            Precision::Int8 => "int8",
+        }
+    }
+}
+
+/// A matrix or a vector. Cloning shares the bytes.
+#[derive(Clone)]
+pub struct Weight {
+    /// (outputs, inputs), or one dimension.
+    pub shape: Vec<usize>,
+    /// How the numbers are stored.
+    pub precision: Precision,
+    /// Row-major, little-endian; always `elements() * precision.size()` bytes.
+    pub data: Bytes,
+    /// For integers: number = integer · scale, with one scale for all or one a row.
+    pub scales: Option<Arc<[f32]>>,
+}
+
+impl Weight {
+    /// A float32 weight.
+    pub fn from_f32(shape: Vec<usize>, values: &[f32]) -> Weight {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        let data = Bytes::from(bytemuck::cast_slice(values).to_vec());
+        Weight { shape, precision: Precision::Float32, data, scales: None }
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Length of the first dimension.
+    pub fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
+    }
+
+    /// Length of a row.
+    pub fn columns(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
+    /// Whether two weights are the same bytes in memory, as tied embeddings are.
+    pub fn shares_data_with(&self, other: &Weight) -> bool {
+        std::ptr::eq(self.data.as_ptr(), other.data.as_ptr()) && self.data.len() == other.data.len()
+    }
+
+    /// The numbers in float32; borrowed where they are stored so.
+    pub fn to_f32(&self) -> Cow<'_, [f32]> {
+        if self.precision == Precision::Float32
+            && let Ok(values) = bytemuck::try_cast_slice(&self.data)
+        {
+            return Cow::Borrowed(values);
+        }
+        let mut values = vec![0.0; self.elements()];
+        let columns = self.columns().max(1);
+        for (row, out) in values.chunks_mut(columns).enumerate() {
+            self.read_row(row, out);
+        }
+        Cow::Owned(values)
+    }
+
+    /// Writes row `row` as float32. `out` is as long as a row.
+    pub fn read_row(&self, row: usize, out: &mut [f32]) {
+        let size = self.precision.size();
+        let bytes = &self.data[row * out.len() * size..][..out.len() * size];
+        let scale = self.scale(row);
+        match self.precision {
+            Precision::Float32 => {
+                for (o, b) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *o = f32::from_le_bytes(*b);
+                }
+            }
+            Precision::Float16 => {
+                for (o, b) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *o = f16::from_le_bytes(*b).to_f32();
+                }
+            }
+            Precision::Bfloat16 => {
+                for (o, b) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *o = bf16::from_le_bytes(*b).to_f32();
+                }
+            }
+            Precision::Int16 => {
+                for (o, b) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    *o = f32::from(i16::from_le_bytes(*b)) * scale;
+                }
+            }
+            Precision::Int8 => {
+                for (o, b) in out.iter_mut().zip(bytes) {
+                    *o = f32::from(*b as i8) * scale;
+                }
+            }
+        }
+    }
+
+    fn scale(&self, row: usize) -> f32 {
+        match self.scales.as_deref() {
+            None => 1.0,
+            Some([one]) => *one,
+            Some(many) => many[row],
+        }
+    }
+
+    /// The same numbers stored in another precision. Integers are symmetric: int8 with a scale a
+    /// row (`max|row| / 127`), int16 with one for all (`max|w| / 1024`, as Devlin and CTranslate2).
+    pub fn convert(&self, precision: Precision) -> Weight {
+        if precision == self.precision {
+            return self.clone();
+        }
+        let values = self.to_f32();
+        let (data, scales) = match precision {
+            Precision::Float32 => return Weight::from_f32(self.shape.clone(), &values),
+            Precision::Float16 => {
+                (values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(), None)
+            }
+            Precision::Bfloat16 => {
+                (values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(), None)
+            }
+            Precision::Int16 => quantise_int16(&values),
+            Precision::Int8 => quantise_int8(&values, self.columns().max(1)),
+        };
+        Weight { shape: self.shape.clone(), precision, data: Bytes::from(data), scales }
+    }
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |most: f32, v| most.max(v.abs()))
+}
+
+/// A step so that the largest value becomes `steps`; 1 where all are zero.
+fn step(values: &[f32], steps: f32) -> f32 {
+    let most = largest(values);
+    if most > 0.0 && most.is_finite() { most / steps } else { 1.0 }
+}
+
+fn quantise_int8(values: &[f32], columns: usize) -> (Vec<u8>, Option<Arc<[f32]>>) {
+    let mut data = Vec::with_capacity(values.len());
+    let mut scales = Vec::with_capacity(values.len() / columns);
+    for row in values.chunks(columns) {
+        let scale = step(row, 127.0);
+        let round = |v: &f32| (v / scale).round_ties_even().clamp(-127.0, 127.0) as i8 as u8;
+        data.extend(row.iter().map(round));
+        scales.push(scale);
+    }
+    (data, Some(scales.into()))
+}
+
+fn quantise_int16(values: &[f32]) -> (Vec<u8>, Option<Arc<[f32]>>) {
+    let scale = step(values, 1024.0);
+    let round = |v: &f32| ((v / scale).round_ties_even() as i16).to_le_bytes();
+    (values.iter().flat_map(round).collect(), Some([scale].into()))
+}
+
+/// All weights of a network by canonical name. Tied weights are entries that share bytes.
+#[derive(Clone, Default)]
+pub struct Weights {
+    by_name: BTreeMap<String, Weight>,
+}
+
+impl Weights {
+    /// The weight of that name.
+    pub fn get(&self, name: &str) -> Option<&Weight> {
+        self.by_name.get(name)
+    }
+
+    /// Adds or replaces a weight.
+    pub fn insert(&mut self, name: impl Into<String>, weight: Weight) {
+        self.by_name.insert(name.into(), weight);
+    }
+
+    /// All of them, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Weight)> {
+        self.by_name.iter().map(|(name, weight)| (name.as_str(), weight))
+    }
+
+    /// Number of names.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+}

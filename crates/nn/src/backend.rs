@@ -1,0 +1,334 @@
+//! The verbs a device must know.
+//!
+//! A verb has the grain of a layer's part: a product comes with everything that happens to its
+//! result before another part reads it. Networks ask for nothing smaller, so a backend is free to
+//! fuse. Batches are ragged: rows laid end to end, and for attention a list of the rows each row
+//! reads ([`Reads`]). No verb can let one row see another that it was not told to read.
+
+use peregrine_model::{Activation, Weight};
+
+use crate::positions::PositionTable;
+
+/// A device that can run networks.
+pub trait Backend: Sized + Send + Sync + 'static {
+    /// Rows of activations, and caches of them. The width is set when a verb writes it.
+    type Rows: Send;
+    /// One or several dense layers side by side, packed for products.
+    type Linear: Send + Sync;
+    /// An embedding table.
+    type Table: Send + Sync;
+    /// A prepared layer norm or root-mean-square norm.
+    type Norm: Send + Sync;
+    /// A prepared output layer.
+    type Output: Send + Sync;
+    /// The part of an output layer that a shortlist leaves.
+    type Selection: Send;
+
+    /// Packs dense layers that share their input; their outputs stand side by side.
+    fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;
+    /// Prepares an embedding table.
+    fn prepare_table(&self, table: &Weight) -> Self::Table;
+    /// Prepares a norm.
+    fn prepare_norm(&self, norm: NormWeights<'_>) -> Self::Norm;
+    /// Packs the output layer. `parts` as for [`Self::prepare_linear`], one part.
+    fn prepare_output(&self, layer: Dense<'_>) -> Self::Output;
+    /// Gathers the rows of some words, sorted ids.
+    fn select(&self, output: &Self::Output, words: &[u32]) -> Self::Selection;
+    /// No rows yet.
+    fn rows(&self) -> Self::Rows;
+    /// Makes a cache of at least `rows` rows of that width, keeping what is in it.
+    fn reserve(&self, cache: &mut Self::Rows, rows: usize, width: usize);
+
+    /// `out[r] = scale · table[ids[r]] + position(at[r])`, with a zero vector where there is no id.
+    fn embed(&self, table: &Self::Table, request: Embed<'_>, out: &mut Self::Rows);
+    /// `out = after(x · Wᵀ + b)`.
+    fn linear(
+        &self,
+        x: &Self::Rows,
+        linear: &Self::Linear,
+        after: After<'_, Self>,
+        out: &mut Self::Rows,
+    );
+    /// `out = ops(x)`, where a product has nothing to do with it. `input` is what [`Step::Add`] and
+    /// [`Step::Highway`] see.
+    fn process(
+        &self,
+        x: &Self::Rows,
+        ops: &[Step<Self>],
+        input: Option<&Self::Rows>,
+        out: &mut Self::Rows,
+    );
+    /// Copies columns `columns` of `x` to rows `at` of a cache of that width.
+    fn store(
+        &self,
+        x: &Self::Rows,
+        columns: std::ops::Range<usize>,
+        at: &[u32],
+        cache: &mut Self::Rows,
+    );
+    /// Multi-head attention of the first D columns of `queries` over rows of `memory`.
+    fn attend(&self, queries: &Self::Rows, memory: Memory<'_, Self>, out: &mut Self::Rows);
+    /// The weights with which [`Self::attend`] reads: the mean over the first `heads` heads, for
+    /// all reads laid end to end.
+    fn attention_weights(
+        &self,
+        queries: &Self::Rows,
+        memory: Memory<'_, Self>,
+        heads: usize,
+        out: &mut Vec<f32>,
+    );
+    /// Running mean: `out[r] = state[to] = (state[from] · n + x[r]) / (n + 1)`, n = `before[r]`.
+    fn average(
+        &self,
+        x: &Self::Rows,
+        moves: &[Move],
+        before: &[u32],
+        state: &mut Self::Rows,
+        out: &mut Self::Rows,
+    );
+    /// Simple recurrent unit: `f = sigmoid(forget)`, `c = f∘state[from] + (1-f)∘candidate`,
+    /// `state[to] = c`, `out = max(0, c)`.
+    fn ssru(
+        &self,
+        candidate: &Self::Rows,
+        forget: &Self::Rows,
+        moves: &[Move],
+        state: &mut Self::Rows,
+        out: &mut Self::Rows,
+    );
+    /// `y = a∘x + b∘y`.
+    fn mix(&self, a: &Self::Rows, x: &Self::Rows, b: &Self::Rows, y: &mut Self::Rows);
+    /// The best words of every row, without handing out the scores of the others.
+    fn best(
+        &self,
+        x: &Self::Rows,
+        output: &Self::Output,
+        selections: &[Option<&Self::Selection>],
+        question: Question<'_>,
+        answer: &mut Choices,
+    );
+    /// The scores of all words of every row, one row after the other (of the selected words only
+    /// where a row has a selection).
+    fn logits(
+        &self,
+        x: &Self::Rows,
+        output: &Self::Output,
+        selections: &[Option<&Self::Selection>],
+        out: &mut Vec<f32>,
+    );
+}
+
+/// A dense layer's weights.
+#[derive(Clone, Copy)]
+pub struct Dense<'a> {
+    /// (outputs, inputs)
+    pub weight: &'a Weight,
+    /// (outputs)
+    pub bias: Option<&'a Weight>,
+    /// A fixed multiplier for quantising the input, where the file has one.
+    pub alpha: Option<f32>,
+}
+
+/// A norm's weights.
+#[derive(Clone, Copy)]
+pub struct NormWeights<'a> {
+    /// Multiplied after normalising.
+    pub scale: &'a Weight,
+    /// Added at the end.
+    pub bias: Option<&'a Weight>,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Whether the mean is taken off first (layer norm) or not (root-mean-square norm).
+    pub centred: bool,
+}
+
+/// A prepared processing op.
+pub enum Step<B: Backend> {
+    /// Add the block's input.
+    Add,
+    /// Normalise.
+    Norm(B::Norm),
+    /// `g = sigmoid(input · W + b)`, `y = g∘y + (1-g)∘input`.
+    Highway(B::Linear),
+}
+
+/// What happens to a product.
+pub struct After<'a, B: Backend> {
+    /// First this,
+    pub activation: Activation,
+    /// then these.
+    pub ops: &'a [Step<B>],
+    /// What [`Step::Add`] and [`Step::Highway`] see.
+    pub input: Option<&'a B::Rows>,
+}
+
+impl<B: Backend> After<'_, B> {
+    /// An activation and nothing else.
+    pub fn activation(activation: Activation) -> Self {
+        After { activation, ops: &[], input: None }
+    }
+
+    /// Nothing at all.
+    pub fn nothing() -> Self {
+        After::activation(Activation::Identity)
+    }
+}
+
+/// What [`Backend::embed`] looks up.
+#[derive(Clone, Copy)]
+pub struct Embed<'a> {
+    /// A word a row, or none for a zero vector.
+    pub ids: &'a [Option<u32>],
+    /// Multiplied with the embedding.
+    pub scale: f32,
+    /// The position of each row.
+    pub at: &'a [u32],
+    /// What is added for a position.
+    pub positions: Option<&'a PositionTable>,
+}
+
+/// For each row the rows of a cache that it reads, end to end.
+#[derive(Debug, Clone, Default)]
+pub struct Reads {
+    rows: Vec<u32>,
+    ends: Vec<usize>,
+}
+
+impl Reads {
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.ends.clear();
+    }
+
+    /// Adds the list of the next row.
+    pub fn push(&mut self, reads: impl IntoIterator<Item = u32>) {
+        self.rows.extend(reads);
+        self.ends.push(self.rows.len());
+    }
+
+    /// The list of row `row`.
+    pub fn of(&self, row: usize) -> &[u32] {
+        &self.rows[self.range(row)]
+    }
+
+    /// The same, to be changed.
+    pub fn of_mut(&mut self, row: usize) -> &mut [u32] {
+        let range = self.range(row);
+        &mut self.rows[range]
+    }
+
+    /// Where the list of row `row` stands in all lists laid end to end.
+    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        start..self.ends[row]
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+}
+
+/// What attention reads: keys in D columns from `key_column` on, values in the D columns after.
+pub struct Memory<'a, B: Backend> {
+    /// A cache, or rows just computed.
+    pub rows: &'a B::Rows,
+    /// First column of the keys.
+    pub key_column: usize,
+    /// Who reads what.
+    pub reads: &'a Reads,
+    /// Number of heads.
+    pub heads: usize,
+    /// Width of queries, keys and values (D).
+    pub width: usize,
+}
+
+impl<B: Backend> Clone for Memory<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Memory<'_, B> {}
+
+/// A recurrent state on its way: read from row `from` (or zero), written to row `to`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// Where the previous step left it.
+    pub from: Option<u32>,
+    /// Where this step leaves it.
+    pub to: u32,
+}
+
+/// How words are scored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scoring {
+    /// By logit: enough to find the best, and no exponential is computed.
+    Logit,
+    /// By log-probability over all words.
+    LogProbability,
+    /// By log-probability over the words that are not banned.
+    LogProbabilityOfAllowed,
+}
+
+/// What is asked of the output layer for one row.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// How many of the best words.
+    pub count: usize,
+    /// Words out of the question, sorted.
+    pub banned: &'a [u32],
+    /// If set, this word's score is the whole answer.
+    pub forced: Option<u32>,
+}
+
+/// What is asked of the output layer for all rows.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    /// One for each row.
+    pub asks: &'a [Ask<'a>],
+    /// How words are scored.
+    pub scoring: Scoring,
+}
+
+/// A word and its score.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The word.
+    pub token: u32,
+    /// Its score, see [`Scoring`].
+    pub score: f32,
+}
+
+/// The best words of each row, best first; of equals the one with the lower id first.
+#[derive(Debug, Clone, Default)]
+pub struct Choices {
+    choices: Vec<Choice>,
+    ends: Vec<usize>,
+}
+
+impl Choices {
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        self.choices.clear();
+        self.ends.clear();
+    }
+
+    /// Adds the choices of the next row.
+    pub fn push(&mut self, choices: impl IntoIterator<Item = Choice>) {
+        self.choices.extend(choices);
+        self.ends.push(self.choices.len());
+    }
+
+    /// The choices of row `row`.
+    pub fn of(&self, row: usize) -> &[Choice] {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.choices[start..self.ends[row]]
+    }
+}

@@ -1,0 +1,129 @@
+//! The best of many scores: the plain version, for backends that have nothing better and for
+//! ensembles, whose scores are sums over networks.
+
+use crate::backend::{Ask, Choice, Scoring};
+
+/// Scores of the words of one row; `words` names them, or word i is column i.
+#[derive(Clone, Copy)]
+pub struct Candidates<'a> {
+    /// A score a word.
+    pub scores: &'a [f32],
+    /// Sorted ids, as long as `scores`.
+    pub words: Option<&'a [u32]>,
+}
+
+impl Candidates<'_> {
+    /// The column of a word.
+    pub fn column(&self, word: u32) -> Option<usize> {
+        match self.words {
+            None => Some(word as usize).filter(|&c| c < self.scores.len()),
+            Some(words) => words.binary_search(&word).ok(),
+        }
+    }
+
+    fn word(&self, column: usize) -> u32 {
+        self.words.map_or(column as u32, |words| words[column])
+    }
+}
+
+/// Answers `ask`, best first. `best` is cleared first.
+pub fn choose(candidates: Candidates<'_>, ask: &Ask<'_>, scoring: Scoring, best: &mut Vec<Choice>) {
+    best.clear();
+    let shift = match scoring {
+        Scoring::Logit => 0.0,
+        Scoring::LogProbability => log_sum_exp(candidates.scores),
+        Scoring::LogProbabilityOfAllowed => log_sum_exp_of_allowed(candidates, ask.banned),
+    };
+    if let Some(token) = ask.forced {
+        let score = candidates.column(token).map_or(f32::MIN, |c| candidates.scores[c]) - shift;
+        best.push(Choice { token, score });
+        return;
+    }
+    largest(candidates, ask, best);
+    for choice in best {
+        choice.score -= shift;
+    }
+}
+
+/// The `ask.count` largest scores. One pass, which keeps a short sorted list: nearly every score
+/// is below its last entry and costs one comparison.
+fn largest(candidates: Candidates<'_>, ask: &Ask<'_>, best: &mut Vec<Choice>) {
+    let mut floor = f32::NEG_INFINITY;
+    for (column, &score) in candidates.scores.iter().enumerate() {
+        let full = best.len() == ask.count;
+        if (full && score <= floor) || score.is_nan() || ask.count == 0 {
+            continue;
+        }
+        let token = candidates.word(column);
+        if ask.banned.binary_search(&token).is_ok() {
+            continue;
+        }
+        let place = best.partition_point(|c| c.score >= score);
+        if full {
+            best.pop();
+        }
+        best.insert(place.min(best.len()), Choice { token, score });
+        if best.len() == ask.count {
+            floor = best[best.len() - 1].score;
+        }
+    }
+}
+
+/// `ln Σ exp(scores)`, summed in double precision.
+pub fn log_sum_exp(scores: &[f32]) -> f32 {
+    let most = scores.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s));
+    let sum: f64 = scores.iter().map(|&s| f64::from((s - most).exp())).sum();
+    most + sum.ln() as f32
+}
+
+fn log_sum_exp_of_allowed(candidates: Candidates<'_>, banned: &[u32]) -> f32 {
+    let mut allowed = candidates.scores.to_vec();
+    for column in banned.iter().filter_map(|&word| candidates.column(word)) {
+        allowed[column] = f32::NEG_INFINITY;
+    }
+    log_sum_exp(&allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(count: usize, banned: &[u32]) -> Ask<'_> {
+        Ask { count, banned, forced: None }
+    }
+
+    fn tokens(scores: &[f32], ask: &Ask<'_>) -> Vec<u32> {
+        let mut best = Vec::new();
+        choose(Candidates { scores, words: None }, ask, Scoring::Logit, &mut best);
+        best.iter().map(|c| c.token).collect()
+    }
+
+    #[test]
+    fn best_first_and_lower_ids_first_among_equals() {
+        let scores = [1.0, 3.0, 2.0, 3.0, -1.0, 3.0];
+        assert_eq!(tokens(&scores, &ask(4, &[])), [1, 3, 5, 2]);
+        assert_eq!(tokens(&scores, &ask(2, &[1])), [3, 5]);
+        assert_eq!(tokens(&scores, &ask(9, &[])), [1, 3, 5, 2, 0, 4]);
+        assert_eq!(tokens(&scores, &ask(0, &[])), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn probabilities_are_over_the_words_there_are() {
+        let candidates = Candidates { scores: &[0.0, 0.0, 0.0, 0.0], words: Some(&[3, 5, 8, 9]) };
+        let mut best = Vec::new();
+        choose(candidates, &ask(1, &[3]), Scoring::LogProbability, &mut best);
+        assert_eq!(best[0].token, 5);
+        assert!((best[0].score + 4f32.ln()).abs() < 1e-6);
+        choose(candidates, &ask(1, &[3]), Scoring::LogProbabilityOfAllowed, &mut best);
+        assert!((best[0].score + 3f32.ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_forced_word_is_the_answer_even_if_banned() {
+        let forced = Ask { count: 3, banned: &[2], forced: Some(2) };
+        let mut best = Vec::new();
+        let candidates = Candidates { scores: &[1.0, 2.0, 3.0], words: None };
+        choose(candidates, &forced, Scoring::Logit, &mut best);
+        assert_eq!(best, [Choice { token: 2, score: 3.0 }]);
+    }
+}

@@ -1,0 +1,25 @@
+//! The networks, written once over the verbs of a [`Backend`].
+//!
+//! A network knows no device and no file: [`Transformer::prepare`] takes a description and named
+//! weights and hands them to a backend; [`Session`] runs it for one worker, and search sees it as a
+//! [`Network`].
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod choose;
+mod network;
+mod pool;
+mod positions;
+mod prepare;
+mod transformer;
+
+pub use backend::{
+    After, Ask, Backend, Choice, Choices, Dense, Embed, Memory, Move, NormWeights, Question, Reads,
+    Scoring, Step,
+};
+pub use choose::{Candidates, choose, log_sum_exp};
+pub use network::{Network, Row, Sentence, Slot};
+pub use positions::PositionTable;
+pub use prepare::MissingWeight;
+pub use transformer::{Session, Transformer};

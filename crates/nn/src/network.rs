@@ -1,0 +1,60 @@
+//! A model being run by one worker, as search sees it.
+
+use crate::backend::{Choices, Question};
+
+/// A sentence's place in a network's caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slot(pub u32);
+
+/// One hypothesis at one step.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Its sentence.
+    pub slot: Slot,
+    /// The row of the previous step it goes on from; none at the sentence's first step.
+    pub parent: Option<u32>,
+    /// The word chosen at the previous step; none at the first.
+    pub token: Option<u32>,
+    /// Number of words before this one.
+    pub position: u32,
+}
+
+/// A sentence to be admitted.
+#[derive(Debug, Clone, Copy)]
+pub struct Sentence<'a> {
+    /// Source ids with their frame.
+    pub source: &'a [u32],
+    /// The target words allowed, sorted; all if there is no list.
+    pub words: Option<&'a [u32]>,
+}
+
+/// A network with its state: what the sentences in the batch have seen so far.
+///
+/// [`Self::admit`] encodes sentences, [`Self::step`] runs the decoder over the rows alive, and
+/// [`Self::best`] or [`Self::logits`] reads the output layer for those rows.
+pub trait Network: Send {
+    /// Encodes sentences and gives each a slot, in order.
+    fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot>;
+
+    /// Gives a sentence's slot back.
+    fn release(&mut self, slot: Slot);
+
+    /// One decoder step. The rows of a sentence stand together; its first step has one row.
+    /// With `alignments`, [`Self::alignment`] can be asked afterwards.
+    fn step(&mut self, rows: &[Row], alignments: bool);
+
+    /// The best words of each row of the last step.
+    fn best(&mut self, question: Question<'_>, answer: &mut Choices);
+
+    /// The scores of all words (or the allowed ones) of each row of the last step, end to end.
+    fn logits(&mut self, out: &mut Vec<f32>);
+
+    /// Attention of row `row` of the last step to the source, frame included.
+    fn alignment(&self, row: usize) -> &[f32];
+
+    /// Number of target words.
+    fn target_words(&self) -> usize;
+
+    /// The most target positions the network can compute.
+    fn position_limit(&self) -> usize;
+}

@@ -1,0 +1,85 @@
+//! From named weights to prepared ones.
+
+use peregrine_model::{Op, Weight, Weights};
+
+use crate::backend::{Backend, Dense, NormWeights, Step};
+
+/// A network asked for a weight its file does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("the weight {0} is missing")]
+pub struct MissingWeight(pub String);
+
+/// Looks weights up and hands them to a backend.
+pub(crate) struct Preparer<'a, B: Backend> {
+    pub(crate) backend: &'a B,
+    pub(crate) weights: &'a Weights,
+}
+
+impl<'a, B: Backend> Preparer<'a, B> {
+    pub(crate) fn weight(&self, name: &str) -> Result<&'a Weight, MissingWeight> {
+        self.weights.get(name).ok_or_else(|| MissingWeight(name.to_owned()))
+    }
+
+    /// A single number, if it is there.
+    pub(crate) fn number(&self, name: &str) -> Option<f32> {
+        self.weights.get(name).and_then(|w| w.to_f32().first().copied())
+    }
+
+    fn dense(&self, name: &str) -> Result<Dense<'a>, MissingWeight> {
+        Ok(Dense {
+            weight: self.weight(&format!("{name}.weight"))?,
+            bias: self.weights.get(&format!("{name}.bias")),
+            alpha: self.number(&format!("{name}.alpha")),
+        })
+    }
+
+    pub(crate) fn linear(&self, name: &str) -> Result<B::Linear, MissingWeight> {
+        Ok(self.backend.prepare_linear(&[self.dense(name)?]))
+    }
+
+    /// Several dense layers of one input, side by side.
+    pub(crate) fn side_by_side(
+        &self,
+        block: &str,
+        parts: &[&str],
+    ) -> Result<B::Linear, MissingWeight> {
+        let parts: Vec<Dense<'_>> = parts
+            .iter()
+            .map(|part| self.dense(&format!("{block}.{part}")))
+            .collect::<Result<_, _>>()?;
+        Ok(self.backend.prepare_linear(&parts))
+    }
+
+    /// A dense layer without its bias.
+    pub(crate) fn product(&self, name: &str) -> Result<B::Linear, MissingWeight> {
+        Ok(self.backend.prepare_linear(&[Dense { bias: None, ..self.dense(name)? }]))
+    }
+
+    pub(crate) fn steps(
+        &self,
+        place: &str,
+        ops: &[Op],
+        epsilon: f32,
+    ) -> Result<Vec<Step<B>>, MissingWeight> {
+        ops.iter()
+            .map(|op| {
+                Ok(match op {
+                    Op::Add => Step::Add,
+                    Op::Highway => Step::Highway(self.linear(&format!("{place}.highway"))?),
+                    Op::Norm => Step::Norm(self.backend.prepare_norm(NormWeights {
+                        scale: self.weight(&format!("{place}.norm.scale"))?,
+                        bias: Some(self.weight(&format!("{place}.norm.bias"))?),
+                        epsilon,
+                        centred: true,
+                    })),
+                    Op::RmsNorm => Step::Norm(self.backend.prepare_norm(NormWeights {
+                        scale: self.weight(&format!("{place}.rms.scale"))?,
+                        bias: None,
+                        epsilon,
+                        centred: false,
+                    })),
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! The transformer, once, over the verbs of a backend.
+//!
+//! [`Transformer`] is the prepared network, shared by all workers; [`Session`] is one worker's
+//! state. Blocks are in `block`, the source side in `encoder`, a step of the target side in
+//! `decoder`, and the bookkeeping of caches in `session`.
+
+mod block;
+mod decoder;
+mod encoder;
+mod session;
+
+use peregrine_model as model;
+use peregrine_model::{Start, Weights, names};
+
+use crate::backend::{Backend, Dense, Step};
+use crate::positions::PositionTable;
+use crate::prepare::{MissingWeight, Preparer};
+use block::StackParts;
+use decoder::DecoderLayer;
+use encoder::EncoderLayer;
+
+pub use session::Session;
+
+/// A prepared transformer.
+pub struct Transformer<B: Backend> {
+    backend: B,
+    description: model::Transformer,
+    source: Embedding<B>,
+    target: Embedding<B>,
+    encoder_parts: StackParts<B>,
+    encoder: Vec<EncoderLayer<B>>,
+    decoder_parts: StackParts<B>,
+    /// Parameter sets; `description.decoder_parameters` says which layer uses which.
+    decoder: Vec<Option<DecoderLayer<B>>>,
+    output: B::Output,
+}
+
+/// An embedding table and what is done with its rows.
+struct Embedding<B: Backend> {
+    table: B::Table,
+    scale: f32,
+    positions: Option<PositionTable>,
+}
+
+impl<B: Backend> Transformer<B> {
+    /// Packs the weights for `backend`.
+    pub fn prepare(
+        backend: B,
+        description: &model::Transformer,
+        weights: &Weights,
+    ) -> Result<Transformer<B>, MissingWeight> {
+        let preparer = Preparer { backend: &backend, weights };
+        let d = description;
+        let encoder = (0..d.encoder.layers)
+            .map(|layer| EncoderLayer::prepare(&preparer, &d.encoder, layer))
+            .collect::<Result<_, _>>()?;
+        let sets = d.decoder_parameters.iter().max().map_or(0, |&last| last + 1);
+        let decoder = (0..sets)
+            .map(|set| {
+                let used = d.decoder_parameters.contains(&set);
+                used.then(|| DecoderLayer::prepare(&preparer, d, set)).transpose()
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Transformer {
+            source: Embedding::prepare(&preparer, &d.encoder, names::SOURCE_EMBEDDING, "encoder")?,
+            target: Embedding::prepare(&preparer, &d.decoder, names::TARGET_EMBEDDING, "decoder")?,
+            encoder_parts: StackParts::prepare(&preparer, &d.encoder, "encoder")?,
+            decoder_parts: StackParts::prepare(&preparer, &d.decoder, "decoder")?,
+            output: backend.prepare_output(Dense {
+                weight: preparer.weight(names::OUTPUT_WEIGHT)?,
+                bias: weights.get(names::OUTPUT_BIAS),
+                alpha: preparer.number("output.alpha"),
+            }),
+            encoder,
+            decoder,
+            description: description.clone(),
+            backend,
+        })
+    }
+
+    /// The decoder's layers in order, each with its parameters.
+    fn decoder_layers(&self) -> impl Iterator<Item = &DecoderLayer<B>> {
+        self.description.decoder_parameters.iter().filter_map(|&set| self.decoder[set].as_ref())
+    }
+
+    /// What is looked up for a row: at a sentence's first step there is no previous word.
+    fn start_token(&self) -> Option<u32> {
+        match self.description.start {
+            Start::Zero => None,
+            Start::Token(token) => Some(token),
+        }
+    }
+}
+
+impl<B: Backend> Embedding<B> {
+    fn prepare(
+        preparer: &Preparer<'_, B>,
+        stack: &model::Stack,
+        table: &str,
+        side: &str,
+    ) -> Result<Self, MissingWeight> {
+        let table = preparer.weight(table)?;
+        let width = table.columns();
+        let positions = match stack.positions {
+            model::Positions::None => None,
+            model::Positions::Sinusoid { first, spacing } => {
+                Some(PositionTable::sinusoid(width, first, spacing))
+            }
+            model::Positions::Table => {
+                let rows = preparer.weight(&format!("{side}.positions"))?.to_f32();
+                Some(PositionTable::stored(width, rows.into_owned()))
+            }
+        };
+        let table = preparer.backend.prepare_table(table);
+        Ok(Embedding { table, scale: stack.embedding_scale, positions })
+    }
+
+    /// The most positions there are vectors for.
+    fn limit(&self) -> usize {
+        self.positions.as_ref().map_or(usize::MAX, PositionTable::limit)
+    }
+}
+
+/// Shorthand for a list of prepared processing ops.
+type Steps<B> = Vec<Step<B>>;

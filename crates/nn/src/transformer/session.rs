@@ -1,0 +1,278 @@
+//! One worker's running state: which sentence owns which rows of the caches, and what each row of
+//! a step reads and writes.
+//!
+//! A sentence's *memory* is a run of rows, one a source token. Its *past* belongs to lanes: the
+//! n-th hypothesis of a sentence writes to lane n, whatever it descends from. Attention keeps a
+//! list of the cache rows that made each hypothesis, so re-ordering a beam copies small lists of
+//! row numbers and never a key or a value. Recurrent layers keep two rows a lane, one to read and
+//! one to write.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use peregrine_model::Autoregression;
+
+use super::Transformer;
+use super::block::Buffers;
+use crate::backend::{Backend, Choices, Move, Question, Reads};
+use crate::network::{Network, Row, Sentence, Slot};
+use crate::pool::RowPool;
+
+/// Steps a lane reserves cache rows for at a time.
+const CHUNK: u32 = 16;
+
+/// A transformer with the state of one worker.
+pub struct Session<B: Backend> {
+    network: Arc<Transformer<B>>,
+    buffers: Buffers<B>,
+    caches: Caches<B>,
+    memory_pool: RowPool,
+    past_pool: RowPool,
+    slots: Vec<Option<SlotState<B>>>,
+    plan: Plan,
+    /// Reads of the step before, which the next step's grow from.
+    previous: Reads,
+    alignment: Vec<f32>,
+}
+
+/// A cache a decoder layer.
+pub(super) struct Caches<B: Backend> {
+    /// Keys and values of the source.
+    pub(super) memory: Vec<B::Rows>,
+    /// Keys and values of the words so far, or recurrent states.
+    pub(super) past: Vec<B::Rows>,
+}
+
+struct SlotState<B: Backend> {
+    memory: Range<u32>,
+    lanes: Vec<Lane>,
+    /// Holds the first step's processed keys and values where a dialect wants them apart.
+    first: Option<u32>,
+    selection: Option<B::Selection>,
+}
+
+/// Cache rows of one hypothesis number: runs of [`CHUNK`] rows, or one run of two.
+#[derive(Default)]
+struct Lane {
+    runs: Vec<u32>,
+}
+
+/// What the rows of a step read and write.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) slots: Vec<Slot>,
+    pub(super) tokens: Vec<Option<u32>>,
+    pub(super) positions: Vec<u32>,
+    /// Rows of the memory caches.
+    pub(super) source: Reads,
+    /// Rows of the past caches, this step's own included.
+    pub(super) past: Reads,
+    /// Where each row's keys and values go.
+    pub(super) own: Vec<u32>,
+    /// Where they go a second time, see [`SlotState::first`].
+    pub(super) first: Vec<u32>,
+    /// Recurrent states.
+    pub(super) moves: Vec<Move>,
+}
+
+impl<B: Backend> Session<B> {
+    /// A worker with an empty batch.
+    pub fn new(network: Arc<Transformer<B>>) -> Session<B> {
+        let backend = &network.backend;
+        let layers = network.description.decoder_parameters.len();
+        let caches = Caches {
+            memory: (0..layers).map(|_| backend.rows()).collect(),
+            past: (0..layers).map(|_| backend.rows()).collect(),
+        };
+        Session {
+            buffers: Buffers::new(backend),
+            caches,
+            memory_pool: RowPool::default(),
+            past_pool: RowPool::default(),
+            slots: Vec::new(),
+            plan: Plan::default(),
+            previous: Reads::default(),
+            alignment: Vec::new(),
+            network,
+        }
+    }
+
+    fn attends_to_past(&self) -> bool {
+        matches!(self.network.description.autoregression, Autoregression::SelfAttention)
+    }
+
+    /// Width of a row of the past caches.
+    fn past_width(&self) -> usize {
+        self.network.description.width * if self.attends_to_past() { 2 } else { 1 }
+    }
+
+    fn new_slot(&mut self, state: SlotState<B>) -> Slot {
+        let free = self.slots.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[index] = Some(state);
+        Slot(index as u32)
+    }
+
+    fn state(&self, slot: Slot) -> &SlotState<B> {
+        self.slots[slot.0 as usize].as_ref().expect("a released slot is not used again")
+    }
+
+    /// The row in which lane `lane` keeps what it has at `position`.
+    fn past_row(&mut self, slot: Slot, lane: usize, position: u32) -> u32 {
+        let attends = self.attends_to_past();
+        let state =
+            self.slots[slot.0 as usize].as_mut().expect("a released slot is not used again");
+        if state.lanes.len() <= lane {
+            state.lanes.resize_with(lane + 1, Lane::default);
+        }
+        let runs = &mut state.lanes[lane].runs;
+        let (run, length, offset) = if attends {
+            ((position / CHUNK) as usize, CHUNK, position % CHUNK)
+        } else {
+            (0, 2, position % 2)
+        };
+        // A lane that was empty for some steps has no rows for them, and nobody reads them.
+        while runs.len() <= run {
+            runs.push(self.past_pool.take(length));
+        }
+        runs[run] + offset
+    }
+
+    /// Works out what each row reads and writes.
+    fn plan(&mut self, rows: &[Row]) {
+        std::mem::swap(&mut self.previous, &mut self.plan.past);
+        let mut plan = std::mem::take(&mut self.plan);
+        let previous_own = std::mem::take(&mut plan.own);
+        plan.clear();
+        let mut lane = 0;
+        for (i, row) in rows.iter().enumerate() {
+            lane = if i > 0 && rows[i - 1].slot == row.slot { lane + 1 } else { 0 };
+            let own = self.past_row(row.slot, lane, row.position);
+            let first_token = self.network.start_token();
+            plan.slots.push(row.slot);
+            plan.tokens.push(row.token.or(first_token));
+            plan.positions.push(row.position);
+            plan.source.push(self.state(row.slot).memory.clone());
+            plan.moves.push(Move { from: row.parent.map(|p| previous_own[p as usize]), to: own });
+            plan.own.push(own);
+            self.plan_past(row, own, &mut plan);
+        }
+        self.plan = plan;
+        let (past_rows, width) = (self.past_pool.size(), self.past_width());
+        for cache in &mut self.caches.past {
+            self.network.backend.reserve(cache, past_rows, width);
+        }
+    }
+
+    /// A row reads what its parent read, and itself. Where the first step has keys of its own it
+    /// reads those instead, and the second step goes back to the common ones.
+    fn plan_past(&mut self, row: &Row, own: u32, plan: &mut Plan) {
+        if !self.attends_to_past() {
+            return;
+        }
+        let first = self.state(row.slot).first;
+        // Later steps write there too, which is simpler than not doing so: nobody reads it again.
+        plan.first.push(first.unwrap_or(own));
+        match row.parent {
+            None => plan.past.push([first.unwrap_or(own)]),
+            Some(parent) => {
+                plan.past.push(self.previous.of(parent as usize).iter().copied().chain([own]));
+                if row.position == 1 {
+                    let raw = self.state(row.slot).lanes[0].runs[0];
+                    plan.past.of_mut(plan.past.len() - 1)[0] = raw;
+                }
+            }
+        }
+    }
+
+    fn selections(&self) -> Vec<Option<&B::Selection>> {
+        self.plan.slots.iter().map(|&slot| self.state(slot).selection.as_ref()).collect()
+    }
+}
+
+impl Plan {
+    fn clear(&mut self) {
+        self.slots.clear();
+        self.tokens.clear();
+        self.positions.clear();
+        self.source.clear();
+        self.past.clear();
+        self.own.clear();
+        self.first.clear();
+        self.moves.clear();
+    }
+}
+
+impl<B: Backend> Network for Session<B> {
+    fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot> {
+        let network = Arc::clone(&self.network);
+        network.encode(sentences.iter().map(|s| s.source), &mut self.buffers);
+        let starts: Vec<u32> =
+            sentences.iter().map(|s| self.memory_pool.take(s.source.len() as u32)).collect();
+        for cache in &mut self.caches.memory {
+            let width = 2 * network.description.width;
+            network.backend.reserve(cache, self.memory_pool.size(), width);
+        }
+        let runs = starts.iter().zip(sentences).map(|(&s, t)| s..s + t.source.len() as u32);
+        let at: Vec<u32> = runs.clone().flatten().collect();
+        network.remember(&at, &mut self.buffers, &mut self.caches.memory);
+        let keys = network.description.decoder.self_keys;
+        let needs_first =
+            self.attends_to_past() && keys == peregrine_model::SelfKeys::RawAfterFirst;
+        let states: Vec<_> = runs
+            .zip(sentences)
+            .map(|(memory, sentence)| SlotState {
+                memory,
+                lanes: Vec::new(),
+                first: needs_first.then(|| self.past_pool.take(1)),
+                selection: sentence.words.map(|w| network.backend.select(&network.output, w)),
+            })
+            .collect();
+        states.into_iter().map(|state| self.new_slot(state)).collect()
+    }
+
+    fn release(&mut self, slot: Slot) {
+        let Some(state) = self.slots[slot.0 as usize].take() else { return };
+        self.memory_pool.give_back(state.memory.start, state.memory.len() as u32);
+        let length = if self.attends_to_past() { CHUNK } else { 2 };
+        for run in state.lanes.iter().flat_map(|lane| &lane.runs) {
+            self.past_pool.give_back(*run, length);
+        }
+        if let Some(first) = state.first {
+            self.past_pool.give_back(first, 1);
+        }
+    }
+
+    fn step(&mut self, rows: &[Row], alignments: bool) {
+        self.plan(rows);
+        let network = Arc::clone(&self.network);
+        let alignment = alignments.then_some(&mut self.alignment);
+        network.decode_step(&self.plan, &mut self.caches, &mut self.buffers, alignment);
+    }
+
+    fn best(&mut self, question: Question<'_>, answer: &mut Choices) {
+        let selections = self.selections();
+        let network = &self.network;
+        network.backend.best(&self.buffers.x, &network.output, &selections, question, answer);
+    }
+
+    fn logits(&mut self, out: &mut Vec<f32>) {
+        let selections = self.selections();
+        self.network.backend.logits(&self.buffers.x, &self.network.output, &selections, out);
+    }
+
+    fn alignment(&self, row: usize) -> &[f32] {
+        &self.alignment[self.plan.source.range(row)]
+    }
+
+    fn target_words(&self) -> usize {
+        self.network.description.target_vocabulary
+    }
+
+    fn position_limit(&self) -> usize {
+        self.network.target.limit()
+    }
+}

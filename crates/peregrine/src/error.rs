@@ -1,0 +1,17 @@
+//! What can go wrong before the first word is translated. Afterwards nothing can: whatever a line
+//! holds, it has a translation.
+
+use peregrine_model::ModelError;
+use peregrine_nn::MissingWeight;
+
+/// Why a model cannot be used. One line that names file and place.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file that cannot be read or does not fit.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A network that lacks a weight.
+    #[error(transparent)]
+    Weight(#[from] MissingWeight),
+}

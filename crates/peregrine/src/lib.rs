@@ -1,0 +1,60 @@
+//! Neural machine translation with the models people already have.
+//!
+//! [`Translator::open`] reads Marian, Bergamot/Firefox, CTranslate2, Hugging Face MarianMT and
+//! `.peregrine` models and translates with them as the original tools would. A small
+//! English-Portuguese model is built in:
+//!
+//! ```
+//! let translator = peregrine::Translator::builtin()?;
+//! assert_eq!(translator.translate("Two dogs play in the snow."), "Dois cães brincam na neve.");
+//! # Ok::<(), peregrine::Error>(())
+//! ```
+//!
+//! A sentence's translation never depends on the sentences it is translated with. More than one
+//! sentence at a time is faster:
+//!
+//! ```
+//! use peregrine::{Request, Translator};
+//!
+//! let translator = Translator::builtin()?;
+//! let options = peregrine::Options { n_best: 2, ..translator.options().with_beam(4) };
+//! let requests = [Request::new("Good morning!"), Request::new("Where is the station?")];
+//! let translations = translator.translate_batch(&requests, &options);
+//! assert_eq!(translations.len(), 2);
+//! assert_eq!(translations[0].alternatives.len(), 2);
+//! # Ok::<(), peregrine::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod builtin;
+mod error;
+pub mod marian_format;
+mod options;
+mod score;
+mod split;
+mod translation;
+mod translator;
+
+pub use error::Error;
+pub use options::Options;
+pub use score::Scored;
+pub use translation::{Alternative, Translation};
+pub use translator::{Request, Translator};
+
+/// The built-in model as it is stored.
+pub fn builtin_model() -> Result<Model, Error> {
+    let (name, bytes) = builtin::english_portuguese();
+    Ok(peregrine_model::open_bytes(name, bytes)?)
+}
+
+/// The instruction set this machine computes with.
+pub fn instruction_set() -> &'static str {
+    peregrine_cpu::Isa::best().level().name()
+}
+
+pub use peregrine_decode::batching::BatchSize;
+pub use peregrine_model::{
+    self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
+    Search, ShortlistChoice, ShortlistFile, Suppression,
+};

@@ -1,0 +1,155 @@
+//! Marian's text formats: n-best lists, word scores, alignments.
+//!
+//! ```
+//! use peregrine::marian_format::significant;
+//! assert_eq!(significant(-0.4965321), "-0.496532");
+//! assert_eq!(significant(-12.0), "-12");
+//! assert_eq!(significant(1.5e-7), "1.5e-07");
+//! ```
+
+use crate::{Alternative, Translation};
+
+/// Which alignment is printed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum AlignmentStyle {
+    /// `source-target` for the strongest source token of each target token.
+    Hard,
+    /// All weights.
+    Soft,
+    /// `source-target` for all weights above a threshold.
+    Above(f32),
+}
+
+/// What is printed of a translation beside its text.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fields {
+    /// Alignments.
+    pub alignment: Option<AlignmentStyle>,
+    /// The log-probability of each token.
+    pub word_scores: bool,
+    /// Tokens instead of text.
+    pub tokens: bool,
+}
+
+/// The line for the best translation.
+pub fn best_line(translation: &Translation, fields: &Fields) -> String {
+    translation.alternatives.first().map(|best| shown(best, fields)).unwrap_or_default()
+}
+
+/// The lines of an n-best list: `number ||| text … ||| F0= x ||| score`.
+pub fn n_best_lines(number: usize, translation: &Translation, fields: &Fields) -> Vec<String> {
+    let line = |alternative: &Alternative| {
+        let members = alternative.member_scores.iter().enumerate();
+        let features: Vec<String> =
+            members.map(|(i, &score)| format!("F{i}= {}", significant(score))).collect();
+        let (shown, score) = (shown(alternative, fields), significant(alternative.score));
+        format!("{number} ||| {shown} ||| {} ||| {score}", features.join(" "))
+    };
+    translation.alternatives.iter().map(line).collect()
+}
+
+fn shown(alternative: &Alternative, fields: &Fields) -> String {
+    let text =
+        if fields.tokens { alternative.tokens.join(" ") } else { one_line(&alternative.text) };
+    let alignment = fields.alignment.map(|style| alignment(&alternative.alignment, style));
+    let scores = fields.word_scores.then(|| word_scores(&alternative.token_scores));
+    [Some(text), alignment, scores].into_iter().flatten().collect::<Vec<_>>().join(" ||| ")
+}
+
+/// A translation is one line, whatever bytes a model may put together.
+pub fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+/// `WordScores= s1 s2 …`, five decimals.
+pub fn word_scores(scores: &[f32]) -> String {
+    let scores: String = scores.iter().map(|score| format!(" {score:.5}")).collect();
+    format!("WordScores={scores}")
+}
+
+/// An alignment, a row of weights for each target token.
+pub fn alignment(rows: &[Vec<f32>], style: AlignmentStyle) -> String {
+    match style {
+        AlignmentStyle::Soft => {
+            let row =
+                |row: &Vec<f32>| row.iter().map(|&w| significant(w)).collect::<Vec<_>>().join(",");
+            rows.iter().map(row).collect::<Vec<_>>().join(" ")
+        }
+        AlignmentStyle::Hard => pairs(rows, |row| {
+            let first_largest = (0..row.len()).rev().max_by(|&a, &b| row[a].total_cmp(&row[b]));
+            first_largest.into_iter().collect()
+        }),
+        AlignmentStyle::Above(threshold) => {
+            pairs(rows, |row| (0..row.len()).filter(|&s| row[s] > threshold).collect())
+        }
+    }
+}
+
+/// `source-target` pairs, sorted by source, then target.
+fn pairs(rows: &[Vec<f32>], sources: impl Fn(&[f32]) -> Vec<usize>) -> String {
+    let of_row = |(target, row): (usize, &Vec<f32>)| {
+        sources(row).into_iter().map(move |source| (source, target)).collect::<Vec<_>>()
+    };
+    let mut pairs: Vec<(usize, usize)> = rows.iter().enumerate().flat_map(of_row).collect();
+    pairs.sort_unstable();
+    pairs.iter().map(|(s, t)| format!("{s}-{t}")).collect::<Vec<_>>().join(" ")
+}
+
+/// Six significant digits without trailing zeros: what a C++ stream prints.
+pub fn significant(value: f32) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return format!("{value}");
+    }
+    // Rounding to six digits first: 9.999999 has the exponent of 10.
+    let scientific = format!("{value:.5e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..6).contains(&exponent) {
+        return trim(&format!("{value:.*}", (5 - exponent) as usize)).to_owned();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trim(digits), exponent.abs())
+}
+
+fn trim(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_look_as_a_stream_prints_them() {
+        let cases = [
+            (0.0, "0"),
+            (1.0, "1"),
+            (-7.96595, "-7.96595"),
+            (123456.7, "123457"),
+            (1234567.0, "1.23457e+06"),
+            (0.0001234567, "0.000123457"),
+            (0.00001234567, "1.23457e-05"),
+            (9.999999, "10"),
+            (999999.5, "1e+06"),
+            (-100.0, "-100"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(significant(value), expected);
+        }
+    }
+
+    #[test]
+    fn alignments_are_sorted_by_source() {
+        let rows = vec![vec![0.1, 0.7, 0.2], vec![0.6, 0.2, 0.2], vec![0.25, 0.5, 0.25]];
+        assert_eq!(alignment(&rows, AlignmentStyle::Hard), "0-1 1-0 1-2");
+        assert_eq!(alignment(&rows, AlignmentStyle::Above(0.2)), "0-1 0-2 1-0 1-2 2-2");
+        assert_eq!(alignment(&rows[..1], AlignmentStyle::Soft), "0.1,0.7,0.2");
+        let tie = vec![vec![0.5, 0.5]];
+        assert_eq!(alignment(&tie, AlignmentStyle::Hard), "0-0");
+    }
+
+    #[test]
+    fn a_translation_stays_on_its_line() {
+        assert_eq!(one_line("a\nb\r\nc"), "a b  c");
+    }
+}

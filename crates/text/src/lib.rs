@@ -1,0 +1,42 @@
+//! Text to token ids and back.
+//!
+//! A translation model reads and writes numbers. This crate stands at both ends: it turns a line into
+//! ids, remembering which bytes of the line each id came from, and ids into a line. It knows the three
+//! ways Marian-family models name their tokens:
+//!
+//! * [`SentencePiece`]: a `.spm` file that normalises and segments by itself;
+//! * [`Vocabulary`]: a list or map of tokens, with optional [`BpeCodes`] that split words beforehand;
+//! * both together (Hugging Face, CTranslate2): a `.spm` segments, a vocabulary numbers the pieces.
+//!
+//! [`Tokenizer`] is one side of a model, whichever of these it uses. The crate opens no files: callers
+//! hand over bytes and a name, which error messages repeat.
+//!
+//! ```
+//! use peregrine_text::Tokenizer;
+//!
+//! let vocabulary = "</s>: 0\n<unk>: 1\nhello: 2\nworld: 3\n";
+//! let tokenizer = Tokenizer::words("vocab.yml", vocabulary.as_bytes().into(), None)?;
+//! let encoded = tokenizer.encode("hello new world");
+//! assert_eq!(encoded.ids, [2, 1, 3]);
+//! assert_eq!(encoded.spans[2], 10..15);
+//! assert_eq!(tokenizer.decode(&[2, 3, 0]), "hello world");
+//! # Ok::<(), peregrine_text::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod bpe;
+mod encoded;
+mod error;
+mod sentencepiece;
+mod tokenizer;
+mod trie;
+mod utf8;
+mod vocabulary;
+
+pub use bpe::BpeCodes;
+pub use encoded::Encoded;
+pub use error::Error;
+pub use sentencepiece::{SentencePiece, UserDefinedScore};
+pub use tokenizer::{Description, PieceOptions, Recipe, Tokenizer};
+pub use vocabulary::Vocabulary;

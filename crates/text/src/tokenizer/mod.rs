@@ -1,0 +1,207 @@
+//! One side of a model: a line to ids and ids to a line, whatever files the model came with.
+
+mod pieces;
+mod recipe;
+mod words;
+
+use std::sync::Arc;
+
+pub use pieces::PieceOptions;
+pub use recipe::{Description, Recipe};
+
+use crate::{BpeCodes, Encoded, Error, SentencePiece, UserDefinedScore, Vocabulary};
+use pieces::Pieces;
+use words::Words;
+
+/// The tokenizer of the source or the target side of a model.
+///
+/// No end symbol is added when encoding (the architecture says whether a model wants one); when decoding
+/// it is skipped.
+#[derive(Debug, Clone)]
+pub struct Tokenizer {
+    kind: TokenizerKind,
+    eos: u32,
+    unk: u32,
+    recipe: Recipe,
+}
+
+#[derive(Debug, Clone)]
+enum TokenizerKind {
+    SentencePiece(Box<SentencePiece>),
+    Words(Box<Words>),
+    Pieces(Box<Pieces>),
+}
+
+impl Tokenizer {
+    /// Marian's `.spm` vocabularies: the model's own ids.
+    pub fn sentencepiece(
+        name: &str,
+        bytes: Arc<[u8]>,
+        user_defined: UserDefinedScore,
+    ) -> Result<Self, Error> {
+        let model = SentencePiece::from_bytes(name, &bytes, user_defined)?;
+        let eos = model
+            .eos_id()
+            .ok_or_else(|| Error::new(name, "pieces", "no control piece ends sentences (</s>)"))?;
+        Ok(Self {
+            eos,
+            unk: model.unk_id(),
+            kind: TokenizerKind::SentencePiece(Box::new(model)),
+            recipe: Recipe::sentencepiece(name, bytes, user_defined),
+        })
+    }
+
+    /// Marian's other vocabularies: tokens separated by blanks (U+0020 only).
+    ///
+    /// With BPE `codes`, words are first split into subwords marked `@@`, and decoding joins them again;
+    /// [`Tokenizer::joining_bpe`] asks for the joining alone.
+    pub fn words(
+        name: &str,
+        vocabulary: Arc<[u8]>,
+        codes: Option<Arc<[u8]>>,
+    ) -> Result<Self, Error> {
+        let table = Vocabulary::from_named(name, &vocabulary)?;
+        let (eos, unk) = required(name, &table)?;
+        let merges = codes
+            .as_ref()
+            .map(|codes| BpeCodes::from_bytes(&format!("BPE codes for {name}"), codes))
+            .transpose()?;
+        let join_bpe = merges.is_some();
+        Ok(Self {
+            eos,
+            unk,
+            kind: TokenizerKind::Words(Box::new(Words::new(table, merges, unk, join_bpe))),
+            recipe: Recipe::words(name, vocabulary, codes, join_bpe),
+        })
+    }
+
+    /// Hugging Face and CTranslate2: a SentencePiece model segments, a vocabulary numbers the pieces.
+    ///
+    /// Without a model, lines must come as pieces separated by blanks.
+    pub fn pieces(
+        spm: Option<(&str, Arc<[u8]>)>,
+        vocabulary: (&str, Arc<[u8]>),
+        options: PieceOptions,
+    ) -> Result<Self, Error> {
+        let (name, bytes) = &vocabulary;
+        let table = pieces::read_vocabulary(name, bytes)?;
+        let (eos, unk) = required(name, &table)?;
+        let model = match &spm {
+            Some((name, bytes)) => {
+                Some(SentencePiece::from_bytes(name, bytes, UserDefinedScore::Zero)?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            eos,
+            unk,
+            kind: TokenizerKind::Pieces(Box::new(Pieces::new(model, table, unk, options))),
+            recipe: Recipe::pieces(spm, vocabulary, options),
+        })
+    }
+
+    /// Builds a tokenizer again from what [`Tokenizer::recipe`] returned.
+    pub fn from_recipe(recipe: &Recipe) -> Result<Self, Error> {
+        recipe.build()
+    }
+
+    /// Everything needed to build this tokenizer again.
+    pub fn recipe(&self) -> Recipe {
+        self.recipe.clone()
+    }
+
+    /// For word vocabularies: whether decoding undoes `@@ `. Other tokenizers are left alone.
+    pub fn joining_bpe(mut self, join: bool) -> Self {
+        if let TokenizerKind::Words(words) = &mut self.kind {
+            words.set_join_bpe(join);
+            self.recipe.set_join_bpe(join);
+        }
+        self
+    }
+
+    /// The ids of a line, without an end symbol.
+    pub fn encode(&self, line: &str) -> Encoded {
+        match &self.kind {
+            TokenizerKind::SentencePiece(model) => model.encode(line),
+            TokenizerKind::Words(words) => words.encode(line),
+            TokenizerKind::Pieces(pieces) => pieces.encode(line),
+        }
+    }
+
+    /// The ids of a line that is already split into tokens at blanks.
+    pub fn encode_tokens(&self, line: &str) -> Vec<u32> {
+        words::tokens(line).map(|token| self.id(&line[token]).unwrap_or(self.unk)).collect()
+    }
+
+    /// The text of `ids`. The end symbol and ids out of range are skipped.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        let ids: Vec<u32> = ids.iter().copied().filter(|&id| id != self.eos).collect();
+        match &self.kind {
+            TokenizerKind::SentencePiece(model) => model.decode(&ids),
+            TokenizerKind::Words(words) => words.decode(&ids),
+            TokenizerKind::Pieces(pieces) => pieces.decode(&ids),
+        }
+    }
+
+    /// The text of one token; empty for holes and ids out of range.
+    pub fn token(&self, id: u32) -> &str {
+        let token = match &self.kind {
+            TokenizerKind::SentencePiece(model) => model.piece(id),
+            TokenizerKind::Words(words) => words.vocabulary().token(id),
+            TokenizerKind::Pieces(pieces) => pieces.vocabulary().token(id),
+        };
+        token.unwrap_or_default()
+    }
+
+    /// The id of a token.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        match &self.kind {
+            TokenizerKind::SentencePiece(model) => model.id(token),
+            TokenizerKind::Words(words) => words.vocabulary().id(token),
+            TokenizerKind::Pieces(pieces) => pieces.vocabulary().id(token),
+        }
+    }
+
+    /// The greatest id plus one.
+    pub fn size(&self) -> usize {
+        match &self.kind {
+            TokenizerKind::SentencePiece(model) => model.len(),
+            TokenizerKind::Words(words) => words.vocabulary().len(),
+            TokenizerKind::Pieces(pieces) => pieces.vocabulary().len(),
+        }
+    }
+
+    /// The end symbol.
+    pub fn eos(&self) -> u32 {
+        self.eos
+    }
+
+    /// The unknown symbol.
+    pub fn unk(&self) -> Option<u32> {
+        Some(self.unk)
+    }
+
+    /// Ids of the control bytes `<0x00>` to `<0x1F>`, which Marian never lets a model produce.
+    pub fn suppressed(&self) -> Vec<u32> {
+        (0..0x20).filter_map(|byte| self.id(&format!("<0x{byte:02X}>"))).collect()
+    }
+
+    /// Forgets tokens with ids of `size` and above: they then read as unknown. Marian's rule for the
+    /// source side; SentencePiece models keep all their pieces.
+    pub fn limit_source(&mut self, size: usize) {
+        match &mut self.kind {
+            TokenizerKind::SentencePiece(_) => return,
+            TokenizerKind::Words(words) => words.limit(size),
+            TokenizerKind::Pieces(pieces) => pieces.limit(size),
+        }
+        self.recipe.set_limit(size);
+    }
+}
+
+/// The end and unknown symbols, without which a vocabulary is of no use.
+fn required(name: &str, vocabulary: &Vocabulary) -> Result<(u32, u32), Error> {
+    let missing = |token: &str| Error::new(name, "tokens", format!("there is no {token}"));
+    let eos = vocabulary.eos_id().ok_or_else(|| missing(crate::vocabulary::EOS))?;
+    let unk = vocabulary.unk_id().ok_or_else(|| missing(crate::vocabulary::UNK))?;
+    Ok((eos, unk))
+}
