@@ -4,28 +4,32 @@ use std::path::PathBuf;
 
 use peregrine::Precision;
 
-use crate::model_args::{ModelArgs, parse_precision};
+use crate::model_args::{OpenArgs, parse_precision};
 
 /// Convert a model of any format to a single .peregrine file
 ///
 /// The file holds weights, vocabularies, search settings and shortlist, and opens by memory map.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Model file or directory of any format; without one, the built-in model
+    #[arg(value_name = "MODEL")]
+    model: Vec<PathBuf>,
+
     #[command(flatten)]
-    model: ModelArgs,
+    open: OpenArgs,
 
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
     /// Precision in which matrices are stored: float32, float16, int16 or int8 [default: as they are]
-    #[arg(long = "to", value_name = "PRECISION", value_parser = parse_precision)]
-    to: Option<Precision>,
+    #[arg(long, value_name = "PRECISION", value_parser = parse_precision)]
+    precision: Option<Precision>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let model = args.model.read()?;
-    peregrine::model::save(&model, &args.output, args.to)?;
+    let model = args.open.read(&args.model)?;
+    peregrine::model::save(&model, &args.output, args.precision)?;
     for note in &model.notes {
         eprintln!("peregrine: note: {note}");
     }

@@ -1,16 +1,22 @@
 //! `peregrine inspect`
 
+use std::path::PathBuf;
+
 use peregrine::Model;
 use peregrine::model::Member;
 use serde_json::{Value, json};
 
-use crate::model_args::ModelArgs;
+use crate::model_args::OpenArgs;
 
 /// Show what a model is: architecture, sizes, vocabularies, search settings, every tensor
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Model file or directory of any format; several are an ensemble; without one, the built-in model
+    #[arg(value_name = "MODEL")]
+    model: Vec<PathBuf>,
+
     #[command(flatten)]
-    model: ModelArgs,
+    open: OpenArgs,
 
     /// Print a JSON object
     #[arg(long)]
@@ -18,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let model = args.model.read()?;
+    let model = args.open.read(&args.model)?;
     if args.json {
         println!("{}", describe(&model));
     } else {

@@ -2,20 +2,36 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use peregrine::{
     Compat, Model, OpenOptions, Precision, ShortlistChoice, ShortlistFile, Translator,
 };
 
-/// Which model to use, and how to open it.
+/// Which model computes, and where.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
-    /// Model file or directory of any format; several are an ensemble. A directory's parts are found
-    /// by their usual names. Without a model the built-in English-Portuguese one is used
-    #[arg(short, long, value_name = "PATH", num_args = 1..)]
-    pub(crate) model: Vec<PathBuf>,
+    /// Model file or directory of any format; several -m are an ensemble. A directory's parts are
+    /// found by their usual names. Without a model the built-in English-Portuguese one is used
+    #[arg(short, long, value_name = "PATH")]
+    model: Vec<PathBuf>,
 
+    #[command(flatten)]
+    open: OpenArgs,
+
+    /// Where to compute
+    #[arg(long, value_parser = ["auto", "cpu"], default_value = "auto")]
+    device: String,
+
+    /// Precision to compute in. This version computes in float32, whatever a file stores
+    #[arg(long, value_parser = ["auto", "float32"], default_value = "auto")]
+    precision: String,
+}
+
+/// How a model is opened.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct OpenArgs {
     /// Source and target vocabulary (.spm, .yml, .json or a list of words), in place of what the
     /// model's configuration names
     #[arg(long, num_args = 2, value_names = ["SOURCE", "TARGET"])]
@@ -23,7 +39,7 @@ pub(crate) struct ModelArgs {
 
     /// Configuration for Marian's decoder (decoder.yml): models, vocabularies, search settings
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    config: Option<PathBuf>,
 
     /// How much each model of an ensemble counts [default: 1 each]
     #[arg(long, value_name = "WEIGHT", num_args = 1.., allow_negative_numbers = true)]
@@ -38,46 +54,23 @@ pub(crate) struct ModelArgs {
     /// Follow an original tool's behaviour: see docs/exactness.md for the names
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     compat: Vec<String>,
-
-    /// Where to compute
-    #[arg(long, value_parser = ["auto", "cpu"], default_value = "auto")]
-    device: String,
-
-    /// Precision to compute in. This version computes in float32, whatever a file stores
-    #[arg(long, value_parser = ["auto", "float32"], default_value = "auto")]
-    precision: String,
 }
 
 impl ModelArgs {
     /// Reads the model and packs it for this machine.
     pub(crate) fn open(&self) -> anyhow::Result<Translator> {
-        if self.is_builtin() {
-            return Ok(Translator::builtin()?);
-        }
-        Ok(Translator::new(self.read()?)?)
+        Ok(Translator::new(self.open.read(&self.model)?)?)
     }
+}
 
-    /// Reads the model.
-    pub(crate) fn read(&self) -> anyhow::Result<Model> {
+impl OpenArgs {
+    /// Reads a model: the built-in one where nothing is named.
+    pub(crate) fn read(&self, paths: &[PathBuf]) -> anyhow::Result<Model> {
         let options = self.open_options()?;
-        if self.is_builtin() {
+        if paths.is_empty() && self.config.is_none() {
             return Ok(peregrine::builtin_model()?);
         }
-        for path in &self.model {
-            if !path.exists() {
-                let hint = if self.model.len() > 1 {
-                    "; text to translate goes before -m, or after --"
-                } else {
-                    ""
-                };
-                bail!("{}: there is no such file or directory{hint}", path.display());
-            }
-        }
-        Ok(peregrine::model::open(&self.model, &options)?)
-    }
-
-    fn is_builtin(&self) -> bool {
-        self.model.is_empty() && self.config.is_none()
+        Ok(peregrine::model::open(paths, &options)?)
     }
 
     fn open_options(&self) -> anyhow::Result<OpenOptions> {

@@ -20,7 +20,7 @@ use crate::search_args::SearchArgs;
 /// line, in order, whatever it holds; a line too long for the model is translated in parts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Lines to translate; put them before -m, or after --
+    /// Lines to translate
     text: Vec<String>,
 
     #[command(flatten)]

@@ -1,8 +1,8 @@
 //! Writing networks in other tools' formats, so that the same numbers can be run by them, and so that
 //! every importer can be tested against the others.
 //!
-//! Marian files can hold anything this crate describes with Marian's conventions; CTranslate2 and Hugging
-//! Face get plain post-norm transformers. What a format cannot express is refused.
+//! Marian files can hold anything this crate describes with Marian's conventions; CTranslate2 and
+//! Hugging Face get plain post-norm transformers. What a format cannot express is refused.
 
 mod ctranslate2;
 mod huggingface;

@@ -24,7 +24,8 @@ impl Pair {
         self.source.path == self.target.path || self.source.bytes == self.target.bytes
     }
 
-    /// Tokenizers of both sides. Source ids from `limit` on (0: none) have no embedding and read as unknown.
+    /// Tokenizers of both sides. Source ids from `limit` on (0: none) have no embedding and read as
+    /// unknown.
     pub(crate) fn tokenizers(
         &self,
         limit: usize,
