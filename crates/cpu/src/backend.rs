@@ -8,9 +8,10 @@ use peregrine_nn::{
 use crate::attention::{self, View};
 use crate::elementwise::{self as elements, Norm};
 use crate::isa::Isa;
+use crate::linear::{Linear, vector};
 use crate::matrix::Matrix;
 use crate::output::{self, Output, Selection};
-use crate::product::{Packed, Task, multiply};
+use crate::product::Packed;
 
 /// A CPU. Every worker runs on a core of its own; no verb uses more than one.
 #[derive(Debug, Clone, Copy)]
@@ -71,33 +72,16 @@ fn view<'a>(memory: &Memory<'a, Cpu>) -> View<'a> {
     }
 }
 
-fn vector(weight: Option<&Weight>) -> Vec<f32> {
-    weight.map(|w| w.to_f32().into_owned()).unwrap_or_default()
-}
-
 impl Backend for Cpu {
     type Rows = Matrix;
-    type Linear = Packed;
+    type Linear = Linear;
     type Table = Weight;
     type Norm = Norm;
     type Output = Output;
     type Selection = Selection;
 
-    fn prepare_linear(&self, parts: &[Dense<'_>]) -> Packed {
-        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
-        let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let mut packed = Packed::new(outputs, inputs);
-        let mut row = vec![0.0; inputs];
-        let mut output = 0;
-        for part in parts {
-            let bias = vector(part.bias);
-            for i in 0..part.weight.rows() {
-                part.weight.read_row(i, &mut row);
-                packed.set(output, &row, bias.get(i).copied().unwrap_or(0.0));
-                output += 1;
-            }
-        }
-        packed
+    fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
+        Linear::prepare(parts)
     }
 
     fn prepare_table(&self, table: &Weight) -> Weight {
@@ -114,7 +98,7 @@ impl Backend for Cpu {
     }
 
     fn prepare_output(&self, layer: Dense<'_>) -> Output {
-        Output::new(self.prepare_linear(&[layer]), layer.weight.clone(), vector(layer.bias))
+        Output::new(Packed::from_dense(&[layer]), layer.weight.clone(), vector(layer.bias))
     }
 
     fn select(&self, output: &Output, words: &[u32]) -> Selection {
@@ -146,9 +130,9 @@ impl Backend for Cpu {
         }
     }
 
-    fn linear(&self, x: &Matrix, linear: &Packed, after: After<'_, Cpu>, out: &mut Matrix) {
+    fn linear(&self, x: &Matrix, linear: &Linear, after: After<'_, Cpu>, out: &mut Matrix) {
         out.shape(x.rows(), linear.outputs());
-        multiply(self.isa, Task::all(x.values(), linear), out.values_mut());
+        linear.multiply(self.isa, x.values(), out.values_mut());
         elements::activate(self.isa, after.activation, out.values_mut());
         self.apply(after.ops, after.input, out);
     }

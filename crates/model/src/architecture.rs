@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// A network's description.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Architecture {
     /// Attention encoder, and a decoder of attention, average attention or recurrent layers.
     Transformer(Transformer),
@@ -70,7 +69,7 @@ pub struct Transformer {
     pub start: Start,
     /// Which cross-attention stands for the word alignment.
     pub alignment: AlignmentHeads,
-    /// Rows of the stored position tables, if positions are stored.
+    /// The most positions a side can have: the rows of stored tables, or what the tool allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position_limit: Option<usize>,
 }

@@ -1,8 +1,8 @@
 //! The networks, written once over the verbs of a [`Backend`].
 //!
-//! A network knows no device and no file: [`Transformer::prepare`] takes a description and named
-//! weights and hands them to a backend; [`Session`] runs it for one worker, and search sees it as a
-//! [`Network`].
+//! A network knows no device and no file: [`prepare`] takes a description and named weights and hands
+//! them to a backend; a [`Prepared`] network is shared by all workers, and each runs its own
+//! [`Network`], which is what search sees.
 
 #![forbid(unsafe_code)]
 
@@ -19,7 +19,6 @@ pub use backend::{
     Scoring, Step,
 };
 pub use choose::{Candidates, choose, log_sum_exp};
-pub use network::{Network, Row, Sentence, Slot};
+pub use network::{Network, Prepared, Row, Sentence, Slot, prepare};
 pub use positions::PositionTable;
 pub use prepare::MissingWeight;
-pub use transformer::{Session, Transformer};

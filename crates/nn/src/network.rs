@@ -1,6 +1,12 @@
 //! A model being run by one worker, as search sees it.
 
-use crate::backend::{Choices, Question};
+use std::sync::Arc;
+
+use peregrine_model::{Architecture, Weights};
+
+use crate::backend::{Backend, Choices, Question};
+use crate::prepare::MissingWeight;
+use crate::transformer::Transformer;
 
 /// A sentence's place in a network's caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,4 +63,21 @@ pub trait Network: Send {
 
     /// The most target positions the network can compute.
     fn position_limit(&self) -> usize;
+}
+
+/// A prepared network, shared by all workers.
+pub trait Prepared: Send + Sync {
+    /// A worker with an empty batch.
+    fn session(self: Arc<Self>) -> Box<dyn Network>;
+}
+
+/// Packs a network's weights for a backend.
+pub fn prepare<B: Backend>(
+    backend: B,
+    architecture: &Architecture,
+    weights: &Weights,
+) -> Result<Arc<dyn Prepared>, MissingWeight> {
+    Ok(match architecture {
+        Architecture::Transformer(t) => Arc::new(Transformer::prepare(backend, t, weights)?),
+    })
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use peregrine_cpu::Cpu;
 use peregrine_decode::batching::sorted_batches;
 use peregrine_decode::{Decoder, Hypothesis, Job, Member, Settings};
-use peregrine_model::{Architecture, Model, OpenOptions, Weights};
-use peregrine_nn::{Session, Transformer};
+use peregrine_model::{Model, OpenOptions};
+use peregrine_nn::{Prepared, prepare};
 
 use crate::split::encode_parts;
 use crate::{Error, Options, Translation};
@@ -17,7 +17,7 @@ use crate::{Error, Options, Translation};
 pub struct Translator {
     /// What the model says, without its weights: the networks have packed theirs.
     model: Model,
-    networks: Vec<Arc<Transformer<Cpu>>>,
+    networks: Vec<Arc<dyn Prepared>>,
     /// Workers at rest; their caches are worth keeping.
     decoders: Mutex<Vec<Decoder>>,
 }
@@ -53,11 +53,8 @@ impl Translator {
     pub fn new(mut model: Model) -> Result<Translator, Error> {
         let mut networks = Vec::new();
         for member in &mut model.members {
-            let weights = std::mem::replace(&mut member.weights, Weights::default());
-            networks.push(Arc::new(match &member.architecture {
-                Architecture::Transformer(t) => Transformer::prepare(Cpu::default(), t, &weights)?,
-                _ => unreachable!("the importers make no other architecture"),
-            }));
+            let weights = std::mem::take(&mut member.weights);
+            networks.push(prepare(Cpu::default(), &member.architecture, &weights)?);
         }
         Ok(Translator { model, networks, decoders: Mutex::new(Vec::new()) })
     }
@@ -186,7 +183,7 @@ impl Translator {
         resting.unwrap_or_else(|| {
             let weights = &self.model.member_weights;
             let members = self.networks.iter().zip(weights).map(|(network, &weight)| Member {
-                network: Box::new(Session::new(Arc::clone(network))),
+                network: Arc::clone(network).session(),
                 weight,
             });
             Decoder::new(members.collect())

@@ -1,6 +1,6 @@
 //! The transformer, once, over the verbs of a backend.
 //!
-//! [`Transformer`] is the prepared network, shared by all workers; [`Session`] is one worker's
+//! [`Transformer`] is the prepared network, shared by all workers; a session is one worker's
 //! state. Blocks are in `block`, the source side in `encoder`, a step of the target side in
 //! `decoder`, and the bookkeeping of caches in `session`.
 
@@ -19,10 +19,8 @@ use block::StackParts;
 use decoder::DecoderLayer;
 use encoder::EncoderLayer;
 
-pub use session::Session;
-
 /// A prepared transformer.
-pub struct Transformer<B: Backend> {
+pub(crate) struct Transformer<B: Backend> {
     backend: B,
     description: model::Transformer,
     source: Embedding<B>,
@@ -44,7 +42,7 @@ struct Embedding<B: Backend> {
 
 impl<B: Backend> Transformer<B> {
     /// Packs the weights for `backend`.
-    pub fn prepare(
+    pub(crate) fn prepare(
         backend: B,
         description: &model::Transformer,
         weights: &Weights,

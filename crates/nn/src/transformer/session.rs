@@ -15,14 +15,14 @@ use peregrine_model::Autoregression;
 use super::Transformer;
 use super::block::Buffers;
 use crate::backend::{Backend, Choices, Move, Question, Reads};
-use crate::network::{Network, Row, Sentence, Slot};
+use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
 
 /// Steps a lane reserves cache rows for at a time.
 const CHUNK: u32 = 16;
 
 /// A transformer with the state of one worker.
-pub struct Session<B: Backend> {
+pub(super) struct Session<B: Backend> {
     network: Arc<Transformer<B>>,
     buffers: Buffers<B>,
     caches: Caches<B>,
@@ -77,7 +77,7 @@ pub(super) struct Plan {
 
 impl<B: Backend> Session<B> {
     /// A worker with an empty batch.
-    pub fn new(network: Arc<Transformer<B>>) -> Session<B> {
+    fn new(network: Arc<Transformer<B>>) -> Session<B> {
         let backend = &network.backend;
         let layers = network.description.decoder_parameters.len();
         let caches = Caches {
@@ -203,6 +203,12 @@ impl Plan {
         self.own.clear();
         self.first.clear();
         self.moves.clear();
+    }
+}
+
+impl<B: Backend> Prepared for Transformer<B> {
+    fn session(self: Arc<Self>) -> Box<dyn Network> {
+        Box::new(Session::new(self))
     }
 }
 
