@@ -41,7 +41,7 @@ impl Translator {
                 ids.truncate(limit);
                 prefix.truncate(longest);
                 prefix.push(self.model().target.eos());
-                Job { source: frame.frame(&ids), words: None, prefix }
+                Job { source: frame.frame(&ids), prefix, ..Job::default() }
             })
             .collect();
         let mut settings = self.settings(options);
@@ -49,9 +49,10 @@ impl Translator {
         settings.n_best = 1;
         settings.search.beam = 1;
         settings.search.score_prefix = true;
-        let results = self.run(&jobs, &settings, options);
-        let scored = results.into_iter().zip(cut).map(|(hypotheses, cut)| {
-            let best = hypotheses.into_iter().next().unwrap_or_default();
+        settings.guard = None;
+        let results = self.run(jobs, &settings, options, None);
+        let scored = results.into_iter().zip(cut).map(|(done, cut)| {
+            let best = done.hypotheses.into_iter().next().unwrap_or_default();
             Scored {
                 score: best.path_score,
                 token_scores: best.token_scores,
