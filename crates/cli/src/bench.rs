@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "beam": options.search.beam,
         "batch_sentences": options.batch.sentences,
         "threads": options.threads,
-        "precision": "float32",
+        "precision": translator.precision(),
         "isa": peregrine::instruction_set(),
         "version": env!("CARGO_PKG_VERSION"),
     });
