@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod compute;
 mod error;
 mod line;
 pub mod marian_format;
@@ -37,6 +38,7 @@ mod stream;
 mod translation;
 mod translator;
 
+pub use compute::Compute;
 pub use error::Error;
 pub use options::Options;
 pub use score::Scored;
@@ -55,6 +57,7 @@ pub fn instruction_set() -> &'static str {
     peregrine_cpu::Isa::best().level().name()
 }
 
+pub use peregrine_cpu::Level;
 pub use peregrine_decode::batching::{BatchSize, Policy};
 pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
 pub use peregrine_model::{
