@@ -58,7 +58,7 @@ impl Guard {
     pub(crate) fn limit(&self, source_length: usize, limit: usize) -> usize {
         let ratio = self.length_ratio.unwrap_or(f32::INFINITY);
         // A float cast saturates.
-        limit.min((ratio * source_length as f32) as usize + SLACK)
+        limit.min(((ratio * source_length as f32) as usize).saturating_add(SLACK))
     }
 
     /// Whether it is time to look at a translation of that length again.

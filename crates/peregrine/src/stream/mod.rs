@@ -41,6 +41,13 @@ pub struct Line<T = ()> {
     pub tag: T,
 }
 
+impl Line {
+    /// A line of which nothing else is known.
+    pub fn new(text: impl Into<String>) -> Line {
+        Line { text: text.into(), prefix: None, tag: () }
+    }
+}
+
 /// A line's translation.
 #[derive(Debug)]
 pub struct Answer<T = ()> {
@@ -97,7 +104,7 @@ impl Translator {
     /// use peregrine::{Line, StreamOptions, Translator};
     ///
     /// let translator = Translator::builtin()?;
-    /// let lines = ["Good morning!", "", "Thank you."].map(|text| Ok(Line { text: text.into(), ..Line::default() }));
+    /// let lines = ["Good morning!", "", "Thank you."].map(|text| Ok(Line::new(text)));
     /// let mut written = Vec::new();
     /// let options = StreamOptions::new(translator.options());
     /// let summary = translator.stream(lines.into_iter(), &options, |answer| {
