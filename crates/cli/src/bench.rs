@@ -7,6 +7,7 @@ use anyhow::bail;
 use peregrine::{Request, Stats, Translation};
 use serde_json::json;
 
+use crate::bench_batching;
 use crate::lines::Lines;
 use crate::model_args::ModelArgs;
 use crate::search_args::SearchArgs;
@@ -17,7 +18,11 @@ use crate::stats::{describe, peak_memory_mb};
 /// Tokens are those of the best translation, end symbol included. Tokenisation is part of the time,
 /// loading is not. Compare engines in one run, in turns; see bench/README.md.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+
     #[command(flatten)]
     model: ModelArgs,
 
@@ -25,8 +30,8 @@ pub(crate) struct Args {
     search: SearchArgs,
 
     /// Text to translate
-    #[arg(long, value_name = "FILE")]
-    source: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    source: Option<PathBuf>,
 
     /// Give every sentence exactly this many target tokens, so that engines can be compared on random
     /// weights
@@ -55,10 +60,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Something else to measure.
+#[derive(clap::Subcommand)]
+enum What {
+    Batching(bench_batching::Args),
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let lines = Lines::read_all(&args.source)?;
+    match (&args.what, &args.source) {
+        (Some(What::Batching(args)), _) => bench_batching::run(args),
+        (None, Some(source)) => run_text(args, source),
+        (None, None) => bail!("--source: which text?"),
+    }
+}
+
+fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
+    let lines = Lines::read_all(source)?;
     if lines.is_empty() {
-        bail!("{}: there is nothing to translate", args.source.display());
+        bail!("{}: there is nothing to translate", source.display());
     }
     let start = Instant::now();
     let translator = args.model.open()?;
@@ -147,7 +166,7 @@ fn count_tokens(translation: &Translation) -> usize {
 }
 
 /// Processor time of all threads so far, where the system tells: what to compare on a busy machine.
-fn cpu_time() -> Option<f64> {
+pub(crate) fn cpu_time() -> Option<f64> {
     let threads = std::fs::read_dir("/proc/self/task").ok()?;
     let nanoseconds = threads.flatten().filter_map(|thread| {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;

@@ -199,9 +199,9 @@ fn life_of_a_batch(
     let mut report = json!({});
     let mut series = Vec::new();
     for (contestant, measured) in contestants.iter().zip(&measured) {
-        let steps: Vec<f64> =
-            measured.stats.trace.iter().map(|s| milliseconds(s.time)).collect();
-        let third = |from: usize| mean(&steps[from * steps.len() / 3..(from + 1) * steps.len() / 3]);
+        let steps: Vec<f64> = measured.stats.trace.iter().map(|s| milliseconds(s.time)).collect();
+        let third =
+            |from: usize| mean(&steps[from * steps.len() / 3..(from + 1) * steps.len() / 3]);
         println!(
             "step over a batch's life, {:8} {:4} steps; thirds {:.2} {:.2} {:.2} ms",
             contestant.name,

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_batching;
 mod convert;
 mod feed;
 mod hash;
@@ -14,6 +15,7 @@ mod inspect;
 mod interrupt;
 mod lines;
 mod model_args;
+mod plot;
 mod resume;
 mod score;
 mod search_args;

@@ -158,10 +158,8 @@ fn draw(svg: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
     // Few points are measurements to be seen; many are a curve.
     if places.len() <= 24 {
         for (px, py) in places {
-            let _ = writeln!(
-                svg,
-                "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3\" fill=\"{colour}\"/>"
-            );
+            let _ =
+                writeln!(svg, "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3\" fill=\"{colour}\"/>");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use peregrine_nn::{Choices, Sentence};
+use peregrine_nn::{Choices, Sentence, profile};
 
 use crate::batching::{BatchSize, Batching, Haste, Queue, Waiting};
 use crate::beam::{Banned, Details};
@@ -60,6 +60,9 @@ impl Decoder {
         let mut nobodys = Stats::default();
         let stats = stats.unwrap_or(&mut nobodys);
         let mut batch = Batch::default();
+        if measured {
+            profile::begin();
+        }
         loop {
             self.fill(&mut batch, &work, stats);
             if batch.running.is_empty() || queue.is_stopped() {
@@ -72,6 +75,11 @@ impl Decoder {
         }
         for sentence in batch.running.iter().chain(&batch.ready) {
             self.scorer.release(&sentence.slots);
+        }
+        if measured {
+            for (name, time) in profile::end() {
+                stats.part(name, time);
+            }
         }
     }
 
@@ -133,6 +141,7 @@ impl Decoder {
                 .iter()
                 .map(|w| Sentence { source: &w.job.source, words: w.job.words.as_deref() })
                 .collect();
+            profile::mark();
             let slots = self.scorer.admit(&sentences);
             for slots in slots {
                 let Some(Waiting { ticket, job }) = waiting.next() else { break };
@@ -156,6 +165,7 @@ impl Decoder {
             sentence.plan(settings, &work.banned, &mut rows, &mut asks);
         }
         stats.search += clock.lap();
+        profile::mark();
         self.scorer.step(&rows, settings.alignments);
         let decode = clock.lap();
         self.scorer.best(&rows, &asks, settings.scoring(), &mut batch.choices);

@@ -1,8 +1,8 @@
 //! Guards against runaway output.
 //!
 //! Networks sometimes fall into a loop: they say the same few words again and again until a limit
-//! cuts them short. A guarded search notices, stops, and begins again with a ban on repetition; the
-//! sentence's [`Verdict`] says so. Other sentences of the batch notice nothing.
+//! cuts them short. A guarded search notices, stops, and begins again with a ban on repetition, which
+//! is harder the second time; the sentence's [`Verdict`] says so. Other sentences of the batch notice nothing.
 
 use std::collections::HashSet;
 
@@ -24,9 +24,15 @@ const LOOKBACK: usize = 48;
 /// Length of the n-grams that are counted.
 const ORDER: usize = 3;
 
-/// Length of the n-grams that a second attempt may not repeat. Longer than those that are counted:
-/// good sentences repeat three tokens now and then.
-const BANNED_ORDER: usize = 4;
+/// Length of the n-grams that each further attempt may not repeat. Good sentences repeat three tokens
+/// now and then, and two more often: the harder ban is the last resort.
+const BANNED_ORDERS: [usize; 2] = [3, 2];
+
+/// Attempts at a sentence.
+pub(crate) const ATTEMPTS: usize = 1 + BANNED_ORDERS.len();
+
+/// Target tokens for each source token, beyond [`SLACK`], of further attempts. They had their chance.
+const LAST_RATIO: f32 = 1.5;
 
 /// Tokens between two looks.
 const INTERVAL: usize = 8;
@@ -54,9 +60,11 @@ impl Verdict {
 }
 
 impl Guard {
-    /// The limit of a sentence's target, `limit` without this guard.
-    pub(crate) fn limit(&self, source_length: usize, limit: usize) -> usize {
+    /// The limit of a sentence's target in its n-th attempt, counted from 0; `limit` without this
+    /// guard.
+    pub(crate) fn limit(&self, source_length: usize, limit: usize, attempt: usize) -> usize {
         let ratio = self.length_ratio.unwrap_or(f32::INFINITY);
+        let ratio = if attempt > 0 { ratio.min(LAST_RATIO) } else { ratio };
         // A float cast saturates.
         limit.min(((ratio * source_length as f32) as usize).saturating_add(SLACK))
     }
@@ -96,12 +104,15 @@ fn repeated(tokens: &[u32]) -> usize {
     grams.filter(|(place, gram)| !seen.insert(*gram) && *place >= recent).count()
 }
 
-/// Adds to `banned`, sorted, the words after which `tokens` would repeat an n-gram.
-pub(crate) fn ban_repetition(tokens: &[u32], banned: &mut Vec<u32>) {
-    let Some(start) = tokens.len().checked_sub(BANNED_ORDER - 1) else { return };
+/// Adds to `banned`, sorted, the words with which `tokens` would repeat an n-gram that the n-th attempt
+/// may not repeat.
+pub(crate) fn ban_repetition(tokens: &[u32], attempt: usize, banned: &mut Vec<u32>) {
+    let order = attempt.checked_sub(1).and_then(|attempt| BANNED_ORDERS.get(attempt));
+    let Some(&order) = order else { return };
+    let Some(start) = tokens.len().checked_sub(order - 1) else { return };
     let last = &tokens[start..];
-    let repeats = tokens.windows(BANNED_ORDER).filter(|gram| gram[..BANNED_ORDER - 1] == *last);
-    banned.extend(repeats.map(|gram| gram[BANNED_ORDER - 1]));
+    let repeats = tokens.windows(order).filter(|gram| gram[..order - 1] == *last);
+    banned.extend(repeats.map(|gram| gram[order - 1]));
     banned.sort_unstable();
     banned.dedup();
 }
@@ -132,17 +143,20 @@ mod tests {
     #[test]
     fn the_word_that_would_repeat_is_banned() {
         let mut banned = vec![9];
-        ban_repetition(&[1, 2, 3, 4, 1, 2, 3], &mut banned);
-        assert_eq!(banned, [4, 9]);
-        ban_repetition(&[1, 2], &mut banned);
-        assert_eq!(banned, [4, 9]);
+        ban_repetition(&[1, 2, 3, 4, 1, 2], 1, &mut banned);
+        assert_eq!(banned, [3, 9]);
+        ban_repetition(&[1], 1, &mut banned);
+        ban_repetition(&[5, 2, 7, 2], 0, &mut banned);
+        assert_eq!(banned, [3, 9]);
+        ban_repetition(&[5, 2, 7, 2], 2, &mut banned);
+        assert_eq!(banned, [3, 7, 9]);
     }
 
     #[test]
     fn limits_leave_short_sentences_room() {
         let guard = Guard::default();
-        assert_eq!(guard.limit(2, 1000), 30);
-        assert_eq!(guard.limit(100, 250), 250);
-        assert_eq!(Guard { length_ratio: None, ..guard }.limit(2, 1000), 1000);
+        assert_eq!(guard.limit(2, 1000, 0), 30);
+        assert_eq!(guard.limit(100, 250, 0), 250);
+        assert_eq!(Guard { length_ratio: None, ..guard }.limit(2, 1000, 0), 1000);
     }
 }

@@ -1,10 +1,10 @@
-//! A sentence in the batch: its search, its place in the caches, and a second attempt if the first
-//! one ran away.
+//! A sentence in the batch: its search, its place in the caches, and further attempts if the first one
+//! ran away.
 
 use peregrine_nn::Ask;
 
 use crate::beam::{Banned, Beam};
-use crate::guard::{Guard, Verdict, ban_repetition};
+use crate::guard::{ATTEMPTS, Guard, Verdict, ban_repetition};
 use crate::hypothesis::Hypothesis;
 use crate::job::Job;
 use crate::scorer::{PlannedRow, Slots};
@@ -28,6 +28,8 @@ pub(crate) struct Running {
     steps: u32,
     position_limit: usize,
     guard: Option<Guard>,
+    /// Attempts that ran away.
+    attempt: usize,
     /// Words each open hypothesis of a second attempt may not go on with.
     bans: Vec<Vec<u32>>,
 }
@@ -43,7 +45,7 @@ impl Running {
         // What is forced cannot run away.
         let forced = job.length.is_some() || job.prefix.contains(&settings.end);
         let guard = settings.guard.filter(|_| !forced);
-        let beam = beam(&job, settings, guard, position_limit);
+        let beam = beam(&job, settings, guard, 0, position_limit);
         Running {
             ticket,
             job,
@@ -56,6 +58,7 @@ impl Running {
             steps: 0,
             position_limit,
             guard,
+            attempt: 0,
             bans: Vec::new(),
         }
     }
@@ -66,11 +69,11 @@ impl Running {
         let full = if self.steps == 0 { 1 } else { settings.search.beam };
         self.rows = if constant { open.len().max(full) } else { open.len() };
         self.bans.clear();
-        if !self.verdict.is_clean() {
+        if self.attempt > 0 {
             let always = self.beam.ask(settings, banned).banned;
             self.bans.extend(open.iter().map(|open| {
                 let mut banned = always.to_vec();
-                ban_repetition(&self.beam.tokens(open), &mut banned);
+                ban_repetition(&self.beam.tokens(open), self.attempt, &mut banned);
                 banned
             }));
         }
@@ -120,8 +123,8 @@ impl Running {
         if self.beam.open().is_empty() {
             return true;
         }
-        let first_attempt = self.verdict.is_clean();
-        let looks = |guard: &Guard| first_attempt && guard.looks_at(self.beam.length());
+        let may_repeat = self.attempt + 1 < ATTEMPTS;
+        let looks = |guard: &Guard| may_repeat && guard.looks_at(self.beam.length());
         if let Some(guard) = self.guard.filter(looks) {
             let loops = |open| guard.is_loop(&self.beam.tokens(open), &self.job.source);
             if self.beam.open().iter().all(loops) {
@@ -144,7 +147,7 @@ impl Running {
         let (Some(guard), Some(best)) = (self.guard, hypotheses.first()) else {
             return Some(hypotheses);
         };
-        if !self.verdict.is_clean() {
+        if self.attempt + 1 >= ATTEMPTS {
             return Some(hypotheses);
         }
         // An end that was forced at the limit is no end.
@@ -162,19 +165,27 @@ impl Running {
 
     /// The slot serves again: a row without a parent starts from the encoded source.
     fn begin_again(&mut self, settings: &Settings, verdict: Verdict) {
-        self.beam = beam(&self.job, settings, self.guard, self.position_limit);
-        self.verdict = verdict;
+        self.attempt += 1;
+        self.beam = beam(&self.job, settings, self.guard, self.attempt, self.position_limit);
+        self.verdict.looped |= verdict.looped;
+        self.verdict.endless |= verdict.endless;
         self.steps = 0;
     }
 }
 
-fn beam(job: &Job, settings: &Settings, guard: Option<Guard>, position_limit: usize) -> Beam {
+fn beam(
+    job: &Job,
+    settings: &Settings,
+    guard: Option<Guard>,
+    attempt: usize,
+    position_limit: usize,
+) -> Beam {
     let mut prefix = job.prefix.clone();
     prefix.truncate(position_limit);
     if let Some(length) = job.length {
         return Beam::new(settings, length.clamp(1, position_limit), prefix).with_minimum(length);
     }
     let limit = settings.limit(job.source.len(), position_limit);
-    let limit = guard.map_or(limit, |guard| guard.limit(job.source.len(), limit));
+    let limit = guard.map_or(limit, |guard| guard.limit(job.source.len(), limit, attempt));
     Beam::new(settings, limit, prefix)
 }
