@@ -35,7 +35,8 @@ pub(crate) struct FileJob {
     checkpoint: PathBuf,
     /// What the job is, apart from its input: model and options.
     settings: u64,
-    last: Instant,
+    /// When the last checkpoint was written.
+    last: Option<Instant>,
     /// Whether the user has been told that checkpoints cannot be written.
     complained: bool,
 }
@@ -87,7 +88,7 @@ impl FileJob {
         FileJob {
             checkpoint: PathBuf::from(name),
             settings: hash.value(),
-            last: Instant::now(),
+            last: None,
             complained: false,
         }
     }
@@ -165,14 +166,14 @@ impl FileJob {
 
     /// Notes how far the job has come, now and then. `output` has been flushed.
     pub(crate) fn note(&mut self, lines: u64, place: Place, output: &Output) {
-        if self.last.elapsed() >= INTERVAL {
+        if self.last.is_none_or(|last| last.elapsed() >= INTERVAL) {
             self.note_now(lines, place, output);
         }
     }
 
     /// The same, at once.
     pub(crate) fn note_now(&mut self, lines: u64, place: Place, output: &Output) {
-        self.last = Instant::now();
+        self.last = Some(Instant::now());
         let progress = Progress {
             lines,
             input_bytes: place.bytes,

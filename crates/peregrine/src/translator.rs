@@ -176,15 +176,15 @@ impl Translator {
             queue.push(Waiting { ticket: i as u64, job });
         }
         queue.close();
-        let measured = stats.is_some();
+        let tracing = stats.as_ref().map(|stats| stats.tracing);
         let stats = Mutex::new(stats);
         let work = || {
-            let mut own = Stats::default();
+            let mut own = Stats { tracing: tracing == Some(true), ..Stats::default() };
             let mut done = |done: Done| {
                 let place = done.ticket as usize;
                 results.lock().unwrap_or_else(PoisonError::into_inner)[place] = done;
             };
-            self.work(&queue, settings, options, measured.then_some(&mut own), &mut done);
+            self.work(&queue, settings, options, tracing.map(|_| &mut own), &mut done);
             if let Some(stats) = stats.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
                 stats.add(&own);
             }
