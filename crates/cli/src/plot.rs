@@ -48,7 +48,7 @@ struct Scale {
 impl Scale {
     fn new(values: impl Iterator<Item = f64>, page: (f64, f64), logarithmic: bool) -> Scale {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values.filter(|v| v.is_finite()) {
+        for value in values.filter(|v| v.is_finite() && (*v > 0.0 || !logarithmic)) {
             low = low.min(value);
             high = high.max(value);
         }
@@ -146,8 +146,10 @@ fn axes(svg: &mut String, x: &Scale, y: &Scale) {
 }
 
 fn draw(svg: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
-    let finite = series.points.iter().filter(|(px, py)| px.is_finite() && py.is_finite());
-    let places: Vec<(f64, f64)> = finite.map(|&(px, py)| (x.at(px), y.at(py))).collect();
+    // What has no place on the scale is left out.
+    let places = series.points.iter().map(|&(px, py)| (x.at(px), y.at(py)));
+    let places: Vec<(f64, f64)> =
+        places.filter(|(px, py)| px.is_finite() && py.is_finite()).collect();
     let list: Vec<String> = places.iter().map(|(px, py)| format!("{px:.1},{py:.1}")).collect();
     let _ = writeln!(
         svg,
