@@ -29,7 +29,10 @@ struct State<T> {
     /// Number of the first of them.
     first: u64,
     bytes: usize,
+    /// No more will come.
     read_all: bool,
+    /// And that is because there are no more.
+    complete: bool,
     ended: bool,
 }
 
@@ -56,8 +59,14 @@ impl<T> State<T> {
 impl<T> Flow<T> {
     /// Room for that many bytes and lines.
     pub(super) fn new(most_bytes: usize, most_lines: usize) -> Flow<T> {
-        let state =
-            State { lines: VecDeque::new(), first: 0, bytes: 0, read_all: false, ended: false };
+        let state = State {
+            lines: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            read_all: false,
+            complete: false,
+            ended: false,
+        };
         Flow {
             state: Mutex::new(state),
             ready: Condvar::new(),
@@ -150,9 +159,12 @@ impl<T> Flow<T> {
         line.translation.map(|translation| Answer { number, tag: line.tag, translation, more })
     }
 
-    /// No more lines will come.
-    pub(super) fn read_all(&self) {
-        self.lock().read_all = true;
+    /// No more lines will come, `complete` if there are none.
+    pub(super) fn read_all(&self, complete: bool) {
+        let mut state = self.lock();
+        state.read_all = true;
+        state.complete = complete;
+        drop(state);
         self.ready.notify_all();
     }
 
@@ -170,6 +182,6 @@ impl<T> Flow<T> {
     /// Whether all lines have been read and handed out.
     pub(super) fn is_complete(&self) -> bool {
         let state = self.lock();
-        state.read_all && state.lines.is_empty()
+        state.complete && state.lines.is_empty()
     }
 }

@@ -134,6 +134,7 @@ impl Translator {
             options: Options { batch: budget.batch, ..options.options.clone() },
             queue: Queue::new(options.options.batching, read_ahead, workers),
             flow: Flow::new(budget.lines, 4 * read_ahead),
+            stop: options.stop,
             measure: options.measure,
             stats: Mutex::default(),
         };
@@ -153,15 +154,14 @@ impl Translator {
                     stream.work();
                 });
             }
-            let stop = || options.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
-            while let Some(answer) = stream.flow.next(stop) {
+            while let Some(answer) = stream.flow.next(|| stream.is_stopped()) {
                 if let Err(error) = write(answer) {
                     write_error = Some(error);
                     break;
                 }
                 summary.lines += 1;
             }
-            summary.stopped = stop() && !stream.flow.is_complete();
+            summary.stopped = stream.is_stopped() && !stream.flow.is_complete();
             stream.end();
             // A panic of the reader is passed on by the scope.
             reader.join().ok().flatten()
@@ -182,6 +182,7 @@ struct Stream<'t, T> {
     options: Options,
     queue: Queue,
     flow: Flow<T>,
+    stop: Option<&'t AtomicBool>,
     measure: bool,
     stats: Mutex<Stats>,
 }
@@ -231,7 +232,8 @@ impl<T: Send> Stream<'_, T> {
         }
         self.read_paragraph(paragraph.take());
         self.queue.close();
-        self.flow.read_all();
+        // Lines that end because somebody said stop are not all lines.
+        self.flow.read_all(!self.is_stopped());
         error
     }
 
@@ -288,6 +290,11 @@ impl<T: Send> Stream<'_, T> {
 }
 
 impl<T> Stream<'_, T> {
+    /// Whether somebody outside said stop.
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
     fn end(&self) {
         self.queue.stop();
         self.flow.end();
