@@ -5,6 +5,7 @@ use peregrine_nn::{
     After, Attention, Backend, Choices, Dense, Embed, Move, NormWeights, Question, Step,
 };
 
+use crate::arena::Arena;
 use crate::attention::{self, Cache, Queries, Reading};
 use crate::elementwise::{self as elements, Norm};
 use crate::isa::Isa;
@@ -13,17 +14,18 @@ use crate::matrix::Matrix;
 use crate::output::{self, Output, Selection};
 
 /// A CPU. Every worker runs on a core of its own; no verb uses more than one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Cpu {
     isa: Isa,
     precision: Precision,
+    arena: Arena,
 }
 
 impl Cpu {
     /// With certain instructions, computing products in a certain precision. Everything else is
     /// float32.
     pub fn new(isa: Isa, precision: Precision) -> Cpu {
-        Cpu { isa, precision }
+        Cpu { isa, precision, arena: Arena::default() }
     }
 
     fn apply(&self, ops: &[Step<Cpu>], input: Option<&Matrix>, y: &mut Matrix) {
@@ -61,7 +63,7 @@ impl Backend for Cpu {
     type Selection = Selection;
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
-        Linear::prepare(parts, self.precision)
+        Linear::prepare(parts, self.precision, &self.arena)
     }
 
     fn prepare_table(&self, table: &Weight) -> Weight {
