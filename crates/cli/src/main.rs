@@ -15,6 +15,7 @@ mod inspect;
 mod interrupt;
 mod lines;
 mod model_args;
+mod notes;
 mod plot;
 mod resume;
 mod score;
@@ -43,7 +44,7 @@ enum Command {
     Score(score::Args),
     Inspect(inspect::Args),
     Convert(convert::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
 }
 
 /// The exit code for input that cannot be used: arguments, models, files.
