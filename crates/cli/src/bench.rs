@@ -64,14 +64,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let warm_up = requests.len().min(options.batch.sentences);
     translator.translate_batch(&requests[..warm_up], &options);
     let mut seconds = Vec::new();
+    let mut cpu_seconds = Vec::new();
     let mut tokens = 0;
     for _ in 0..args.repeat {
-        let start = Instant::now();
+        let (start, cpu_start) = (Instant::now(), cpu_time());
         let translations = translator.translate_batch(&requests, &options);
         seconds.push(start.elapsed().as_secs_f64());
+        cpu_seconds.extend(cpu_time().zip(cpu_start).map(|(end, start)| end - start));
         tokens = translations.iter().map(count_tokens).sum();
     }
     seconds.sort_by(f64::total_cmp);
+    cpu_seconds.sort_by(f64::total_cmp);
     let median = seconds[seconds.len() / 2];
     let report = json!({
         "tokens_per_second": tokens as f64 / median,
@@ -79,6 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "seconds": median,
         "seconds_least": seconds.first(),
         "seconds_most": seconds.last(),
+        "cpu_seconds": cpu_seconds.get(cpu_seconds.len() / 2),
         "tokens": tokens,
         "sentences": lines.len(),
         "load_seconds": load_seconds,
@@ -86,7 +90,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "beam": options.search.beam,
         "batch_sentences": options.batch.sentences,
         "threads": options.threads,
-        "precision": "float32",
+        "precision": translator.precision(),
         "isa": peregrine::instruction_set(),
         "version": env!("CARGO_PKG_VERSION"),
     });
@@ -104,6 +108,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Tokens of the best translation, end symbol included if it has one.
 fn count_tokens(translation: &Translation) -> usize {
     translation.alternatives.first().map_or(0, |best| best.tokens.len() + usize::from(best.ended))
+}
+
+/// Processor time of all threads so far, where the system tells: what to compare on a busy machine.
+fn cpu_time() -> Option<f64> {
+    let threads = std::fs::read_dir("/proc/self/task").ok()?;
+    let nanoseconds = threads.flatten().filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Some(nanoseconds.sum::<u64>() as f64 / 1e9)
 }
 
 /// The most memory this process ever had, where the system tells.

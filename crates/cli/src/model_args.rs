@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use peregrine::{
-    Compat, Model, OpenOptions, Precision, ShortlistChoice, ShortlistFile, Translator,
+    Compat, Compute, Level, Model, OpenOptions, Precision, ShortlistChoice, ShortlistFile,
+    Translator,
 };
 
 /// Which model computes, and where.
@@ -23,9 +24,13 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = ["auto", "cpu"], default_value = "auto")]
     device: String,
 
-    /// Precision to compute in. This version computes in float32, whatever a file stores
-    #[arg(long, value_parser = ["auto", "float32"], default_value = "auto")]
+    /// Precision of products: `auto` is int8 where the model is stored in int8, else float32
+    #[arg(long, value_parser = ["auto", "float32", "int8"], default_value = "auto")]
     precision: String,
+
+    /// Instructions to use [default: the best this processor has]
+    #[arg(long, value_parser = parse_isa, value_name = "portable|avx2|avx512|avx512-vnni")]
+    isa: Option<Level>,
 }
 
 /// How a model is opened.
@@ -59,7 +64,13 @@ pub(crate) struct OpenArgs {
 impl ModelArgs {
     /// Reads the model and packs it for this machine.
     pub(crate) fn open(&self) -> anyhow::Result<Translator> {
-        Ok(Translator::new(self.open.read(&self.model)?)?)
+        let precision = match self.precision.as_str() {
+            "float32" => Some(Precision::Float32),
+            "int8" => Some(Precision::Int8),
+            _ => None,
+        };
+        let compute = Compute { precision, isa: self.isa };
+        Ok(Translator::prepare(self.open.read(&self.model)?, &compute)?)
     }
 }
 
@@ -120,4 +131,9 @@ pub(crate) fn parse_precision(name: &str) -> Result<Precision, String> {
     let all = [Precision::Float32, Precision::Float16, Precision::Int16, Precision::Int8];
     let found = all.into_iter().find(|p| p.name() == name);
     found.ok_or_else(|| "expected float32, float16, int16 or int8".to_owned())
+}
+
+fn parse_isa(name: &str) -> Result<Level, String> {
+    let found = Level::ALL.into_iter().find(|level| level.name() == name);
+    found.ok_or_else(|| "expected portable, avx2, avx512 or avx512-vnni".to_owned())
 }

@@ -1,6 +1,6 @@
-//! The verbs in float32 on one core.
+//! The verbs on one core.
 
-use peregrine_model::Weight;
+use peregrine_model::{Precision, Weight};
 use peregrine_nn::{
     After, Backend, Choices, Dense, Embed, Memory, Move, NormWeights, Question, Step,
 };
@@ -11,29 +11,19 @@ use crate::isa::Isa;
 use crate::linear::{Linear, vector};
 use crate::matrix::Matrix;
 use crate::output::{self, Output, Selection};
-use crate::product::Packed;
 
 /// A CPU. Every worker runs on a core of its own; no verb uses more than one.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu {
     isa: Isa,
-}
-
-impl Default for Cpu {
-    fn default() -> Self {
-        Cpu { isa: Isa::best() }
-    }
+    precision: Precision,
 }
 
 impl Cpu {
-    /// With certain instructions.
-    pub fn new(isa: Isa) -> Cpu {
-        Cpu { isa }
-    }
-
-    /// The instructions in use.
-    pub fn isa(&self) -> Isa {
-        self.isa
+    /// With certain instructions, computing products in a certain precision. Everything else is
+    /// float32.
+    pub fn new(isa: Isa, precision: Precision) -> Cpu {
+        Cpu { isa, precision }
     }
 
     fn apply(&self, ops: &[Step<Cpu>], input: Option<&Matrix>, y: &mut Matrix) {
@@ -81,7 +71,7 @@ impl Backend for Cpu {
     type Selection = Selection;
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
-        Linear::prepare(parts)
+        Linear::prepare(parts, self.precision)
     }
 
     fn prepare_table(&self, table: &Weight) -> Weight {
@@ -98,7 +88,7 @@ impl Backend for Cpu {
     }
 
     fn prepare_output(&self, layer: Dense<'_>) -> Output {
-        Output::new(Packed::from_dense(&[layer]), layer.weight.clone(), vector(layer.bias))
+        Output { linear: self.prepare_linear(&[layer]) }
     }
 
     fn select(&self, output: &Output, words: &[u32]) -> Selection {
@@ -132,8 +122,7 @@ impl Backend for Cpu {
 
     fn linear(&self, x: &Matrix, linear: &Linear, after: After<'_, Cpu>, out: &mut Matrix) {
         out.shape(x.rows(), linear.outputs());
-        linear.multiply(self.isa, x.values(), out.values_mut());
-        elements::activate(self.isa, after.activation, out.values_mut());
+        linear.multiply(self.isa, after.activation, x.values(), out.values_mut());
         self.apply(after.ops, after.input, out);
     }
 

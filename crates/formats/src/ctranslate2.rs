@@ -61,10 +61,13 @@ pub fn read(source: &Source) -> Result<Model, Error> {
     let mut reader = Reader::new(source);
     let version = reader.u32("the version")?;
     if !(OLDEST_VERSION..=NEWEST_VERSION).contains(&version) {
-        let problem = format!(
-            "version {version}, expected {OLDEST_VERSION} to {NEWEST_VERSION}: {}",
-            if version == 1 { "convert the model again" } else { "not a CTranslate2 model" }
-        );
+        let reason = match version {
+            1 => "convert the model again",
+            7..100 => "written by a newer CTranslate2",
+            _ => "not a CTranslate2 model",
+        };
+        let expected = format!("expected {OLDEST_VERSION} to {NEWEST_VERSION}");
+        let problem = format!("version {version}, {expected}: {reason}");
         return Err(reader.error_at("byte 0", problem));
     }
     let spec = read_text(&mut reader, "the name of the specification")?.to_owned();

@@ -15,10 +15,10 @@
 //! # Hostile files
 //!
 //! A reader returns tensors or one [`Error`] that names file and place, whatever the bytes are: it
-//! does not panic, hang, read out of bounds or run code, and it allocates no more than a small
-//! multiple of the file's size. Three habits see to that. Every binary field is read through one
+//! does not panic, hang, read out of bounds or run code, and the memory it takes is bounded by a
+//! small multiple of the file's size and some megabytes. Three habits see to that. Every binary field is read through one
 //! bounded cursor, every tensor is made by one function that checks its shape against its bytes,
-//! and whatever can grow (inflated members, copied views) has a budget.
+//! and whatever can grow (inflated members, pickles, copied views) has a budget.
 //!
 //! # No copies
 //!

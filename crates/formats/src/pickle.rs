@@ -192,10 +192,12 @@ impl<'a> Machine<'a> {
 
     fn pop(&mut self) -> Result<Value<'a>, Failure> {
         let floor = self.marks.last().copied().unwrap_or(0);
-        if self.stack.len() <= floor {
-            return Err("the pickle takes a value from an empty stack".into());
+        if self.stack.len() > floor
+            && let Some(value) = self.stack.pop()
+        {
+            return Ok(value);
         }
-        self.stack.pop().ok_or_else(|| "the stack is empty".into())
+        Err("the pickle takes a value from an empty stack".into())
     }
 
     fn sequence(&mut self, items: Vec<Value<'a>>) -> Sequence {

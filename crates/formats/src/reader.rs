@@ -129,7 +129,9 @@ impl<'a> Reader<'a> {
                 self.position += length;
                 Ok(start)
             }
-            _ => Err(self.error(format!("{what} takes {length} bytes, but only {left} are left"))),
+            _ => {
+                Err(self.error(format!("{what}: {length} bytes needed, but only {left} are left")))
+            }
         }
     }
 }

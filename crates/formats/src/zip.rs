@@ -153,11 +153,11 @@ fn find_zip64_directory(reader: &mut Reader<'_>, locator: usize) -> Result<Direc
 }
 
 fn expect_signature(reader: &mut Reader<'_>, expected: u32, what: &str) -> Result<(), Error> {
-    let wrong = reader.error(format!("no {} here", what.trim_start_matches("a ")));
-    match reader.u32(what)? {
-        signature if signature == expected => Ok(()),
-        _ => Err(wrong),
+    let position = reader.position();
+    if reader.u32(what)? == expected {
+        return Ok(());
     }
+    Err(reader.error_at(format!("byte {position}"), format!("expected {what} here")))
 }
 
 /// What the central directory says of a member.

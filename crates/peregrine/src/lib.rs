@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod compute;
 mod error;
 pub mod marian_format;
 mod options;
@@ -36,6 +37,7 @@ mod split;
 mod translation;
 mod translator;
 
+pub use compute::Compute;
 pub use error::Error;
 pub use options::Options;
 pub use score::Scored;
@@ -53,6 +55,7 @@ pub fn instruction_set() -> &'static str {
     peregrine_cpu::Isa::best().level().name()
 }
 
+pub use peregrine_cpu::Level;
 pub use peregrine_decode::batching::BatchSize;
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,

@@ -2,6 +2,7 @@
 
 mod archive;
 mod hostile;
+mod hostile_pickles;
 mod mutations;
 mod pickles;
 mod reference_models;

@@ -42,8 +42,7 @@ fn arrays_of_version_2_and_3() {
     }
 }
 
-/// `savez` and `savez_compressed` of numpy 2 with arrays `weights` (float32, 2×3: 0 to 5),
-/// `zeros` (float32, 1000) and `text` (int8, "hi\0").
+/// The arrays of `data/make.py`, as numpy writes them.
 #[test]
 fn npz_of_numpy() {
     for bytes in [
@@ -154,6 +153,23 @@ fn pytorch_pickle_with_memo() {
     let tensors = pytorch::read(&source(&bytes)).unwrap();
     assert_eq!(tensors["first"], Tensor::from_f32([2, 3], &[0., 1., 2., 3., 4., 5.]));
     assert_eq!(tensors["second"], tensors["first"]);
+}
+
+/// The state dictionaries of `data/make.py`, as Python's pickler writes them.
+#[test]
+fn pytorch_of_python() {
+    for bytes in [
+        include_bytes!("../data/torch_archive.bin").as_slice(),
+        include_bytes!("../data/torch_legacy.bin"),
+    ] {
+        let tensors = pytorch::read(&source(bytes)).unwrap();
+        assert_eq!(tensors.len(), 5);
+        assert_eq!(tensors["embed.weight"], Tensor::from_f32([2, 3], &[0., 1., 2., 3., 4., 5.]));
+        assert_eq!(tensors["tied.weight"], tensors["embed.weight"]);
+        assert_eq!(tensors["transposed"], Tensor::from_f32([3, 2], &[0., 3., 1., 4., 2., 5.]));
+        assert_eq!(tensors["last_row"], Tensor::from_f32([3], &[3., 4., 5.]));
+        assert_eq!(tensors["positions"], Tensor::from_i64([2], &[-1, 1 << 40]));
+    }
 }
 
 #[test]
