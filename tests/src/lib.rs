@@ -13,7 +13,7 @@ mod tally;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use peregrine::{OpenOptions, Options, Request, Translation, Translator};
+use peregrine::{Compute, OpenOptions, Options, Request, Translation, Translator};
 
 pub use tally::{Tally, Verdict, compare_greedy, compare_lists, is_close};
 
@@ -71,10 +71,16 @@ pub fn lines(path: &Path) -> Vec<String> {
     text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line).to_owned()).collect()
 }
 
-/// Opens a model to be computed in float32.
+/// Opens a model to be computed in float32, as the reference outputs were.
 pub fn open(path: &Path, options: &OpenOptions) -> Translator {
-    let opened = Translator::open(&[path.to_path_buf()], options);
-    opened.unwrap_or_else(|e| panic!("{e}"))
+    open_as(path, options, &Compute::float32())
+}
+
+/// Opens a model to be computed in a precision of one's choice.
+pub fn open_as(path: &Path, options: &OpenOptions, compute: &Compute) -> Translator {
+    let model = peregrine::model::open(&[path.to_path_buf()], options);
+    let prepared = model.map_err(Into::into).and_then(|m| Translator::prepare(m, compute));
+    prepared.unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A search that returns its whole beam, with scores.
@@ -92,3 +98,8 @@ pub fn translate(translator: &Translator, lines: &[String], options: &Options) -
     let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
     translator.translate_batch(&requests, options)
 }
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -3,8 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use peregrine::{BatchSize, OpenOptions, Options, ShortlistChoice, ShortlistFile, Translation};
-use peregrine_tests::{beam, fixture, full, lines, open, shared, translate};
+use peregrine::{
+    BatchSize, Compute, OpenOptions, Options, ShortlistChoice, ShortlistFile, Translation,
+    Translator,
+};
+use peregrine_tests::{beam, fixture, full, lines, open, open_as, shared, translate};
 
 /// How far scores may be apart, as a share of them (of 1 if they are smaller).
 const TOLERANCE: f32 = 1e-5;
@@ -21,7 +24,7 @@ fn shuffled(count: usize) -> Vec<usize> {
 }
 
 fn in_company(
-    translator: &peregrine::Translator,
+    translator: &Translator,
     input: &[String],
     options: &Options,
     (sentences, threads, shuffle): (usize, usize, bool),
@@ -61,13 +64,24 @@ fn distance(what: &str, ours: &[Translation], theirs: &[Translation]) -> f32 {
 }
 
 fn check(what: &str, model: &Path, input: &[String], options: &OpenOptions) {
-    let translator = open(model, options);
+    check_translator(what, &open(model, options), input);
+}
+
+/// In int8 the sums are whole numbers: nothing at all may change.
+fn check_int8(what: &str, model: &Path, input: &[String]) {
+    let translator = open_as(model, &OpenOptions::default(), &Compute::int8());
+    let worst = check_translator(&format!("{what} in int8"), &translator, input);
+    assert_eq!(worst, 0.0, "{what}");
+}
+
+fn check_translator(what: &str, translator: &Translator, input: &[String]) -> f32 {
+    let mut worst_of_all: f32 = 0.0;
     for size in [1, 4] {
-        let search = beam(&translator, size, 1.0);
+        let search = beam(translator, size, 1.0);
         let mut worst: f32 = 0.0;
         let mut expected: Option<Vec<Translation>> = None;
         for company in COMPANIES {
-            let translations = in_company(&translator, input, &search, company);
+            let translations = in_company(translator, input, &search, company);
             let what = format!("{what}, beam {size}, {company:?}");
             match &expected {
                 Some(expected) => worst = worst.max(distance(&what, &translations, expected)),
@@ -75,7 +89,9 @@ fn check(what: &str, model: &Path, input: &[String], options: &OpenOptions) {
             }
         }
         println!("{what}, beam {size}: {} lines, scores within {worst:.1e}", input.len());
+        worst_of_all = worst_of_all.max(worst);
     }
+    worst_of_all
 }
 
 /// The first sentences and all odd lines; with `PEREGRINE_FULL=1` the lot.
@@ -92,6 +108,10 @@ fn golden_models() {
         let input = if model == "pre" { &split } else { &plain };
         let folder = golden.join(format!("transformer-{model}"));
         check(model, &folder, input, &OpenOptions::default());
+    }
+    for model in ["post", "pre", "aan", "ssru"] {
+        let input = if model == "pre" { &split } else { &plain };
+        check_int8(model, &golden.join(format!("transformer-{model}")), input);
     }
     check("ensemble", &golden.join("ensemble"), &plain, &OpenOptions::default());
 }
@@ -120,4 +140,5 @@ fn unpacked(path: &Path, folder: &Path) -> PathBuf {
 fn the_fixture() {
     let folder = fixture("transformer-post");
     check("fixture", &folder, &lines(&folder.join("input.en")), &OpenOptions::default());
+    check_int8("fixture", &folder, &lines(&folder.join("input.en")));
 }
