@@ -223,6 +223,30 @@ fn every_format_gives_the_same() {
     }
 }
 
+/// Scoring given translations too: no rule of a search (here CTranslate2's least length) may change it.
+#[test]
+fn every_format_scores_the_same() {
+    let sentences = sentences();
+    let folder = tempfile::tempdir().unwrap();
+    let written = write(&random_model(&post_norm(), 7), folder.path(), true);
+    let targets: Vec<&String> = sentences.iter().rev().collect();
+    let pairs: Vec<(&str, &str)> =
+        sentences.iter().zip(&targets).map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    let run = |path: &Path| {
+        let translator = open_alike(path, folder.path());
+        translator.score(&pairs, &translator.options())
+    };
+    let expected = run(&written[0].1);
+    for (format, path) in &written[1..] {
+        for (line, (a, b)) in run(path).iter().zip(&expected).enumerate() {
+            assert_eq!(a.token_scores.len(), b.token_scores.len(), "{format}, line {line}");
+            for (x, y) in a.token_scores.iter().zip(&b.token_scores) {
+                assert!((x - y).abs() <= TOLERANCE * y.abs().max(1.0), "{format}, line {line}");
+            }
+        }
+    }
+}
+
 /// Left to its own conventions a converted model is another model: otherwise the switches above
 /// would prove nothing.
 #[test]
