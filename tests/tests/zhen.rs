@@ -25,18 +25,22 @@ fn model() -> Option<(Translator, PathBuf)> {
 }
 
 /// What CTranslate2 answered, as entries of an n-best list.
+///
+/// The scores of tokens there come from its scorer. Its search forbids the end symbol at the first step,
+/// before the softmax, which makes the first token a little more probable: that token's score is taken
+/// from the score of the whole, which is the search's.
 fn reference(path: &std::path::Path) -> Vec<Vec<Entry>> {
     let entry = |hypothesis: &serde_json::Value| {
         let strings = hypothesis["tokens"].as_array().unwrap().iter();
         let words: Vec<&str> = strings.map(|token| token.as_str().unwrap()).collect();
         let scores = hypothesis["token_scores"].as_array().into_iter().flatten();
-        let word_scores: Vec<f32> = scores.map(|score| score.as_f64().unwrap() as f32).collect();
-        Entry {
-            words: words.join(" "),
-            features: vec![word_scores.iter().sum()],
-            word_scores,
-            score: hypothesis["score"].as_f64().unwrap() as f32,
-        }
+        let mut word_scores: Vec<f32> = scores.map(|s| s.as_f64().unwrap() as f32).collect();
+        let score = hypothesis["score"].as_f64().unwrap() as f32;
+        let sum = score * word_scores.len() as f32;
+        let first = sum - word_scores[1..].iter().sum::<f32>();
+        assert!(first >= word_scores[0] - 1e-3, "more probable, not less");
+        word_scores[0] = first;
+        Entry { words: words.join(" "), features: vec![sum], word_scores, score }
     };
     let list = |line: &String| {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
