@@ -2,10 +2,10 @@
 
 use peregrine_model::{Precision, Weight};
 use peregrine_nn::{
-    After, Backend, Choices, Dense, Embed, Memory, Move, NormWeights, Question, Step,
+    After, Attention, Backend, Choices, Dense, Embed, Move, NormWeights, Question, Step,
 };
 
-use crate::attention::{self, View};
+use crate::attention::{self, Cache, Queries, Reading};
 use crate::elementwise::{self as elements, Norm};
 use crate::isa::Isa;
 use crate::linear::{Linear, vector};
@@ -51,19 +51,9 @@ impl Cpu {
     }
 }
 
-/// A view of the memory attention reads.
-fn view<'a>(memory: &Memory<'a, Cpu>) -> View<'a> {
-    View {
-        values: memory.rows.values(),
-        stride: memory.rows.width(),
-        key_column: memory.key_column,
-        width: memory.width,
-        heads: memory.heads,
-    }
-}
-
 impl Backend for Cpu {
     type Rows = Matrix;
+    type Cache = Cache;
     type Linear = Linear;
     type Table = Weight;
     type Norm = Norm;
@@ -99,8 +89,16 @@ impl Backend for Cpu {
         Matrix::default()
     }
 
-    fn reserve(&self, cache: &mut Matrix, rows: usize, width: usize) {
-        cache.grow(rows, width);
+    fn reserve(&self, states: &mut Matrix, rows: usize, width: usize) {
+        states.grow(rows, width);
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::default()
+    }
+
+    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize) {
+        cache.grow(positions, width);
     }
 
     fn embed(&self, table: &Weight, request: Embed<'_>, out: &mut Matrix) {
@@ -132,38 +130,41 @@ impl Backend for Cpu {
         self.apply(ops, input, out);
     }
 
-    fn store(&self, x: &Matrix, columns: std::ops::Range<usize>, at: &[u32], cache: &mut Matrix) {
+    fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {
+        let width = (x.width() - key_column) / 2;
         for (row, &at) in x.iter().zip(at) {
-            cache.row_mut(at as usize).copy_from_slice(&row[columns.clone()]);
+            let (key, value) = row[key_column..].split_at(width);
+            cache.store(at as usize, key, value);
         }
     }
 
-    fn attend(&self, queries: &Matrix, memory: Memory<'_, Cpu>, out: &mut Matrix) {
-        out.shape(queries.rows(), memory.width);
+    fn attend(&self, queries: &Matrix, to: Attention<'_, Cpu>, out: &mut Matrix) {
+        out.shape(queries.rows(), to.width);
+        let stride = queries.width();
         let mut weights = Vec::new();
-        for (i, (query, out)) in queries.iter().zip(out.iter_mut()).enumerate() {
-            let reads = memory.reads.of(i);
-            weights.resize(reads.len(), 0.0);
-            attention::attend(self.isa, query, view(&memory), reads, &mut weights, out);
+        for (rows, positions) in to.reads.groups() {
+            let reading = Reading { cache: to.cache, positions, heads: to.heads };
+            let queries = Queries { values: &queries.values()[rows.start * stride..], stride };
+            let out = &mut out.values_mut()[rows.start * to.width..rows.end * to.width];
+            attention::attend(self.isa, queries, reading, &mut weights, out);
         }
     }
 
     fn attention_weights(
         &self,
         queries: &Matrix,
-        memory: Memory<'_, Cpu>,
+        to: Attention<'_, Cpu>,
         heads: usize,
         out: &mut Vec<f32>,
     ) {
         out.clear();
         let mut weights = Vec::new();
         for (i, query) in queries.iter().enumerate() {
-            let reads = memory.reads.of(i);
-            weights.resize(reads.len(), 0.0);
+            let reading = Reading { cache: to.cache, positions: to.reads.of(i), heads: to.heads };
             let start = out.len();
-            out.resize(start + reads.len(), 0.0);
-            let (view, out) = (view(&memory), &mut out[start..]);
-            attention::mean_weights(self.isa, query, view, heads, reads, &mut weights, out);
+            out.resize(start + reading.positions.len(), 0.0);
+            let out = &mut out[start..];
+            attention::mean_weights(self.isa, query, reading, heads, &mut weights, out);
         }
     }
 

@@ -15,6 +15,7 @@ mod matrix;
 mod output;
 mod product;
 
+pub use attention::Cache;
 pub use backend::Cpu;
 pub use elementwise::Norm;
 pub use int8::Packed8;
