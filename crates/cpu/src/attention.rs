@@ -170,11 +170,10 @@ fn attend_rows<const FMA: bool, const R: usize>(
         let columns = head * head_width..(head + 1) * head_width;
         head_weights::<FMA, R>(queries, reading, columns.clone(), weights);
         for start in columns.clone().step_by(LANES) {
-            let columns = start..columns.end.min(start + LANES);
-            if columns.len() == LANES {
-                weigh_lanes::<FMA, R>(reading, weights, columns, width, out);
+            if start + LANES <= columns.end {
+                weigh_lanes::<FMA, R>(reading, weights, start, width, out);
             } else {
-                weigh_rest::<FMA, R>(reading, weights, columns, width, out);
+                weigh_rest::<FMA, R>(reading, weights, start..columns.end, width, out);
             }
         }
     }
@@ -213,22 +212,48 @@ fn head_weights<const FMA: bool, const R: usize>(
     }
 }
 
-/// Products of `R` queries with the sixteen keys of a block.
+/// Products of `R` queries with the sixteen keys of a block. Each has two partial sums, over even and
+/// odd columns: one alone would wait for the previous addition at every step.
 #[inline(always)]
 fn block_scores<const FMA: bool, const R: usize>(
     query: [&[f32]; R],
     keys: &[[f32; LANES]],
 ) -> [[f32; LANES]; R] {
-    let mut scores = [[0.0; LANES]; R];
-    for (c, key) in keys.iter().enumerate() {
-        for r in 0..R {
-            let q = query[r][c];
-            for i in 0..LANES {
-                scores[r][i] = multiply_add::<FMA>(q, key[i], scores[r][i]);
-            }
+    let (pairs, rest) = keys.as_chunks::<2>();
+    let zero = [[0.0; LANES]; 2];
+    let (mut a, mut b, mut c, mut d) = (zero, zero, zero, zero);
+    // Four rows by name: a loop over rows would keep the sums in memory.
+    let add =
+        |row: usize, column: usize, keys: &[[f32; LANES]; 2], sums: &mut [[f32; LANES]; 2]| {
+            let q = query[row].as_chunks::<2>().0[column];
+            add_lanes::<FMA>(q[0], &keys[0], &mut sums[0]);
+            add_lanes::<FMA>(q[1], &keys[1], &mut sums[1]);
+        };
+    for (column, keys) in pairs.iter().enumerate() {
+        add(0, column, keys, &mut a);
+        if R == GROUP {
+            add(1, column, keys, &mut b);
+            add(2, column, keys, &mut c);
+            add(3, column, keys, &mut d);
         }
     }
+    let sums = [a, b, c, d];
+    let mut scores = [[0.0; LANES]; R];
+    for r in 0..R {
+        scores[r] = sums[r][0];
+        if let [key] = rest {
+            add_lanes::<FMA>(query[r][pairs.len() * 2], key, &mut scores[r]);
+        }
+        add_lanes::<FMA>(1.0, &sums[r][1], &mut scores[r]);
+    }
     scores
+}
+
+#[inline(always)]
+fn add_lanes<const FMA: bool>(a: f32, x: &[f32; LANES], sum: &mut [f32; LANES]) {
+    for i in 0..LANES {
+        sum[i] = multiply_add::<FMA>(a, x[i], sum[i]);
+    }
 }
 
 /// Weighted mean of sixteen columns of the values.
@@ -236,25 +261,26 @@ fn block_scores<const FMA: bool, const R: usize>(
 fn weigh_lanes<const FMA: bool, const R: usize>(
     reading: Reading<'_>,
     weights: &[f32],
-    columns: std::ops::Range<usize>,
+    start: usize,
     width: usize,
     out: &mut [f32],
 ) {
     let count = reading.positions.len();
-    let rows: [&[f32]; R] = std::array::from_fn(|r| &weights[r * count..(r + 1) * count]);
-    let mut sums = [[0.0; LANES]; R];
+    let rows: [&[f32]; R] = std::array::from_fn(|r| &weights[r * count..][..count]);
+    let zero = [0.0; LANES];
+    let (mut a, mut b, mut c, mut d) = (zero, zero, zero, zero);
     for (j, &position) in reading.positions.iter().enumerate() {
-        let value = reading.cache.value(position, columns.clone());
+        let value = reading.cache.value(position, start..start + LANES);
         let Some(value) = value.first_chunk::<LANES>() else { return };
-        for r in 0..R {
-            let weight = rows[r][j];
-            for i in 0..LANES {
-                sums[r][i] = multiply_add::<FMA>(weight, value[i], sums[r][i]);
-            }
+        add_lanes::<FMA>(rows[0][j], value, &mut a);
+        if R == GROUP {
+            add_lanes::<FMA>(rows[1][j], value, &mut b);
+            add_lanes::<FMA>(rows[2][j], value, &mut c);
+            add_lanes::<FMA>(rows[3][j], value, &mut d);
         }
     }
-    for r in 0..R {
-        out[r * width + columns.start..][..LANES].copy_from_slice(&sums[r]);
+    for (r, sums) in [a, b, c, d].iter().take(R).enumerate() {
+        out[r * width + start..][..LANES].copy_from_slice(sums);
     }
 }
 

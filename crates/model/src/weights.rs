@@ -190,9 +190,11 @@ fn quantise_int8(values: &[f32], columns: usize) -> (Vec<u8>, Option<Arc<[f32]>>
     let mut data = Vec::with_capacity(values.len());
     let mut scales = Vec::with_capacity(values.len() / columns);
     for row in values.chunks(columns) {
+        // Adding 1.5 · 2²³ rounds to even and leaves the integer in the low bits.
+        const ROUND: f32 = 12_582_912.0;
         let scale = step(row, 127.0);
-        let round = |v: &f32| (v / scale).round_ties_even().clamp(-127.0, 127.0) as i8 as u8;
-        data.extend(row.iter().map(round));
+        let inverse = 1.0 / scale;
+        data.extend(row.iter().map(|v| (v * inverse + ROUND).to_bits() as u8));
         scales.push(scale);
     }
     (data, Some(scales.into()))

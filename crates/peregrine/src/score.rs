@@ -49,6 +49,8 @@ impl Translator {
         settings.n_best = 1;
         settings.search.beam = 1;
         settings.search.score_prefix = true;
+        // A least length forbids the end symbol at first, which would change what the others share.
+        settings.search.min_length = 0;
         settings.guard = None;
         let results = self.run(jobs, &settings, options, None);
         let scored = results.into_iter().zip(cut).map(|(done, cut)| {

@@ -1,0 +1,201 @@
+//! What each command prints, and how it says no.
+
+mod common;
+
+use common::{complaint, model, run, run_with, scratch, scratch_with, stdout};
+use serde_json::Value;
+
+#[test]
+fn the_first_command() {
+    let output = run_with(&["translate"], b"Two dogs play in the snow.\n");
+    assert_eq!(stdout(output), "Dois cães brincam na neve.\n");
+    let arguments = ["translate", "Hello, how are you?", "Two dogs play in the snow."];
+    assert_eq!(stdout(run(&arguments)), "Olá, como você está?\nDois cães brincam na neve.\n");
+}
+
+#[test]
+fn help_is_for_everyone() {
+    for arguments in [&["help"][..], &["--help"], &["-h"]] {
+        let help = stdout(run(arguments));
+        for command in ["translate", "score", "inspect", "convert", "bench"] {
+            assert!(help.contains(&format!("\n  {command} ")), "{help}");
+        }
+    }
+    assert!(stdout(run(&["help", "translate"])).contains("--n-best"));
+    assert!(stdout(run(&["--version"])).starts_with("peregrine "));
+}
+
+#[test]
+fn what_is_not_an_option_ends_with_2() {
+    for arguments in [
+        &["translate", "--no-such-option"][..],
+        &["no-such-command"],
+        &["translate", "--beam", "0"],
+        &["translate", "--beam", "many"],
+        &["translate", "--alignment", "wrong"],
+        &["translate", "--json", "--n-best"],
+        &["convert"],
+        &[],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn bad_models_are_named() {
+    let cases: [(&str, &[u8]); 6] = [
+        ("empty.npz", b""),
+        ("text.npz", b"This is not an archive."),
+        ("short.bin", b"\x01\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"),
+        ("wrong.bin", b"GGUF\x03\0\0\0\0\0\0\0"),
+        ("cut.peregrine", b"\xff\xff\xff\xff\xff\xff\xff\x7f{}"),
+        ("model.onnx", b"\x08\x07"),
+    ];
+    for (name, content) in cases {
+        let path = scratch_with(name, content);
+        for command in [&["translate", "-m"][..], &["inspect"], &["convert", "-o", "/dev/null"]] {
+            let message = complaint(run(&[command, &[&path]].concat()));
+            assert!(message.contains(name), "{message}");
+        }
+    }
+    let message = complaint(run(&["translate", "-m", "no/such/model.npz"]));
+    assert!(message.contains("no/such/model.npz"), "{message}");
+    let message = complaint(run(&["translate", "--compat", "no-such-switch", "-m", &model()]));
+    assert!(message.contains("no-such-switch") && message.contains("search-marian"), "{message}");
+    let message = complaint(run(&["translate", "-i", "no/such/text.en"]));
+    assert!(message.contains("no/such/text.en"), "{message}");
+}
+
+#[test]
+fn a_cut_model_is_named_at_any_length() {
+    let whole = std::fs::read(format!("{}/model.npz", model())).unwrap();
+    let vocabulary = format!("{}/vocab.spm", model());
+    for length in [1, 100, 10_000, whole.len() / 2, whole.len() - 1] {
+        let path = scratch_with("cut-model.npz", &whole[..length]);
+        let arguments = ["translate", "-m", &path, "--vocab", &vocabulary, &vocabulary];
+        assert!(complaint(run(&arguments)).contains("cut-model.npz"));
+    }
+}
+
+#[test]
+fn n_best_lists_have_marians_form() {
+    let text = stdout(run(&["translate", "-m", &model(), "--n-best", "A dog.", "", "A cat."]));
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut count, mut last) = ([0; 3], f32::INFINITY);
+    for (i, line) in lines.iter().enumerate() {
+        let fields: Vec<&str> = line.split(" ||| ").collect();
+        assert_eq!(fields.len(), 4, "{line}");
+        let number: usize = fields[0].parse().unwrap();
+        count[number] += 1;
+        assert!(fields[2].starts_with("F0= "), "{line}");
+        let score: f32 = fields[3].parse().unwrap();
+        let is_new = i == 0 || !lines[i - 1].starts_with(&format!("{number} "));
+        assert!(is_new || score <= last, "best first: {text}");
+        last = score;
+    }
+    assert_eq!(count, [4, 1, 4]);
+    assert!(lines[4] == "1 |||  ||| F0= 0 ||| 0", "{}", lines[4]);
+}
+
+#[test]
+fn tokens_scores_and_alignments() {
+    let arguments =
+        ["translate", "-m", &model(), "--tokens", "--word-scores", "--alignment", "hard"];
+    let text = stdout(run(&[&arguments[..], &["--", "A dog."]].concat()));
+    let fields: Vec<&str> = text.trim_end().split(" ||| ").collect();
+    let tokens = fields[0].split(' ').count();
+    assert!(fields[0].starts_with('\u{2581}'), "{text}");
+    assert_eq!(fields[1].split(' ').count(), tokens + 1, "{text}");
+    assert_eq!(fields[2].strip_prefix("WordScores= ").unwrap().split(' ').count(), tokens + 1);
+    let soft = stdout(run(&["translate", "-m", &model(), "--alignment", "soft", "--", "A dog."]));
+    let row = soft.trim_end().rsplit_once(" ||| ").unwrap().1.split(' ').next().unwrap();
+    let sum: f32 = row.split(',').map(|weight| weight.parse::<f32>().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 1e-3, "{row}");
+}
+
+#[test]
+fn json_is_an_object_a_line() {
+    let text = stdout(run_with(&["translate", "-m", &model(), "--json"], b"A dog.\n\n\"\\\xff\n"));
+    let objects: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(objects.len(), 3);
+    let best = &objects[0]["alternatives"][0];
+    assert_eq!(objects[0]["text"], best["text"]);
+    let length = |key: &str| best[key].as_array().unwrap().len();
+    assert_eq!(length("tokens") + 1, length("token_scores"));
+    assert_eq!(objects[1]["text"], "");
+}
+
+#[test]
+fn prefixes_are_forced() {
+    let prefixes = scratch_with("prefixes.txt", "Der Hund\n\nViele\n".as_bytes());
+    let input = b"The black cat sleeps.\nThe black cat sleeps.\nTwo people.\nTwo people.\n";
+    let run = |more: &[&str]| {
+        let model = model();
+        let text = stdout(run_with(&[&["translate", "-m", &model], more].concat(), input));
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (forced, free) = (run(&["--prefix", &prefixes]), run(&[]));
+    assert!(forced[0].starts_with("Der Hund") && !free[0].starts_with("Der Hund"), "{forced:?}");
+    assert!(forced[2].starts_with("Viele"), "{forced:?}");
+    assert_eq!([&forced[1], &forced[3]], [&free[1], &free[3]]);
+}
+
+#[test]
+fn scores_of_given_translations() {
+    let source = scratch_with("score.en", b"A dog.\nA dog.\n");
+    let target = scratch_with("score.de", b"Ein Hund.\nViele Sofas singen\n");
+    let arguments = ["score", "-m", &model(), "--word-scores", &source, &target];
+    let text = stdout(run(&arguments));
+    let scores: Vec<f32> =
+        text.lines().map(|l| l.split(" ||| ").next().unwrap().parse().unwrap()).collect();
+    assert!(scores.len() == 2 && scores[0] > scores[1], "{text}");
+    let words = text.lines().next().unwrap().split_once("WordScores=").unwrap().1;
+    let sum: f32 = words.split_whitespace().map(|word| word.parse::<f32>().unwrap()).sum();
+    assert!((sum - scores[0]).abs() < 1e-3, "{text}");
+
+    let short = scratch_with("score-short.de", b"Ein Hund.\n");
+    let message = complaint(run(&["score", "-m", &model(), &source, &short]));
+    assert!(message.contains("2 lines") && message.contains("score-short.de"), "{message}");
+}
+
+#[test]
+fn inspect_tells_what_a_model_is() {
+    let text = stdout(run(&["inspect", &model()]));
+    assert!(text.contains("transformer") && text.contains("float16"), "{text}");
+    let object: Value =
+        serde_json::from_str(&stdout(run(&["inspect", "--json", &model()]))).unwrap();
+    let tensors = object["members"][0]["tensors"].as_array().unwrap();
+    assert!(tensors.len() > 20, "{}", tensors.len());
+    assert_eq!(object["dialect"], "marian");
+}
+
+#[test]
+fn converted_models_translate_alike() {
+    let input = b"A woman in a red coat waits for the bus.\n\nA dog.\n";
+    let translate = |path: &str| stdout(run_with(&["translate", "--n-best", "-m", path], input));
+    let expected = translate(&model());
+    for precision in ["float32", "float16", "int16", "int8"] {
+        let file = scratch(&format!("converted-{precision}.peregrine")).display().to_string();
+        stdout(run(&["convert", &model(), "-o", &file, "--precision", precision]));
+        let text = translate(&file);
+        // Float16 is what the fixture is stored in.
+        let is_exact = precision.starts_with("float");
+        assert!(!is_exact || text == expected, "{precision}: {text}\n{expected}");
+        assert_eq!(text.lines().count(), expected.lines().count());
+    }
+}
+
+#[test]
+fn bench_reports_speed() {
+    let source = scratch_with("bench.en", b"A dog.\nA cat sleeps.\n");
+    let arguments = ["bench", "-m", &model(), "--source", &source, "--output-length", "7"];
+    let text = stdout(run(&[&arguments[..], &["--beam", "2", "--repeat", "1", "--json"]].concat()));
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((report["tokens"].as_u64(), report["sentences"].as_u64()), (Some(14), Some(2)));
+    for field in ["tokens_per_second", "sentences_per_second", "load_seconds"] {
+        assert!(report[field].as_f64().unwrap() > 0.0, "{field}: {text}");
+    }
+    assert!(report.get("peak_memory_mb").is_some());
+}
