@@ -1,22 +1,28 @@
 //! `peregrine bench`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
-use peregrine::{Request, Translation};
+use peregrine::{Request, Stats, Translation};
 use serde_json::json;
 
+use crate::bench_batching;
 use crate::lines::Lines;
 use crate::model_args::ModelArgs;
 use crate::search_args::SearchArgs;
+use crate::stats::{describe, peak_memory_mb};
 
 /// Measure speed: tokens and sentences a second, time to load, peak memory
 ///
 /// Tokens are those of the best translation, end symbol included. Tokenisation is part of the time,
 /// loading is not. Compare engines in one run, in turns; see bench/README.md.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+
     #[command(flatten)]
     model: ModelArgs,
 
@@ -24,13 +30,22 @@ pub(crate) struct Args {
     search: SearchArgs,
 
     /// Text to translate
-    #[arg(long, value_name = "FILE")]
-    source: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    source: Option<PathBuf>,
 
     /// Give every sentence exactly this many target tokens, so that engines can be compared on random
     /// weights
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     output_length: Option<u32>,
+
+    /// Give every sentence as many target tokens as the same line of this file has blank-separated
+    /// words, or as the number it holds says: real lengths for random weights
+    #[arg(long, value_name = "FILE", conflicts_with = "output_length")]
+    lengths: Option<PathBuf>,
+
+    /// Say where the time went: by phase, with who was in the batch at each step
+    #[arg(long)]
+    profile: bool,
 
     /// Compute scores even where the search does without
     #[arg(long)]
@@ -45,10 +60,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Something else to measure.
+#[derive(clap::Subcommand)]
+enum What {
+    Batching(bench_batching::Args),
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let lines = Lines::read_all(&args.source)?;
+    match (&args.what, &args.source) {
+        (Some(What::Batching(args)), _) => bench_batching::run(args),
+        (None, Some(source)) => run_text(args, source),
+        (None, None) => bail!("--source: which text?"),
+    }
+}
+
+fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
+    let lines = Lines::read_all(source)?;
     if lines.is_empty() {
-        bail!("{}: there is nothing to translate", args.source.display());
+        bail!("{}: there is nothing to translate", source.display());
     }
     let start = Instant::now();
     let translator = args.model.open()?;
@@ -60,7 +89,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         options.search.max_length = Some(length as usize);
         options.search.max_length_factor = None;
     }
-    let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
+    let lengths = args.lengths.as_deref().map(read_lengths).transpose()?.unwrap_or_default();
+    if args.lengths.is_some() && lengths.len() != lines.len() {
+        bail!("there are {} lines and {} lengths", lines.len(), lengths.len());
+    }
+    let lengths = lengths.into_iter().map(Some).chain(std::iter::repeat(None));
+    let requests: Vec<Request<'_>> = lines
+        .iter()
+        .zip(lengths)
+        .map(|(line, length)| Request { length, ..Request::new(line) })
+        .collect();
     let warm_up = requests.len().min(options.batch.sentences);
     translator.translate_batch(&requests[..warm_up], &options);
     let mut seconds = Vec::new();
@@ -76,7 +114,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     seconds.sort_by(f64::total_cmp);
     cpu_seconds.sort_by(f64::total_cmp);
     let median = seconds[seconds.len() / 2];
-    let report = json!({
+    let mut report = json!({
         "tokens_per_second": tokens as f64 / median,
         "sentences_per_second": lines.len() as f64 / median,
         "seconds": median,
@@ -89,20 +127,37 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "peak_memory_mb": peak_memory_mb(),
         "beam": options.search.beam,
         "batch_sentences": options.batch.sentences,
+        "batching": options.batching.name(),
         "threads": options.threads,
         "precision": translator.precision(),
         "isa": peregrine::instruction_set(),
         "version": env!("CARGO_PKG_VERSION"),
     });
+    if args.profile {
+        let mut stats = Stats::default();
+        let start = Instant::now();
+        translator.translate_measured(&requests, &options, Some(&mut stats));
+        report["profile"] = describe(&stats, start.elapsed());
+    }
     if args.json {
         println!("{report}");
     } else {
         let fields = report.as_object().into_iter().flatten();
         for (name, value) in fields {
-            println!("{name:22} {value}");
+            println!("{name:22} {value:#}");
         }
     }
     Ok(())
+}
+
+/// Target lengths, one a line: a number, or text whose words are counted with the end symbol.
+pub(crate) fn read_lengths(path: &Path) -> anyhow::Result<Vec<usize>> {
+    let lines = Lines::read_all(path)?;
+    let length = |line: &String| match line.trim().parse::<usize>() {
+        Ok(number) => number.max(1),
+        Err(_) => line.split_whitespace().count() + 1,
+    };
+    Ok(lines.iter().map(length).collect())
 }
 
 /// Tokens of the best translation, end symbol included if it has one.
@@ -111,19 +166,11 @@ fn count_tokens(translation: &Translation) -> usize {
 }
 
 /// Processor time of all threads so far, where the system tells: what to compare on a busy machine.
-fn cpu_time() -> Option<f64> {
+pub(crate) fn cpu_time() -> Option<f64> {
     let threads = std::fs::read_dir("/proc/self/task").ok()?;
     let nanoseconds = threads.flatten().filter_map(|thread| {
         let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse::<u64>().ok()
     });
     Some(nanoseconds.sum::<u64>() as f64 / 1e9)
-}
-
-/// The most memory this process ever had, where the system tells.
-fn peak_memory_mb() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes / 1024.0)
 }

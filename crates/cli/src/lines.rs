@@ -4,20 +4,22 @@
 //! becomes U+FFFD. The last line counts whether or not it is ended.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use crate::hash::Hash;
+
 /// Text read in chunks of lines.
 pub(crate) struct Lines {
-    reader: Box<dyn BufRead>,
+    reader: Box<dyn BufRead + Send>,
     name: String,
-    /// Whether a person is typing: then every line is answered at once.
-    interactive: bool,
     /// Size of the whole text, where it is known.
     pub(crate) total_bytes: Option<u64>,
     pub(crate) bytes_read: u64,
+    /// Of the bytes read.
+    hash: Hash,
 }
 
 impl Lines {
@@ -25,18 +27,18 @@ impl Lines {
     pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Lines> {
         let Some(path) = path else {
             return Ok(Lines {
-                interactive: io::stdin().is_terminal(),
                 reader: Box::new(BufReader::new(io::stdin())),
                 name: "standard input".into(),
                 total_bytes: None,
                 bytes_read: 0,
+                hash: Hash::default(),
             });
         };
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
         let total_bytes = file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
         let reader = Box::new(BufReader::new(file));
-        Ok(Lines { reader, name, interactive: false, total_bytes, bytes_read: 0 })
+        Ok(Lines { reader, name, total_bytes, bytes_read: 0, hash: Hash::default() })
     }
 
     /// From words on the command line.
@@ -46,27 +48,55 @@ impl Lines {
             total_bytes: Some(text.len() as u64),
             reader: Box::new(BufReader::new(io::Cursor::new(text))),
             name: "arguments".into(),
-            interactive: false,
             bytes_read: 0,
+            hash: Hash::default(),
         }
+    }
+
+    /// The next line; none at the end.
+    pub(crate) fn next_line(&mut self) -> anyhow::Result<Option<String>> {
+        let mut line = Vec::new();
+        let read = self.reader.read_until(b'\n', &mut line).context(self.name.clone())?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.bytes_read += read as u64;
+        self.hash.add(&line);
+        let line = line.strip_suffix(b"\n").unwrap_or(&line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        Ok(Some(String::from_utf8_lossy(line).into_owned()))
     }
 
     /// Up to `count` more lines; none at the end.
     pub(crate) fn next_chunk(&mut self, count: usize) -> anyhow::Result<Vec<String>> {
-        let count = if self.interactive { 1 } else { count };
         let mut lines = Vec::new();
-        while lines.len() < count {
-            let mut line = Vec::new();
-            let read = self.reader.read_until(b'\n', &mut line).context(self.name.clone())?;
-            if read == 0 {
-                break;
-            }
-            self.bytes_read += read as u64;
-            let line = line.strip_suffix(b"\n").unwrap_or(&line);
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            lines.push(String::from_utf8_lossy(line).into_owned());
+        while lines.len() < count
+            && let Some(line) = self.next_line()?
+        {
+            lines.push(line);
         }
         Ok(lines)
+    }
+
+    /// Reads so many bytes, or all there are, and forgets them.
+    pub(crate) fn skip_bytes(&mut self, mut count: u64) -> anyhow::Result<()> {
+        while count > 0 {
+            let buffer = self.reader.fill_buf().context(self.name.clone())?;
+            let length = buffer.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+            if length == 0 {
+                return Ok(());
+            }
+            self.hash.add(&buffer[..length]);
+            self.reader.consume(length);
+            self.bytes_read += length as u64;
+            count -= length as u64;
+        }
+        Ok(())
+    }
+
+    /// A hash of all bytes read so far.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash.value()
     }
 
     /// All lines.

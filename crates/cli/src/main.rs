@@ -1,17 +1,25 @@
 //! The `peregrine` command: a thin face on the library.
 //!
 //! Each subcommand has a file. `model_args` and `search_args` are the options several of them
-//! share; `lines` reads and writes text, one line in, one line out.
+//! share; `lines` reads and writes text, one line in, one line out; `feed` and `resume` are the two
+//! ends of a stream.
 
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_batching;
 mod convert;
+mod feed;
+mod hash;
 mod inspect;
+mod interrupt;
 mod lines;
 mod model_args;
+mod plot;
+mod resume;
 mod score;
 mod search_args;
+mod stats;
 mod translate;
 
 use std::process::ExitCode;
@@ -53,6 +61,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has enough of it: nothing went wrong.
         Err(error) if lines::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<interrupt::Interrupted>() => {
+            ExitCode::from(interrupt::INTERRUPTED)
+        }
         Err(error) => {
             eprintln!("peregrine: {error:#}");
             ExitCode::from(BAD_INPUT)

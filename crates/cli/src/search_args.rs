@@ -1,6 +1,6 @@
 //! How to search; what is not said is as the model's own configuration has it.
 
-use peregrine::{BatchSize, Options, Translator};
+use peregrine::{BatchSize, Options, Policy, Translator};
 
 /// How to search. What is left out is as the model's configuration says, or else as its tool does.
 #[derive(clap::Args)]
@@ -34,6 +34,17 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     batch_tokens: u32,
 
+    /// Who is translated together: `naive` (ended sentences are computed on), `shrink` (they leave),
+    /// `sorted` (by length), `top-up` (others take their places), or what is best. The translations
+    /// are the same
+    #[arg(long, value_name = "naive|shrink|sorted|top-up|auto", default_value = "auto")]
+    batching: Policy,
+
+    /// Refill a running batch only when at most this share of it is left (0.5 in the paper)
+    /// [default: a free place is taken at once]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    top_up_threshold: Option<f32>,
+
     /// Workers, each with a batch of its own
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
@@ -62,10 +73,13 @@ impl SearchArgs {
             tokens: self.batch_tokens as usize,
         };
         options.threads = self.threads as usize;
+        options.batching = self.batching;
+        options.top_up_threshold = self.top_up_threshold;
         options
     }
+}
 
-    pub(crate) fn batch_sentences(&self) -> usize {
-        self.batch_sentences as usize
-    }
+fn parse_share(text: &str) -> Result<f32, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }

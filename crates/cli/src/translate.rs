@@ -4,15 +4,19 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use peregrine::marian_format::{AlignmentStyle, Fields, best_line, n_best_lines};
-use peregrine::{Options, Request, Translation, Translator};
+use peregrine::{Answer, Guard, Options, Split, StreamOptions, Summary, Translation, Translator};
 use serde_json::json;
 
+use crate::feed::{Feed, Place};
+use crate::interrupt::{Interrupted, stop_flag};
 use crate::lines::{Lines, open_output};
 use crate::model_args::ModelArgs;
+use crate::resume::{FileJob, Output, Start};
 use crate::search_args::SearchArgs;
+use crate::stats::{describe, parse_bytes, peak_memory_mb};
 
 /// Translate text, one line in, one line out
 ///
@@ -62,15 +66,36 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["n_best", "word_scores", "tokens"])]
     json: bool,
 
+    /// Split lines into sentences, translate these and join them again: `none` (a line is a
+    /// sentence), `sentence` (a line may hold several), `paragraph` (sentences may go on over lines;
+    /// an empty line ends a paragraph, and a sentence's translation stands where it began)
+    #[arg(long, value_name = "none|sentence|paragraph", default_value = "none")]
+    split: Split,
+
+    /// Stop sentences that repeat themselves or do not end, and translate them again with repetition
+    /// banned. `off` gives what the original tool would give
+    #[arg(long, value_parser = ["on", "off"], default_value = "on")]
+    guards: String,
+
+    /// Memory the process may use, model included, e.g. 300MB: sizes the read-ahead and the batch
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory: Option<u64>,
+
+    /// Go on with an interrupted job from one file to another
+    #[arg(long, requires_all = ["input", "output"])]
+    resume: bool,
+
+    /// Write what was measured as JSON: time by phase, who was in the batch, padding, queue, memory
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// Lines read ahead for each batch of sentences, so that sentences of like length meet.
-const READ_AHEAD: usize = 16;
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let stop = stop_flag();
     let translator = args.model.open()?;
     if !args.quiet {
         for note in &translator.model().notes {
@@ -78,38 +103,59 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     let options = args.options(&translator);
-    let mut input = args.lines()?;
-    let mut prefixes = args.prefix.as_deref().map(|path| Lines::open(Some(path))).transpose()?;
-    let mut output = open_output(args.output.as_ref())?;
-    let mut progress = Progress::new(args, &input);
-    let chunk = READ_AHEAD * args.search.batch_sentences() * options.threads;
-    let mut number = 0;
-    loop {
-        let lines = input.next_chunk(chunk)?;
-        if lines.is_empty() {
-            break;
-        }
-        let prefixes = match &mut prefixes {
-            Some(prefixes) => prefixes.next_chunk(lines.len())?,
-            None => Vec::new(),
-        };
-        let translations = translator.translate_batch(&requests(&lines, &prefixes), &options);
-        for translation in &translations {
-            args.note_cuts(number, translation);
-            args.write(&mut output, number, translation)?;
-            number += 1;
-        }
-        output.flush()?;
-        progress.advance(&translations, input.bytes_read);
+    let mut job = args.file_job(&translator, &options);
+    let mut start = args.start(job.as_ref())?;
+    if start.complete {
+        args.say(format_args!("already complete"));
+        return Ok(());
     }
+    if start.lines > 0 {
+        args.say(format_args!("going on after line {}", start.lines));
+    }
+    let mut prefixes = args.prefix.as_deref().map(|path| Lines::open(Some(path))).transpose()?;
+    if let Some(prefixes) = &mut prefixes {
+        prefixes.next_chunk(usize::try_from(start.lines)?)?;
+    }
+    let mut progress = Progress::new(args, &start.input);
+    let stream_options = StreamOptions {
+        memory: args.memory,
+        stop: Some(stop),
+        measure: args.stats.is_some(),
+        ..StreamOptions::new(options)
+    };
+    let begun = Instant::now();
+    let mut last = Place::default();
+    let lines = Feed::new(start.input, prefixes, stop);
+    let summary = translator.stream(lines, &stream_options, |answer: Answer<Place>| {
+        let number = start.lines + answer.number;
+        args.note_troubles(number, &answer.translation);
+        args.write(&mut start.output, number as usize, &answer.translation)?;
+        last = answer.tag;
+        progress.advance(&answer.translation, answer.tag.bytes);
+        if !answer.more {
+            start.output.flush()?;
+            if let Some(job) = &mut job {
+                job.note(number + 1, answer.tag, &start.output);
+            }
+        }
+        anyhow::Ok(())
+    })?;
+    start.output.flush()?;
     progress.finish();
+    args.report(&summary, begun)?;
+    let lines = start.lines + summary.lines;
+    if summary.stopped {
+        if let Some(job) = job.as_mut().filter(|_| summary.lines > 0) {
+            job.note_now(lines, last, &start.output);
+        }
+        let hint = if job.is_some() { "; --resume goes on from there" } else { "" };
+        eprintln!("peregrine: stopped: {lines} lines are translated and written{hint}");
+        return Err(Interrupted.into());
+    }
+    if let Some(job) = job {
+        job.finish();
+    }
     Ok(())
-}
-
-fn requests<'a>(lines: &'a [String], prefixes: &'a [String]) -> Vec<Request<'a>> {
-    let prefixes = prefixes.iter().map(|p| Some(p.as_str()).filter(|p| !p.is_empty()));
-    let prefixes = prefixes.chain(std::iter::repeat(None));
-    lines.iter().zip(prefixes).map(|(text, prefix)| Request { text, prefix }).collect()
 }
 
 impl Args {
@@ -120,7 +166,60 @@ impl Args {
         if self.n_best {
             options.n_best = options.search.beam;
         }
+        options.split = self.split;
+        options.guard = (self.guards == "on").then(Guard::default);
         options
+    }
+
+    /// A job from file to file can be resumed.
+    fn file_job(&self, translator: &Translator, options: &Options) -> Option<FileJob> {
+        let output = self.output.as_deref().filter(|_| self.input.is_some())?;
+        let settings = format!(
+            "{} {:?} {} {} {:?} {:?} {:?} {:?}",
+            translator.model().describe(),
+            options.search,
+            options.n_best,
+            options.shortlist,
+            (options.split, options.guard, translator.precision()),
+            (self.json, self.n_best, self.tokens, self.word_scores),
+            self.alignment,
+            self.prefix,
+        );
+        // What is no file (a pipe, /dev/null) has nothing to go on from.
+        let is_file = output.metadata().map_or(true, |m| m.is_file());
+        is_file.then(|| FileJob::new(output, &settings))
+    }
+
+    fn start(&self, job: Option<&FileJob>) -> anyhow::Result<Start> {
+        if let (Some(job), Some(input), Some(output)) = (job, &self.input, &self.output) {
+            return job.start(input, output, self.resume);
+        }
+        let input = self.lines()?;
+        let output = Output::new(open_output(self.output.as_ref())?);
+        Ok(Start { input, output, lines: 0, complete: false })
+    }
+
+    fn say(&self, message: std::fmt::Arguments<'_>) {
+        if !self.quiet {
+            eprintln!("peregrine: {message}");
+        }
+    }
+
+    /// Says what was measured.
+    fn report(&self, summary: &Summary, begun: Instant) -> anyhow::Result<()> {
+        if let (Some(path), Some(stats)) = (&self.stats, &summary.stats) {
+            let mut report = describe(stats, begun.elapsed());
+            report["lines"] = json!(summary.lines);
+            std::fs::write(path, format!("{report:#}\n"))
+                .with_context(|| path.display().to_string())?;
+        }
+        if let (Some(_), Some(peak)) = (self.memory, peak_memory_mb()) {
+            self.say(format_args!(
+                "note: at most {:.0} MB of memory were in use",
+                peak * 1.048_576
+            ));
+        }
+        Ok(())
     }
 
     fn lines(&self) -> anyhow::Result<Lines> {
@@ -133,13 +232,21 @@ impl Args {
         Lines::open(self.input.as_deref())
     }
 
-    fn note_cuts(&self, number: usize, translation: &Translation) {
-        if !self.quiet && translation.segments > 1 {
-            let (line, parts) = (number + 1, translation.segments);
-            eprintln!(
-                "peregrine: note: line {line} is too long for the model: translated in {parts} parts"
-            );
+    fn note_troubles(&self, number: u64, translation: &Translation) {
+        let (line, parts) = (number + 1, translation.segments);
+        if translation.cut {
+            self.say(format_args!(
+                "note: line {line} is too long for the model: translated in {parts} parts"
+            ));
         }
+        let why = match translation.verdict {
+            verdict if verdict.is_clean() => return,
+            verdict if verdict.looped => "repeated itself",
+            _ => "did not come to an end",
+        };
+        self.say(format_args!(
+            "note: the translation of line {line} {why}: made again with repetition banned"
+        ));
     }
 
     fn write(
@@ -181,6 +288,9 @@ impl Args {
             "text": translation.text(),
             "source_tokens": translation.source_tokens,
             "parts": translation.segments,
+            "cut": translation.cut,
+            "looped": translation.verdict.looped,
+            "endless": translation.verdict.endless,
             "alternatives": translation.alternatives.iter().map(alternative).collect::<Vec<_>>(),
         })
     }
@@ -220,11 +330,10 @@ impl Progress {
         Progress { bar, start: Instant::now(), lines: 0, tokens: 0 }
     }
 
-    fn advance(&mut self, translations: &[Translation], bytes_read: u64) {
+    fn advance(&mut self, translation: &Translation, bytes_read: u64) {
         let Some(bar) = &self.bar else { return };
-        self.lines += translations.len();
-        let best = translations.iter().filter_map(|t| t.alternatives.first());
-        self.tokens += best.map(|a| a.tokens.len() + 1).sum::<usize>();
+        self.lines += 1;
+        self.tokens += translation.alternatives.first().map_or(0, |best| best.tokens.len() + 1);
         let speed = self.tokens as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
         bar.set_message(format!("{} lines, {speed:.0} tokens/s", self.lines));
         bar.set_position(bytes_read);

@@ -5,7 +5,7 @@
 //! for, a running maximum and sum. The scores of all words are never stored.
 
 use peregrine_model::Activation;
-use peregrine_nn::{Ask, Choice, Choices, Question, Scoring};
+use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
 use crate::isa::{Isa, kernel};
 use crate::lanes::{exp, largest, sum};
@@ -67,7 +67,9 @@ pub(crate) fn best(
         let x = &x.values()[rows.start * linear.inputs()..rows.end * linear.inputs()];
         let mut running: Vec<Running<'_>> =
             question.asks[rows].iter().map(|ask| Running::new(ask, question.scoring)).collect();
+        profile::mark();
         linear.multiply_in_blocks(isa, x, BLOCK_PANELS, |columns, block| {
+            profile::lap("output product and bias");
             for (row, scores) in running.iter_mut().zip(block.chunks_mut(columns.len())) {
                 let words = match words {
                     Some(words) => Words::Listed(&words[columns.clone()]),
@@ -142,9 +144,13 @@ impl<'a> Running<'a> {
         if self.scoring == Scoring::LogProbabilityOfAllowed {
             self.add_to_sum(isa, scores);
         }
+        if self.scoring != Scoring::Logit {
+            profile::lap("output softmax");
+        }
         if self.ask.forced.is_none() && self.ask.count > 0 {
             self.search(isa, scores, words);
         }
+        profile::lap("output best words");
     }
 
     fn add_to_sum(&mut self, isa: Isa, scores: &[f32]) {

@@ -64,6 +64,8 @@ pub(crate) struct Beam {
     /// Tokens produced so far.
     length: usize,
     limit: usize,
+    /// Fewest tokens before the end symbol.
+    minimum: usize,
     prefix: Vec<u32>,
     /// Whether the first slot of a full beam has ever ended.
     best_ended: bool,
@@ -79,9 +81,15 @@ impl Beam {
             width: settings.search.beam.max(1),
             length: 0,
             limit: limit.max(prefix.len()),
+            minimum: settings.search.min_length,
             prefix,
             best_ended: false,
         }
+    }
+
+    /// The same, but with no end before `minimum` tokens.
+    pub(crate) fn with_minimum(self, minimum: usize) -> Beam {
+        Beam { minimum, ..self }
     }
 
     pub(crate) fn open(&self) -> &[Open] {
@@ -91,6 +99,25 @@ impl Beam {
     /// The word an open hypothesis ends in.
     pub(crate) fn last_token(&self, open: &Open) -> Option<u32> {
         open.node.map(|node| self.nodes[node as usize].token)
+    }
+
+    /// A search that is over and found nothing.
+    pub(crate) fn closed(self) -> Beam {
+        Beam { open: Vec::new(), ..self }
+    }
+
+    /// The most tokens it makes.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// All words of an open hypothesis.
+    pub(crate) fn tokens(&self, open: &Open) -> Vec<u32> {
+        let mut tokens = Vec::with_capacity(self.length);
+        let path = std::iter::successors(open.node, |&n| self.nodes[n as usize].parent);
+        tokens.extend(path.map(|n| self.nodes[n as usize].token));
+        tokens.reverse();
+        tokens
     }
 
     pub(crate) fn length(&self) -> usize {
@@ -114,7 +141,7 @@ impl Beam {
             Finish::Shrink => self.width,
             Finish::Full | Finish::FullBounded => 2 * settings.search.beam,
         };
-        let too_short = self.length < settings.search.min_length;
+        let too_short = self.length < self.minimum;
         let banned = if too_short { &banned.without_end } else { &banned.always };
         Ask { count, banned, forced: self.forced(settings) }
     }

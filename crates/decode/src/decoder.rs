@@ -1,38 +1,40 @@
-//! Steps all sentences of a batch together, until the last one ends.
+//! One worker: takes sentences from the queue as its policy says and steps them together.
 
-use peregrine_nn::{Ask, Choices, Sentence};
+use std::collections::VecDeque;
 
-use crate::beam::{Banned, Beam, Details};
-use crate::hypothesis::Hypothesis;
-use crate::scorer::{Member, PlannedRow, Scorer, Slots};
+use peregrine_nn::{Choices, Sentence, profile};
+
+use crate::batching::{BatchSize, Batching, Haste, Queue, Waiting};
+use crate::beam::{Banned, Details};
+use crate::job::Done;
+use crate::scorer::{Member, Scorer};
+use crate::sentence::Running;
 use crate::settings::Settings;
-
-/// A sentence to translate.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Job {
-    /// Source ids with their frame.
-    pub source: Vec<u32>,
-    /// Target words allowed, sorted and holding the end symbol; all if there is no list.
-    pub words: Option<Vec<u32>>,
-    /// The first target words; the search goes on from there. If the end symbol is among them the
-    /// whole translation is given, and only its scores are worked out.
-    pub prefix: Vec<u32>,
-}
+use crate::stats::{Clock, Stats, TracedStep};
 
 /// One worker: a model's networks and a batch.
 pub struct Decoder {
     scorer: Scorer,
 }
 
-/// A sentence in the batch.
-struct Running<'j> {
-    /// Its place among the jobs.
-    index: usize,
-    job: &'j Job,
-    slots: Slots,
-    beam: Beam,
-    /// Where its rows began in the last step.
-    first_row: u32,
+/// Who is in the batch, and who has been encoded for it.
+#[derive(Default)]
+struct Batch {
+    running: Vec<Running>,
+    ready: VecDeque<Running>,
+    /// Source tokens of the running sentences.
+    tokens: usize,
+    choices: Choices,
+}
+
+/// What a worker works by.
+struct Work<'a> {
+    queue: &'a Queue,
+    batching: &'a Batching,
+    settings: &'a Settings,
+    banned: Banned,
+    /// Whether anybody wants to know how it went.
+    measured: bool,
 }
 
 impl Decoder {
@@ -41,66 +43,156 @@ impl Decoder {
         Decoder { scorer: Scorer::new(members) }
     }
 
-    /// Translates a batch. For each job, in order, its translations, best first. A sentence's
-    /// result does not depend on the others.
-    pub fn run(&mut self, jobs: &[Job], settings: &Settings) -> Vec<Vec<Hypothesis>> {
-        let mut results = vec![Vec::new(); jobs.len()];
-        let banned = Banned::new(settings);
-        let mut running = self.admit(jobs, settings);
-        let mut choices = Choices::default();
-        while !running.is_empty() {
-            self.step(&mut running, settings, &banned, &mut choices);
-            // Finished sentences leave at once.
-            running.retain_mut(|sentence| {
-                if !sentence.beam.open().is_empty() {
-                    return true;
-                }
-                self.scorer.release(&sentence.slots);
-                let empty = Beam::new(settings, 1, Vec::new());
-                let beam = std::mem::replace(&mut sentence.beam, empty);
-                results[sentence.index] =
-                    beam.into_hypotheses(settings.n_best, self.scorer.members());
-                false
-            });
-        }
-        results
-    }
-
-    fn admit<'j>(&mut self, jobs: &'j [Job], settings: &Settings) -> Vec<Running<'j>> {
-        let sentences: Vec<Sentence<'_>> = jobs
-            .iter()
-            .map(|job| Sentence { source: &job.source, words: job.words.as_deref() })
-            .collect();
-        if sentences.is_empty() {
-            return Vec::new();
-        }
-        let position_limit = self.scorer.position_limit();
-        let slots = self.scorer.admit(&sentences);
-        let sentence = |(index, (job, slots)): (usize, (&'j Job, Slots))| {
-            let limit = settings.limit(job.source.len(), position_limit);
-            let mut prefix = job.prefix.clone();
-            prefix.truncate(position_limit);
-            let beam = Beam::new(settings, limit, prefix);
-            Running { index, job, slots, beam, first_row: 0 }
-        };
-        jobs.iter().zip(slots).enumerate().map(sentence).collect()
-    }
-
-    fn step(
+    /// Translates what is in the queue until it is closed and empty, or stopped. `done` gets each
+    /// sentence when it ends. A sentence's translation depends neither on the others nor on the
+    /// policy.
+    pub fn serve(
         &mut self,
-        running: &mut [Running<'_>],
+        queue: &Queue,
+        batching: &Batching,
         settings: &Settings,
-        banned: &Banned,
-        choices: &mut Choices,
+        stats: Option<&mut Stats>,
+        done: &mut dyn FnMut(Done),
     ) {
-        let (rows, asks) = plan(running, settings, banned);
+        let measured = stats.is_some();
+        let banned = Banned::new(settings);
+        let work = Work { queue, batching, settings, banned, measured };
+        let mut nobodys = Stats::default();
+        let stats = stats.unwrap_or(&mut nobodys);
+        let mut batch = Batch::default();
+        if measured {
+            profile::begin();
+        }
+        loop {
+            self.fill(&mut batch, &work, stats);
+            if batch.running.is_empty() || queue.is_stopped() {
+                break;
+            }
+            self.step(&mut batch, &work, stats);
+            let mut clock = Clock::new(measured);
+            self.retire(&mut batch, &work, done);
+            stats.search += clock.lap();
+        }
+        for sentence in batch.running.iter().chain(&batch.ready) {
+            self.scorer.release(&sentence.slots);
+        }
+        if measured {
+            for (name, time) in profile::end() {
+                stats.part(name, time);
+            }
+        }
+    }
+
+    /// Lets sentences join where the policy has them join.
+    fn fill(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
+        let batching = work.batching;
+        if !batching.admits(batch.running.len()) {
+            return;
+        }
+        if !batching.rules().joins_running {
+            let waiting = take(work, batching.size, Haste::Idle, stats);
+            let encoded = self.encode(waiting, work, stats);
+            batch.join(encoded);
+            return;
+        }
+        loop {
+            while batch.has_place(batching.size) {
+                let Some(sentence) = batch.ready.pop_front() else { break };
+                batch.join([sentence]);
+            }
+            if !batch.ready.is_empty() || batch.running.len() >= batching.size.sentences {
+                return;
+            }
+            let haste = match batch.running.len() {
+                0 => Haste::Idle,
+                n if 2 * n <= batching.size.sentences => Haste::Eager,
+                _ => Haste::Busy,
+            };
+            let size = BatchSize { tokens: batching.encode_tokens, ..batching.size };
+            let waiting = take(work, size, haste, stats);
+            if waiting.is_empty() {
+                return;
+            }
+            let encoded = self.encode(waiting, work, stats);
+            batch.ready.extend(encoded);
+        }
+    }
+
+    /// Encodes sentences, a run's worth at a time, and gives them their slots.
+    fn encode(
+        &mut self,
+        waiting: Vec<Waiting>,
+        work: &Work<'_>,
+        stats: &mut Stats,
+    ) -> Vec<Running> {
+        let mut clock = Clock::new(work.measured);
+        let size = BatchSize { tokens: work.batching.encode_tokens, sentences: usize::MAX };
+        let position_limit = self.scorer.position_limit();
+        let mut encoded = Vec::with_capacity(waiting.len());
+        let mut waiting = waiting.into_iter();
+        while !waiting.as_slice().is_empty() && !work.queue.is_stopped() {
+            let lengths = waiting.as_slice().iter().map(|w| w.job.source.len());
+            let count = size.fitting(lengths.clone());
+            if work.measured {
+                stats.encoded(lengths.take(count));
+            }
+            let together = &waiting.as_slice()[..count];
+            let sentences: Vec<Sentence<'_>> = together
+                .iter()
+                .map(|w| Sentence { source: &w.job.source, words: w.job.words.as_deref() })
+                .collect();
+            profile::mark();
+            let slots = self.scorer.admit(&sentences);
+            for slots in slots {
+                let Some(Waiting { ticket, job }) = waiting.next() else { break };
+                encoded.push(Running::new(ticket, job, slots, work.settings, position_limit));
+            }
+        }
+        stats.encode += clock.lap();
+        encoded
+    }
+
+    /// One step of all running sentences.
+    fn step(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
+        let mut clock = Clock::new(work.measured);
+        let settings = work.settings;
+        let constant = work.batching.rules().computes_finished;
+        for sentence in &mut batch.running {
+            sentence.prepare(settings, &work.banned, constant);
+        }
+        let (mut rows, mut asks) = (Vec::new(), Vec::new());
+        for sentence in &batch.running {
+            sentence.plan(settings, &work.banned, &mut rows, &mut asks);
+        }
+        stats.search += clock.lap();
+        profile::mark();
         self.scorer.step(&rows, settings.alignments);
-        self.scorer.best(&rows, &asks, settings.scoring(), choices);
+        let decode = clock.lap();
+        self.scorer.best(&rows, &asks, settings.scoring(), &mut batch.choices);
+        let output = clock.lap();
+        stats.decode += decode;
+        stats.output += output;
+        let row_count = rows.len();
+        if work.measured {
+            batch.count(
+                TracedStep { time: decode + output, sentences: 0, rows: row_count },
+                work,
+                stats,
+            );
+        }
+        self.advance(batch, work);
+        stats.search += clock.lap();
+    }
+
+    /// Tells every sentence's search what the step found.
+    fn advance(&mut self, batch: &mut Batch, work: &Work<'_>) {
+        let settings = work.settings;
+        let scorer = &self.scorer;
+        let choices = &batch.choices;
         let mut first_row = 0;
-        for sentence in running {
-            let count = sentence.beam.open().len();
+        for sentence in &mut batch.running {
+            let open = sentence.beam.open().len();
             let words = sentence.job.words.as_deref();
-            let scorer = &self.scorer;
             let details = |row: usize, choice| Details {
                 member_scores: if settings.scores {
                     scorer.member_scores(first_row + row, words, choice)
@@ -113,34 +205,72 @@ impl Decoder {
                     Vec::new()
                 },
             };
-            let of_rows = (first_row..first_row + count).map(|row| choices.of(row));
-            sentence.beam.advance(settings, of_rows, details);
-            sentence.first_row = first_row as u32;
-            first_row += count;
+            if open > 0 {
+                let of_rows = (first_row..first_row + open).map(|row| choices.of(row));
+                sentence.beam.advance(settings, of_rows, details);
+            }
+            sentence.stepped(first_row as u32);
+            first_row += sentence.rows;
         }
+    }
+
+    /// Hands out what has ended and lets it leave, unless the policy computes it on.
+    fn retire(&mut self, batch: &mut Batch, work: &Work<'_>, done: &mut dyn FnMut(Done)) {
+        let members = self.scorer.members();
+        for sentence in batch.running.iter_mut().filter(|s| !s.over) {
+            if !sentence.is_finished(work.settings) {
+                continue;
+            }
+            if let Some(hypotheses) = sentence.finish(work.settings, members) {
+                sentence.over = true;
+                done(Done { ticket: sentence.ticket, hypotheses, verdict: sentence.verdict });
+            }
+        }
+        let all_over = batch.running.iter().all(|s| s.over);
+        let stay = work.batching.rules().computes_finished && !all_over;
+        batch.running.retain(|sentence| {
+            if stay || !sentence.over {
+                return true;
+            }
+            self.scorer.release(&sentence.slots);
+            batch.tokens -= sentence.job.source.len();
+            false
+        });
     }
 }
 
-/// The rows of a step, those of a sentence together, and what each asks.
-fn plan<'a>(
-    running: &'a [Running<'_>],
-    settings: &Settings,
-    banned: &'a Banned,
-) -> (Vec<PlannedRow<'a>>, Vec<Ask<'a>>) {
-    let mut rows = Vec::new();
-    let mut asks = Vec::new();
-    for sentence in running {
-        let beam = &sentence.beam;
-        for open in beam.open() {
-            rows.push(PlannedRow {
-                slots: &sentence.slots,
-                words: sentence.job.words.as_deref(),
-                parent: open.parent_row.map(|row| sentence.first_row + row),
-                token: beam.last_token(open),
-                position: beam.length() as u32,
-            });
-            asks.push(beam.ask(settings, banned));
+impl Batch {
+    /// Whether the next encoded sentence may join.
+    fn has_place(&self, size: BatchSize) -> bool {
+        let next = self.ready.front().map_or(0, |sentence| sentence.job.source.len());
+        self.running.is_empty()
+            || (self.running.len() < size.sentences && self.tokens + next <= size.tokens)
+    }
+
+    fn join(&mut self, sentences: impl IntoIterator<Item = Running>) {
+        for sentence in sentences {
+            self.tokens += sentence.job.source.len();
+            self.running.push(sentence);
         }
     }
-    (rows, asks)
+
+    fn count(&self, step: TracedStep, work: &Work<'_>, stats: &mut Stats) {
+        let alive = self.running.iter().filter(|s| !s.over).count();
+        let dead = self.running.iter().map(|s| s.rows - s.beam.open().len()).sum();
+        stats.step(TracedStep { sentences: alive, ..step }, dead, work.batching.size.sentences);
+        stats.reads(
+            self.running.iter().flat_map(|s| std::iter::repeat_n(s.job.source.len(), s.rows)),
+        );
+    }
+}
+
+/// Takes sentences from the queue.
+fn take(work: &Work<'_>, size: BatchSize, haste: Haste, stats: &mut Stats) -> Vec<Waiting> {
+    let mut clock = Clock::new(work.measured);
+    if work.measured {
+        stats.queue(work.queue.len());
+    }
+    let waiting = work.queue.take(size, haste);
+    stats.waiting += clock.lap();
+    waiting
 }

@@ -3,6 +3,8 @@
 use peregrine_model::{AtLimit, Search, Suppression};
 use peregrine_nn::Scoring;
 
+use crate::guard::Guard;
+
 /// Search settings with what only the tokenizers know, and what the caller wants back.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -18,6 +20,8 @@ pub struct Settings {
     pub alignments: bool,
     /// How many translations of a sentence are wanted.
     pub n_best: usize,
+    /// What is done against runaway output; nothing where the original's words are wanted.
+    pub guard: Option<Guard>,
 }
 
 impl Settings {
@@ -83,6 +87,7 @@ mod tests {
             scores: true,
             alignments: false,
             n_best: 1,
+            guard: None,
         }
     }
 

@@ -12,6 +12,7 @@ mod network;
 mod pool;
 mod positions;
 mod prepare;
+pub mod profile;
 mod transformer;
 
 pub use backend::{

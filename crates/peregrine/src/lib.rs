@@ -30,10 +30,11 @@
 mod builtin;
 mod compute;
 mod error;
+mod line;
 pub mod marian_format;
 mod options;
 mod score;
-mod split;
+mod stream;
 mod translation;
 mod translator;
 
@@ -41,6 +42,7 @@ pub use compute::Compute;
 pub use error::Error;
 pub use options::Options;
 pub use score::Scored;
+pub use stream::{Answer, Line, StreamOptions, Summary};
 pub use translation::{Alternative, Translation};
 pub use translator::{Request, Translator};
 
@@ -56,8 +58,10 @@ pub fn instruction_set() -> &'static str {
 }
 
 pub use peregrine_cpu::Level;
-pub use peregrine_decode::batching::BatchSize;
+pub use peregrine_decode::batching::{BatchSize, Policy};
+pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
     Search, ShortlistChoice, ShortlistFile, Suppression,
 };
+pub use peregrine_text::Split;

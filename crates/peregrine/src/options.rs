@@ -1,7 +1,9 @@
 //! How to translate.
 
-use peregrine_decode::batching::BatchSize;
+use peregrine_decode::Guard;
+use peregrine_decode::batching::{BatchSize, Batching, Policy};
 use peregrine_model::Search;
+use peregrine_text::Split;
 
 /// How to translate. [`Translator::options`](crate::Translator::options) gives what the model's own
 /// configuration says.
@@ -21,6 +23,14 @@ pub struct Options {
     pub threads: usize,
     /// How large a batch may be.
     pub batch: BatchSize,
+    /// Who is in the batch at each step. Translations do not depend on it.
+    pub batching: Policy,
+    /// For policies that refill a running batch: refill it only when at most this share is left.
+    pub top_up_threshold: Option<f32>,
+    /// How a line is split into sentences.
+    pub split: Split,
+    /// What is done against runaway output; nothing unless asked for, as in the original tools.
+    pub guard: Option<Guard>,
 }
 
 impl Options {
@@ -34,7 +44,17 @@ impl Options {
             shortlist: true,
             threads: 1,
             batch: BatchSize { sentences: 64, tokens: 4096 },
+            batching: Policy::Auto,
+            top_up_threshold: None,
+            split: Split::None,
+            guard: None,
         }
+    }
+
+    /// What workers are told about batches.
+    pub(crate) fn batching(&self) -> Batching {
+        let top_up_threshold = self.top_up_threshold;
+        Batching { top_up_threshold, ..Batching::new(self.batching, self.batch) }
     }
 
     /// The same with another beam.

@@ -51,9 +51,10 @@ impl Translator {
         settings.search.score_prefix = true;
         // A least length forbids the end symbol at first, which would change what the others share.
         settings.search.min_length = 0;
-        let results = self.run(&jobs, &settings, options);
-        let scored = results.into_iter().zip(cut).map(|(hypotheses, cut)| {
-            let best = hypotheses.into_iter().next().unwrap_or_default();
+        settings.guard = None;
+        let results = self.run(jobs, &settings, options, None);
+        let scored = results.into_iter().zip(cut).map(|(done, cut)| {
+            let best = done.hypotheses.into_iter().next().unwrap_or_default();
             Scored {
                 score: best.path_score,
                 token_scores: best.token_scores,

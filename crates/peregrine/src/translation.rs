@@ -1,9 +1,9 @@
 //! What comes back for a line.
 
-use peregrine_decode::Hypothesis;
-use peregrine_text::Tokenizer;
+use peregrine_decode::{Hypothesis, Verdict};
+use peregrine_text::{Tokenizer, join};
 
-use crate::split::join_texts;
+use crate::line::Part;
 
 /// The translation of one line.
 #[derive(Debug, Clone, Default)]
@@ -12,8 +12,13 @@ pub struct Translation {
     pub alternatives: Vec<Alternative>,
     /// Source tokens, frame included.
     pub source_tokens: usize,
-    /// Parts in which the line was translated: more than one if it was too long for the model.
+    /// Parts in which the line was translated: its sentences, if it was to be split, and more if it
+    /// was too long for the model.
     pub segments: usize,
+    /// Whether a part was too long for the model and was cut.
+    pub cut: bool,
+    /// What the guards found: the first attempt at some part ran away, and this is the second.
+    pub verdict: Verdict,
 }
 
 /// One way to translate a line.
@@ -52,26 +57,36 @@ impl Translation {
             ended: true,
             ..Alternative::default()
         };
-        Translation { alternatives: vec![alternative], source_tokens, segments: 1 }
+        Translation {
+            alternatives: vec![alternative],
+            source_tokens,
+            segments: 1,
+            ..Translation::default()
+        }
     }
 
-    /// From the alternatives of a line's parts, each with its number of source tokens.
-    pub(crate) fn from_parts(parts: &[(Vec<Hypothesis>, usize)], target: &Tokenizer) -> Self {
-        let count = parts.iter().map(|(hypotheses, _)| hypotheses.len()).min().unwrap_or(0);
-        let source_tokens = parts.iter().map(|(_, tokens)| tokens).sum();
+    /// From the alternatives of a line's parts.
+    pub(crate) fn from_parts(parts: &[Part], target: &Tokenizer) -> Self {
+        let count = parts.iter().map(|part| part.hypotheses.len()).min().unwrap_or(0);
+        let source_tokens = parts.iter().map(|part| part.source_tokens).sum();
         let alternatives = (0..count)
             .map(|rank| {
                 let mut joined = Alternative { ended: true, ..Alternative::default() };
                 let mut offset = 0;
-                for (hypotheses, tokens) in parts {
-                    let part = Alternative::from_hypothesis(&hypotheses[rank], target);
-                    joined.append(part, offset, source_tokens);
-                    offset += tokens;
+                for part in parts {
+                    let next = Alternative::from_hypothesis(&part.hypotheses[rank], target);
+                    joined.append(next, &part.between, offset, source_tokens);
+                    offset += part.source_tokens;
                 }
                 joined
             })
             .collect();
-        Translation { alternatives, source_tokens, segments: parts.len() }
+        let verdict = Verdict {
+            looped: parts.iter().any(|part| part.verdict.looped),
+            endless: parts.iter().any(|part| part.verdict.endless),
+        };
+        let cut = parts.iter().any(|part| part.cut);
+        Translation { alternatives, source_tokens, segments: parts.len(), cut, verdict }
     }
 }
 
@@ -90,9 +105,13 @@ impl Alternative {
     }
 
     /// Appends the translation of a line's next part, whose source begins at token `offset` of
-    /// `source_tokens`.
-    fn append(&mut self, part: Alternative, offset: usize, source_tokens: usize) {
-        self.text = join_texts(&self.text, &part.text);
+    /// `source_tokens`, behind `between`.
+    fn append(&mut self, part: Alternative, between: &str, offset: usize, source_tokens: usize) {
+        if self.text.is_empty() {
+            self.text = part.text;
+        } else {
+            self.text = join(&self.text, between, &part.text);
+        }
         self.tokens.extend(part.tokens);
         self.score += part.score;
         self.path_score += part.path_score;

@@ -1,16 +1,15 @@
 //! A model ready to translate.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa};
-use peregrine_decode::batching::sorted_batches;
-use peregrine_decode::{Decoder, Hypothesis, Job, Member, Settings};
+use peregrine_decode::batching::{Queue, Waiting};
+use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
 use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{Prepared, prepare};
 
-use crate::split::encode_parts;
 use crate::{Compute, Error, Options, Translation};
 
 /// A model ready to translate. Threads may share it.
@@ -30,12 +29,14 @@ pub struct Request<'a> {
     pub text: &'a str,
     /// How its translation begins, if that is known.
     pub prefix: Option<&'a str>,
+    /// Exactly this many target tokens, whatever they are: for measuring speed on equal terms.
+    pub length: Option<usize>,
 }
 
 impl<'a> Request<'a> {
     /// A line of which nothing else is known.
     pub fn new(text: &'a str) -> Request<'a> {
-        Request { text, prefix: None }
+        Request { text, prefix: None, length: None }
     }
 }
 
@@ -91,46 +92,39 @@ impl Translator {
         translations.first().map(|t| t.text().to_owned()).unwrap_or_default()
     }
 
-    /// Translates lines; the answers are in their order.
+    /// Translates lines; the answers are in their order. For texts of any length there is
+    /// [`Self::stream`].
     pub fn translate_batch(&self, requests: &[Request<'_>], options: &Options) -> Vec<Translation> {
-        let mut jobs = Vec::new();
-        let parts_of_lines: Vec<usize> = requests
-            .iter()
-            .map(|request| {
-                let before = jobs.len();
-                jobs.extend(self.jobs(request, options));
-                jobs.len() - before
-            })
-            .collect();
-        let settings = self.settings(options);
-        let results = self.run(&jobs, &settings, options);
-        let mut parts = results.into_iter().zip(jobs.iter().map(|job| job.source.len()));
-        let line = |count: &usize| {
-            if *count == 0 {
-                let frame = self.model.members[0].architecture.source_frame();
-                return Translation::empty(self.model.members.len(), frame.len());
-            }
-            let parts: Vec<_> = parts.by_ref().take(*count).collect();
-            Translation::from_parts(&parts, &self.model.target)
-        };
-        parts_of_lines.iter().map(line).collect()
+        self.translate_measured(requests, options, None)
     }
 
-    /// The parts of a line, framed; none if there is nothing in it.
-    fn jobs(&self, request: &Request<'_>, options: &Options) -> Vec<Job> {
-        let frame = self.model.members[0].architecture.source_frame();
-        let limit = self.max_source(options) - frame.len();
-        let prefix = request.prefix.map(|p| self.model.target.encode(p).ids).unwrap_or_default();
-        let parts = encode_parts(&self.model.source, request.text, limit);
-        let with_words = parts.iter().filter(|ids| !ids.is_empty()).enumerate();
-        with_words
-            .map(|(i, ids)| {
-                let source = frame.frame(ids);
-                let prefix = if i == 0 { prefix.clone() } else { Vec::new() };
-                let words = self.words(&source, &prefix, options);
-                Job { source, words, prefix }
-            })
-            .collect()
+    /// The same; what the workers did is added to `stats`.
+    pub fn translate_measured(
+        &self,
+        requests: &[Request<'_>],
+        options: &Options,
+        mut stats: Option<&mut Stats>,
+    ) -> Vec<Translation> {
+        let start = Instant::now();
+        let mut jobs = Vec::new();
+        let mut lines = Vec::with_capacity(requests.len());
+        for request in requests {
+            let mut plan = self.plan(request, options);
+            jobs.append(&mut plan.jobs);
+            lines.push(plan.parts);
+        }
+        if let Some(stats) = stats.as_deref_mut() {
+            stats.tokenise += start.elapsed();
+        }
+        let results = self.run(jobs, &self.settings(options), options, stats.as_deref_mut());
+        let start = Instant::now();
+        let mut results = results.into_iter();
+        let line = |parts: Vec<_>| self.put_together(parts, results.by_ref());
+        let translations = lines.into_iter().map(line).collect();
+        if let Some(stats) = stats {
+            stats.detokenise += start.elapsed();
+        }
+        translations
     }
 
     /// Longest framed source, at least one token and its frame.
@@ -141,7 +135,12 @@ impl Translator {
     }
 
     /// Target words a shortlist leaves for a sentence; a forced prefix is always allowed.
-    fn words(&self, source: &[u32], prefix: &[u32], options: &Options) -> Option<Vec<u32>> {
+    pub(crate) fn words(
+        &self,
+        source: &[u32],
+        prefix: &[u32],
+        options: &Options,
+    ) -> Option<Vec<u32>> {
         let shortlist = self.model.shortlist.as_ref().filter(|_| options.shortlist)?;
         let mut words = shortlist.select(source);
         words.extend(prefix);
@@ -158,33 +157,38 @@ impl Translator {
             scores: options.scores || options.n_best > 1,
             alignments: options.alignments,
             n_best: options.n_best,
+            guard: options.guard,
         }
     }
 
-    /// Runs jobs in batches of like length, on as many workers as asked for.
+    /// Runs jobs on as many workers as asked for; the results are in their order.
     pub(crate) fn run(
         &self,
-        jobs: &[Job],
+        jobs: Vec<Job>,
         settings: &Settings,
         options: &Options,
-    ) -> Vec<Vec<Hypothesis>> {
-        let lengths: Vec<usize> = jobs.iter().map(|job| job.source.len()).collect();
-        let batches = sorted_batches(&lengths, options.batch);
-        let next = AtomicUsize::new(0);
-        let results = Mutex::new(vec![Vec::new(); jobs.len()]);
+        stats: Option<&mut Stats>,
+    ) -> Vec<Done> {
+        let workers = options.threads.clamp(1, jobs.len().max(1));
+        let results: Mutex<Vec<Done>> = Mutex::new(vec![Done::default(); jobs.len()]);
+        let queue = Queue::new(options.batching, usize::MAX, workers);
+        for (i, job) in jobs.into_iter().enumerate() {
+            queue.push(Waiting { ticket: i as u64, job });
+        }
+        queue.close();
+        let tracing = stats.as_ref().map(|stats| stats.tracing);
+        let stats = Mutex::new(stats);
         let work = || {
-            let mut decoder = self.take_decoder();
-            while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let batch_jobs: Vec<Job> = batch.iter().map(|&i| jobs[i].clone()).collect();
-                let translated = decoder.run(&batch_jobs, settings);
-                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                for (&i, hypotheses) in batch.iter().zip(translated) {
-                    results[i] = hypotheses;
-                }
+            let mut own = Stats { tracing: tracing == Some(true), ..Stats::default() };
+            let mut done = |done: Done| {
+                let place = done.ticket as usize;
+                results.lock().unwrap_or_else(PoisonError::into_inner)[place] = done;
+            };
+            self.work(&queue, settings, options, tracing.map(|_| &mut own), &mut done);
+            if let Some(stats) = stats.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                stats.add(&own);
             }
-            self.give_decoder_back(decoder);
         };
-        let workers = options.threads.clamp(1, batches.len().max(1));
         std::thread::scope(|scope| {
             for _ in 1..workers {
                 scope.spawn(work);
@@ -192,6 +196,20 @@ impl Translator {
             work();
         });
         results.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What one worker does.
+    pub(crate) fn work(
+        &self,
+        queue: &Queue,
+        settings: &Settings,
+        options: &Options,
+        stats: Option<&mut Stats>,
+        done: &mut dyn FnMut(Done),
+    ) {
+        let mut decoder = self.take_decoder();
+        decoder.serve(queue, &options.batching(), settings, stats, done);
+        self.give_decoder_back(decoder);
     }
 
     fn take_decoder(&self) -> Decoder {

@@ -8,7 +8,8 @@
 //! * [`Vocabulary`]: a list or map of tokens, with optional [`BpeCodes`] that split words beforehand;
 //! * both together (Hugging Face, CTranslate2): a `.spm` segments, a vocabulary numbers the pieces.
 //!
-//! [`Tokenizer`] is one side of a model, whichever of these it uses. The crate opens no files: callers
+//! [`Tokenizer`] is one side of a model, whichever of these it uses. [`sentences`] finds the sentences
+//! of a text. The crate opens no files: callers
 //! hand over bytes and a name, which error messages repeat.
 //!
 //! ```
@@ -29,6 +30,7 @@ mod bpe;
 mod encoded;
 mod error;
 mod sentencepiece;
+mod split;
 mod tokenizer;
 mod trie;
 mod utf8;
@@ -38,5 +40,6 @@ pub use bpe::BpeCodes;
 pub use encoded::Encoded;
 pub use error::Error;
 pub use sentencepiece::{SentencePiece, UserDefinedScore};
+pub use split::{Piece, Split, encode_pieces, join, sentences};
 pub use tokenizer::{Description, PieceOptions, Recipe, Tokenizer};
 pub use vocabulary::Vocabulary;

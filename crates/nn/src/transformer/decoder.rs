@@ -9,6 +9,7 @@ use super::block::{
 use super::session::{Caches, Plan};
 use crate::backend::{After, Attention, Backend, Embed, NormWeights, Step};
 use crate::prepare::{MissingWeight, Preparer};
+use crate::profile;
 
 /// One decoder layer's parameters.
 pub(super) struct DecoderLayer<B: Backend> {
@@ -174,6 +175,7 @@ impl<B: Backend> Transformer<B> {
         mut alignment: Option<&mut Vec<f32>>,
     ) {
         self.embed_target(plan, buffers);
+        profile::lap("decoder embedding");
         for (index, layer) in self.decoder_layers().enumerate() {
             match &layer.past {
                 Past::Attention(attention) => {
@@ -185,10 +187,13 @@ impl<B: Backend> Transformer<B> {
                 }
                 Past::Ssru(cell) => self.recur(cell, plan, &mut caches.states[index], buffers),
             }
+            profile::lap("decoder past words");
             let wanted = index == self.description.alignment.layer;
             let alignment = alignment.as_deref_mut().filter(|_| wanted);
             self.attend_source(&layer.cross, plan, &caches.memory[index], buffers, alignment);
+            profile::lap("decoder source attention");
             layer.feed_forward.run(&self.backend, buffers);
+            profile::lap("decoder feed-forward");
         }
         let Buffers { x, y, bottom, .. } = buffers;
         if !self.decoder_parts.after_stack.is_empty() {

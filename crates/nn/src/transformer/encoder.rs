@@ -7,6 +7,7 @@ use super::block::{Buffers, FeedForwardBlock, SelfAttention, SelfInputs};
 use super::session::whole_blocks;
 use crate::backend::{After, Attention, Backend, Embed, Reads};
 use crate::prepare::{MissingWeight, Preparer};
+use crate::profile;
 
 /// One encoder layer.
 pub(super) struct EncoderLayer<B: Backend> {
@@ -42,9 +43,12 @@ impl<B: Backend> Transformer<B> {
         let at: Vec<u32> = sources.clone().flat_map(|s| 0..s.len() as u32).collect();
         self.embed_source(&ids, &at, buffers);
         let places = Places::new(sources);
+        profile::lap("encoder embedding");
         for layer in &self.encoder {
             self.attend_within(&layer.attention, &places, buffers);
+            profile::lap("encoder attention");
             layer.feed_forward.run(&self.backend, buffers);
+            profile::lap("encoder feed-forward");
         }
         let Buffers { x, y, bottom, .. } = buffers;
         if !self.encoder_parts.after_stack.is_empty() {

@@ -17,6 +17,7 @@ use super::block::Buffers;
 use crate::backend::{Backend, Choices, Move, Question, Reads};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
+use crate::profile;
 
 /// Positions of a cache are handed out in whole blocks of this many: caches keep keys in such
 /// blocks, and one is read fastest where it belongs to a single sentence.
@@ -238,6 +239,7 @@ impl<B: Backend> Network for Session<B> {
         let runs = starts.iter().zip(sentences).map(|(&s, t)| s..s + t.source.len() as u32);
         let at: Vec<u32> = runs.clone().flatten().collect();
         network.remember(&at, &mut self.buffers, &mut self.caches.memory);
+        profile::lap("source keys and values");
         let keys = network.description.decoder.self_keys;
         let needs_first =
             self.attends_to_past() && keys == peregrine_model::SelfKeys::RawAfterFirst;
@@ -250,6 +252,7 @@ impl<B: Backend> Network for Session<B> {
                 selection: sentence.words.map(|w| network.backend.select(&network.output, w)),
             })
             .collect();
+        profile::lap("word lists");
         states.into_iter().map(|state| self.new_slot(state)).collect()
     }
 

@@ -1,0 +1,195 @@
+//! Which sentences are in the batch.
+//!
+//! A [`Policy`] answers three questions, each policy in a file of its own: in which order waiting
+//! sentences are taken, when they may join the running batch, and whether the rows of a finished
+//! sentence go on being computed. One loop ([`Decoder::serve`](crate::Decoder::serve)) asks them;
+//! since no row sees another, every policy gives the same translations.
+//!
+//! | policy | order | joins | finished sentences |
+//! |---|---|---|---|
+//! | [`naive`] | arrival | an empty batch | are computed until the last one ends |
+//! | [`shrink`] | arrival | an empty batch | leave at once |
+//! | [`sorted`] | longest first | an empty batch | leave at once |
+//! | [`top_up`] | arrival | a running batch | leave at once |
+//! | [`auto`] | longest first | a running batch | leave at once |
+
+pub mod auto;
+pub mod naive;
+mod queue;
+pub mod shrink;
+pub mod sorted;
+pub mod top_up;
+
+pub(crate) use queue::Haste;
+pub use queue::{Queue, Waiting};
+pub use sorted::sorted_batches;
+
+/// How large a batch may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchSize {
+    /// Most sentences.
+    pub sentences: usize,
+    /// Most source tokens; a single longer sentence is a batch of its own.
+    pub tokens: usize,
+}
+
+impl BatchSize {
+    /// How many of the first sentences, of these lengths, make a batch: at least one, if there is
+    /// one.
+    pub(crate) fn fitting(&self, lengths: impl Iterator<Item = usize>) -> usize {
+        let mut tokens = 0;
+        let fits = |(count, length): &(usize, usize)| {
+            tokens += length;
+            *count == 0 || (*count < self.sentences && tokens <= self.tokens)
+        };
+        lengths.enumerate().take_while(fits).count()
+    }
+}
+
+/// Who is in the batch at each step.
+///
+/// ```
+/// use peregrine_decode::batching::Policy;
+/// assert_eq!("top-up".parse(), Ok(Policy::TopUp));
+/// assert_eq!(Policy::default().name(), "auto");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Policy {
+    /// The papers' baseline, see [`naive`].
+    Naive,
+    /// Finished sentences leave, see [`shrink`].
+    Shrink,
+    /// Maxi-batches, see [`sorted`].
+    Sorted,
+    /// The running batch is refilled, see [`top_up`].
+    TopUp,
+    /// What is best, see [`auto`].
+    #[default]
+    Auto,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Policy; 5] =
+        [Policy::Naive, Policy::Shrink, Policy::Sorted, Policy::TopUp, Policy::Auto];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Naive => "naive",
+            Policy::Shrink => "shrink",
+            Policy::Sorted => "sorted",
+            Policy::TopUp => "top-up",
+            Policy::Auto => "auto",
+        }
+    }
+
+    fn rules(self) -> Rules {
+        match self {
+            Policy::Naive => naive::RULES,
+            Policy::Shrink => shrink::RULES,
+            Policy::Sorted => sorted::RULES,
+            Policy::TopUp => top_up::RULES,
+            Policy::Auto => auto::RULES,
+        }
+    }
+}
+
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Policy {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Policy, String> {
+        let found = Policy::ALL.into_iter().find(|policy| policy.name() == name);
+        found.ok_or_else(|| "expected naive, shrink, sorted, top-up or auto".to_owned())
+    }
+}
+
+/// In which order waiting sentences are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// As they came.
+    Arrival,
+    /// The longest of those read ahead.
+    LongestFirst,
+}
+
+/// A policy's answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) order: Order,
+    /// Whether sentences may join a batch that is running.
+    pub(crate) joins_running: bool,
+    /// Whether the rows of finished sentences go on being computed until the batch is empty.
+    pub(crate) computes_finished: bool,
+}
+
+/// A policy and its numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct Batching {
+    /// The policy.
+    pub policy: Policy,
+    /// How large the batch may be.
+    pub size: BatchSize,
+    /// For policies that refill a running batch: refill only when at most this share of it is still
+    /// running. The draft paper's is 0.5, which paid for its copies; without one a free place is
+    /// filled as soon as an encoded sentence waits for it.
+    pub top_up_threshold: Option<f32>,
+    /// Most source tokens encoded in one go. Enough rows for the products to be efficient; more would
+    /// only cost memory, and time before the decoder can go on.
+    pub encode_tokens: usize,
+}
+
+impl Batching {
+    /// A policy with its usual numbers.
+    pub fn new(policy: Policy, size: BatchSize) -> Batching {
+        Batching { policy, size, top_up_threshold: None, encode_tokens: top_up::ENCODE_TOKENS }
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        self.policy.rules()
+    }
+
+    /// Whether sentences may join a batch of so many.
+    pub(crate) fn admits(&self, running: usize) -> bool {
+        if running == 0 {
+            return true;
+        }
+        let most = match self.top_up_threshold {
+            Some(share) => (f64::from(share) * self.size.sentences as f64) as usize,
+            None => self.size.sentences - 1,
+        };
+        self.rules().joins_running && running <= most.min(self.size.sentences.saturating_sub(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_understood() {
+        for policy in Policy::ALL {
+            assert_eq!(policy.name().parse(), Ok(policy));
+        }
+        assert!("best".parse::<Policy>().is_err());
+    }
+
+    #[test]
+    fn who_may_join() {
+        let size = BatchSize { sentences: 8, tokens: 100 };
+        for policy in [Policy::Naive, Policy::Shrink, Policy::Sorted] {
+            let batching = Batching::new(policy, size);
+            assert!(batching.admits(0) && !batching.admits(1));
+        }
+        let mut batching = Batching::new(Policy::TopUp, size);
+        assert!(batching.admits(7) && !batching.admits(8));
+        batching.top_up_threshold = Some(0.5);
+        assert!(batching.admits(4) && !batching.admits(5));
+    }
+}

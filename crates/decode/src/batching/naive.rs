@@ -1,0 +1,10 @@
+//! Constant batches: the papers' baseline.
+//!
+//! As many rows are computed at every step as at the first: every sentence keeps its beam until
+//! the last sentence of the batch has ended. What the rows of ended hypotheses yield is ignored.
+//! It is here to be measured against.
+
+use super::{Order, Rules};
+
+pub(super) const RULES: Rules =
+    Rules { order: Order::Arrival, joins_running: false, computes_finished: true };

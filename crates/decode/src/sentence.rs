@@ -1,0 +1,191 @@
+//! A sentence in the batch: its search, its place in the caches, and further attempts if the first one
+//! ran away.
+
+use peregrine_nn::Ask;
+
+use crate::beam::{Banned, Beam};
+use crate::guard::{ATTEMPTS, Guard, Verdict, ban_repetition};
+use crate::hypothesis::Hypothesis;
+use crate::job::Job;
+use crate::scorer::{PlannedRow, Slots};
+use crate::settings::Settings;
+
+/// A sentence in the batch.
+pub(crate) struct Running {
+    pub(crate) ticket: u64,
+    pub(crate) job: Job,
+    pub(crate) slots: Slots,
+    pub(crate) beam: Beam,
+    pub(crate) verdict: Verdict,
+    /// Whether its translation has been handed out, and it is only computed for the naive
+    /// policy's sake.
+    pub(crate) over: bool,
+    /// Where its rows began in the last step.
+    pub(crate) first_row: u32,
+    /// Its rows in the step being made, those of ended hypotheses included.
+    pub(crate) rows: usize,
+    /// Steps since it began.
+    steps: u32,
+    position_limit: usize,
+    guard: Option<Guard>,
+    /// Attempts that ran away.
+    attempt: usize,
+    /// Words each open hypothesis of a second attempt may not go on with.
+    bans: Vec<Vec<u32>>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        ticket: u64,
+        job: Job,
+        slots: Slots,
+        settings: &Settings,
+        position_limit: usize,
+    ) -> Running {
+        // What is forced cannot run away.
+        let forced = job.length.is_some() || job.prefix.contains(&settings.end);
+        let guard = settings.guard.filter(|_| !forced);
+        let beam = beam(&job, settings, guard, 0, position_limit);
+        Running {
+            ticket,
+            job,
+            slots,
+            beam,
+            verdict: Verdict::default(),
+            over: false,
+            first_row: 0,
+            rows: 0,
+            steps: 0,
+            position_limit,
+            guard,
+            attempt: 0,
+            bans: Vec::new(),
+        }
+    }
+
+    /// Gets ready for a step. With `constant`, ended hypotheses keep their rows.
+    pub(crate) fn prepare(&mut self, settings: &Settings, banned: &Banned, constant: bool) {
+        let open = self.beam.open();
+        let full = if self.steps == 0 { 1 } else { settings.search.beam };
+        self.rows = if constant { open.len().max(full) } else { open.len() };
+        self.bans.clear();
+        if self.attempt > 0 {
+            let always = self.beam.ask(settings, banned).banned;
+            self.bans.extend(open.iter().map(|open| {
+                let mut banned = always.to_vec();
+                ban_repetition(&self.beam.tokens(open), self.attempt, &mut banned);
+                banned
+            }));
+        }
+    }
+
+    /// Adds its rows to a step, and what each asks.
+    pub(crate) fn plan<'a>(
+        &'a self,
+        settings: &Settings,
+        banned: &'a Banned,
+        rows: &mut Vec<PlannedRow<'a>>,
+        asks: &mut Vec<Ask<'a>>,
+    ) {
+        let words = self.job.words.as_deref();
+        let ask = self.beam.ask(settings, banned);
+        for (i, open) in self.beam.open().iter().enumerate() {
+            rows.push(PlannedRow {
+                slots: &self.slots,
+                words,
+                parent: open.parent_row.map(|row| self.first_row + row),
+                token: self.beam.last_token(open),
+                position: self.beam.length() as u32,
+            });
+            let banned = self.bans.get(i).map_or(ask.banned, Vec::as_slice);
+            asks.push(Ask { banned, ..ask });
+        }
+        for _ in self.beam.open().len()..self.rows {
+            rows.push(PlannedRow {
+                slots: &self.slots,
+                words,
+                parent: (self.steps > 0).then_some(self.first_row),
+                token: Some(settings.end),
+                position: self.steps.min(self.position_limit as u32 - 1),
+            });
+            asks.push(Ask { forced: None, ..ask });
+        }
+    }
+
+    /// Notes that a step was made, its rows beginning at `first_row`.
+    pub(crate) fn stepped(&mut self, first_row: u32) {
+        self.first_row = first_row;
+        self.steps += 1;
+    }
+
+    /// Whether its search is over or has run away; in the latter case it has begun again.
+    pub(crate) fn is_finished(&mut self, settings: &Settings) -> bool {
+        if self.beam.open().is_empty() {
+            return true;
+        }
+        let may_repeat = self.attempt + 1 < ATTEMPTS;
+        let looks = |guard: &Guard| may_repeat && guard.looks_at(self.beam.length());
+        if let Some(guard) = self.guard.filter(looks) {
+            let loops = |open| guard.is_loop(&self.beam.tokens(open), &self.job.source);
+            if self.beam.open().iter().all(loops) {
+                self.begin_again(settings, Verdict { looped: true, endless: false });
+            }
+        }
+        false
+    }
+
+    /// The translations of a search that is over; none if they are no good and it has begun again.
+    pub(crate) fn finish(
+        &mut self,
+        settings: &Settings,
+        members: usize,
+    ) -> Option<Vec<Hypothesis>> {
+        let empty = Beam::new(settings, 1, Vec::new()).closed();
+        let beam = std::mem::replace(&mut self.beam, empty);
+        let at_limit = beam.length() >= beam.limit();
+        let hypotheses = beam.into_hypotheses(settings.n_best, members);
+        let (Some(guard), Some(best)) = (self.guard, hypotheses.first()) else {
+            return Some(hypotheses);
+        };
+        if self.attempt + 1 >= ATTEMPTS {
+            return Some(hypotheses);
+        }
+        // An end that was forced at the limit is no end.
+        let cut = at_limit && (!best.ended || settings.forces_end());
+        let verdict = Verdict {
+            looped: guard.is_loop(&best.tokens, &self.job.source),
+            endless: cut && guard.is_endless(best.tokens.len()),
+        };
+        if verdict.is_clean() {
+            return Some(hypotheses);
+        }
+        self.begin_again(settings, verdict);
+        None
+    }
+
+    /// The slot serves again: a row without a parent starts from the encoded source.
+    fn begin_again(&mut self, settings: &Settings, verdict: Verdict) {
+        self.attempt += 1;
+        self.beam = beam(&self.job, settings, self.guard, self.attempt, self.position_limit);
+        self.verdict.looped |= verdict.looped;
+        self.verdict.endless |= verdict.endless;
+        self.steps = 0;
+    }
+}
+
+fn beam(
+    job: &Job,
+    settings: &Settings,
+    guard: Option<Guard>,
+    attempt: usize,
+    position_limit: usize,
+) -> Beam {
+    let mut prefix = job.prefix.clone();
+    prefix.truncate(position_limit);
+    if let Some(length) = job.length {
+        return Beam::new(settings, length.clamp(1, position_limit), prefix).with_minimum(length);
+    }
+    let limit = settings.limit(job.source.len(), position_limit);
+    let limit = guard.map_or(limit, |guard| guard.limit(job.source.len(), limit, attempt));
+    Beam::new(settings, limit, prefix)
+}

@@ -1,0 +1,170 @@
+//! What a worker did with its time, and who was in its batch.
+
+use std::time::{Duration, Instant};
+
+/// Counts and times of one worker, or of several added up.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    /// Time for splitting and tokenising, which the owner of the workers measures.
+    pub tokenise: Duration,
+    /// Time for putting translations into text, likewise.
+    pub detokenise: Duration,
+    /// Time in the encoder, and for the decoder's keys and values of the source.
+    pub encode: Duration,
+    /// Time in the decoder's layers.
+    pub decode: Duration,
+    /// Time in the output layer: product, softmax and best words.
+    pub output: Duration,
+    /// Time in the search, and in finding out who is in the batch.
+    pub search: Duration,
+    /// Time spent waiting for sentences.
+    pub waiting: Duration,
+    /// Decoder steps.
+    pub steps: u64,
+    /// Rows of all steps.
+    pub rows: u64,
+    /// Rows of hypotheses that had ended.
+    pub dead_rows: u64,
+    /// Sentences in the batch, summed over the steps.
+    pub sentences: u64,
+    /// Places in the batch, summed over the steps.
+    pub places: u64,
+    /// Runs of the encoder.
+    pub encodings: u64,
+    /// Source tokens encoded.
+    pub source_tokens: u64,
+    /// Source tokens an engine that pads would have encoded besides.
+    pub source_padding: u64,
+    /// Source positions the decoder's rows read, summed over the steps.
+    pub source_reads: u64,
+    /// Source positions that they would have read besides, in an engine that pads.
+    pub read_padding: u64,
+    /// `occupancy[n]`: steps with n sentences alive.
+    pub occupancy: Vec<u64>,
+    /// Sentences waiting at each refill: their sum, the number of refills, and the most.
+    pub queue_sum: u64,
+    /// See [`Self::queue_sum`].
+    pub queue_looks: u64,
+    /// See [`Self::queue_sum`].
+    pub queue_most: u64,
+    /// Time of each decoder step, layers and output, with the sentences alive; for plots.
+    pub trace: Vec<TracedStep>,
+    /// Whether steps are traced.
+    pub tracing: bool,
+    /// Times inside the networks by the name of the part, in the order in which they run.
+    pub parts: Vec<(String, Duration)>,
+}
+
+/// A step for a plot.
+#[derive(Debug, Clone, Copy)]
+pub struct TracedStep {
+    /// How long it took.
+    pub time: Duration,
+    /// Sentences alive in it.
+    pub sentences: usize,
+    /// Rows computed.
+    pub rows: usize,
+}
+
+impl Stats {
+    /// Counts a step.
+    pub(crate) fn step(&mut self, step: TracedStep, dead_rows: usize, places: usize) {
+        self.steps += 1;
+        self.rows += step.rows as u64;
+        self.dead_rows += dead_rows as u64;
+        self.sentences += step.sentences as u64;
+        self.places += places as u64;
+        if self.occupancy.len() <= step.sentences {
+            self.occupancy.resize(step.sentences + 1, 0);
+        }
+        self.occupancy[step.sentences] += 1;
+        if self.tracing {
+            self.trace.push(step);
+        }
+    }
+
+    /// Counts what the rows of a step read: for each its source's length.
+    pub(crate) fn reads(&mut self, lengths: impl Iterator<Item = usize> + Clone) {
+        let longest = lengths.clone().max().unwrap_or(0);
+        for length in lengths {
+            self.source_reads += length as u64;
+            self.read_padding += (longest - length) as u64;
+        }
+    }
+
+    /// Counts an encoder run over sources of these lengths.
+    pub(crate) fn encoded(&mut self, lengths: impl Iterator<Item = usize> + Clone) {
+        let longest = lengths.clone().max().unwrap_or(0);
+        self.encodings += 1;
+        for length in lengths {
+            self.source_tokens += length as u64;
+            self.source_padding += (longest - length) as u64;
+        }
+    }
+
+    /// Counts a look at the queue.
+    pub(crate) fn queue(&mut self, waiting: usize) {
+        self.queue_sum += waiting as u64;
+        self.queue_looks += 1;
+        self.queue_most = self.queue_most.max(waiting as u64);
+    }
+
+    /// Adds another worker's.
+    pub fn add(&mut self, other: &Stats) {
+        self.tokenise += other.tokenise;
+        self.detokenise += other.detokenise;
+        self.encode += other.encode;
+        self.decode += other.decode;
+        self.output += other.output;
+        self.search += other.search;
+        self.waiting += other.waiting;
+        self.steps += other.steps;
+        self.rows += other.rows;
+        self.dead_rows += other.dead_rows;
+        self.sentences += other.sentences;
+        self.places += other.places;
+        self.encodings += other.encodings;
+        self.source_tokens += other.source_tokens;
+        self.source_padding += other.source_padding;
+        self.source_reads += other.source_reads;
+        self.read_padding += other.read_padding;
+        self.queue_sum += other.queue_sum;
+        self.queue_looks += other.queue_looks;
+        self.queue_most = self.queue_most.max(other.queue_most);
+        if self.occupancy.len() < other.occupancy.len() {
+            self.occupancy.resize(other.occupancy.len(), 0);
+        }
+        for (sum, steps) in self.occupancy.iter_mut().zip(&other.occupancy) {
+            *sum += steps;
+        }
+        self.trace.extend_from_slice(&other.trace);
+        for (name, time) in &other.parts {
+            self.part(name, *time);
+        }
+    }
+
+    /// Adds to the time of a part.
+    pub(crate) fn part(&mut self, name: &str, time: Duration) {
+        match self.parts.iter_mut().find(|(n, _)| n == name) {
+            Some((_, sum)) => *sum += time,
+            None => self.parts.push((name.to_owned(), time)),
+        }
+    }
+}
+
+/// A clock that runs only where somebody wants to know.
+pub(crate) struct Clock(Option<Instant>);
+
+impl Clock {
+    pub(crate) fn new(on: bool) -> Clock {
+        Clock(on.then(Instant::now))
+    }
+
+    /// The time since the last lap, or since the start.
+    pub(crate) fn lap(&mut self) -> Duration {
+        let Some(last) = self.0 else { return Duration::ZERO };
+        let now = Instant::now();
+        self.0 = Some(now);
+        now - last
+    }
+}

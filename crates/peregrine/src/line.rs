@@ -1,0 +1,111 @@
+//! A line on its way: cut into parts, each translated for itself, and put together again.
+
+use peregrine_decode::{Done, Hypothesis, Job, Verdict};
+use peregrine_text::{Split, encode_pieces, sentences};
+
+use crate::{Options, Request, Translation, Translator};
+
+/// What is to be done for a line.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) jobs: Vec<Job>,
+    /// One for each job.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A part of a line: a sentence, or a piece of one that was too long.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    /// What stood between this part and the one before.
+    pub(crate) between: String,
+    pub(crate) source_tokens: usize,
+    /// Whether it is a piece of something too long.
+    pub(crate) cut: bool,
+    /// Its translations, when there are some.
+    pub(crate) hypotheses: Vec<Hypothesis>,
+    pub(crate) verdict: Verdict,
+}
+
+impl Part {
+    /// Takes in what came of it.
+    pub(crate) fn finish(&mut self, done: Done) {
+        self.hypotheses = done.hypotheses;
+        self.verdict = done.verdict;
+    }
+}
+
+impl Translator {
+    /// The parts of a line, framed; none if there is nothing in it.
+    pub(crate) fn plan(&self, request: &Request<'_>, options: &Options) -> Plan {
+        let mut plan = Plan::default();
+        if options.split == Split::None {
+            self.add_sentence(request.text, "", request, options, &mut plan);
+        } else {
+            let mut last_end = 0;
+            for range in sentences(request.text) {
+                let between = &request.text[last_end..range.start];
+                last_end = range.end;
+                self.add_sentence(&request.text[range], between, request, options, &mut plan);
+            }
+        }
+        plan
+    }
+
+    /// Adds a sentence of a line to its plan, in pieces if it is too long for the model. The line's
+    /// prefix and length belong to the first part.
+    pub(crate) fn add_sentence(
+        &self,
+        text: &str,
+        between: &str,
+        request: &Request<'_>,
+        options: &Options,
+        plan: &mut Plan,
+    ) {
+        let frame = self.model().members[0].architecture.source_frame();
+        let limit = self.max_source(options) - frame.len();
+        let pieces = encode_pieces(&self.model().source, text, limit);
+        let cut = pieces.len() > 1;
+        let mut last_end = 0;
+        for piece in pieces {
+            let first = plan.jobs.is_empty();
+            let prefix = request.prefix.filter(|_| first);
+            let prefix = prefix.map(|p| self.model().target.encode(p).ids).unwrap_or_default();
+            let source = frame.frame(&piece.ids);
+            let words = self.words(&source, &prefix, options);
+            // White space at the edges of a piece is between it and its neighbour.
+            let inside = text[piece.range.clone()].trim();
+            let start =
+                piece.range.start + text[piece.range.clone()].find(inside).unwrap_or_default();
+            let between = if last_end == 0 { between } else { &text[last_end.min(start)..start] };
+            last_end = (start + inside.len()).max(1);
+            plan.parts.push(Part {
+                between: between.to_owned(),
+                source_tokens: source.len(),
+                cut,
+                ..Part::default()
+            });
+            plan.jobs.push(Job { source, words, prefix, length: request.length.filter(|_| first) });
+        }
+    }
+
+    /// A line's translation from its parts, whose results come in order.
+    pub(crate) fn put_together(
+        &self,
+        mut parts: Vec<Part>,
+        results: &mut dyn Iterator<Item = Done>,
+    ) -> Translation {
+        for (part, done) in parts.iter_mut().zip(results) {
+            part.finish(done);
+        }
+        self.translation(&parts)
+    }
+
+    /// A line's translation from its finished parts.
+    pub(crate) fn translation(&self, parts: &[Part]) -> Translation {
+        if parts.is_empty() {
+            let frame = self.model().members[0].architecture.source_frame();
+            return Translation::empty(self.model().members.len(), frame.len());
+        }
+        Translation::from_parts(parts, &self.model().target)
+    }
+}

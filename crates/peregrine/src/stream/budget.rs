@@ -1,0 +1,118 @@
+//! How a number of bytes becomes a read-ahead and a batch.
+
+use peregrine_decode::batching::BatchSize;
+use peregrine_model::{Architecture, Autoregression};
+
+use super::StreamOptions;
+use crate::line::Plan;
+use crate::{Options, Translator};
+
+/// What the lines in flight may cost where nobody said anything.
+const USUAL_LINES: usize = 64 << 20;
+
+/// What is left for lines and batch even if the budget is smaller than the model.
+const LEAST: usize = 4 << 20;
+
+/// Target tokens for a source token, to guess how large the caches grow.
+const TARGET_RATIO: f64 = 1.5;
+
+/// Buffers grow by doubling, and caches have gaps.
+const SLACK: f64 = 2.5;
+
+/// Sizes that fit a budget.
+pub(super) struct Budget {
+    /// For the lines in flight.
+    pub(super) lines: usize,
+    /// For one worker.
+    pub(super) batch: BatchSize,
+}
+
+impl Budget {
+    pub(super) fn new(translator: &Translator, options: &StreamOptions<'_>) -> Budget {
+        let batch = options.options.batch;
+        let Some(memory) = options.memory else {
+            return Budget { lines: USUAL_LINES, batch };
+        };
+        let in_use = memory_in_use().unwrap_or(0);
+        let free = usize::try_from(memory.saturating_sub(in_use)).unwrap_or(usize::MAX).max(LEAST);
+        // A quarter for the text, half for the caches, and the rest for what nobody counts.
+        let workers = options.options.threads.max(1);
+        let share = (free / 2 / workers) as f64;
+        let cost = CacheCost::new(translator, &options.options);
+        let tokens = share / cost.token;
+        let sentences = share / (cost.sentence + 30.0 * cost.token);
+        // A float cast saturates.
+        let batch = BatchSize {
+            sentences: batch.sentences.min(sentences as usize).max(1),
+            tokens: batch.tokens.min(tokens as usize).max(1),
+        };
+        Budget { lines: free / 4, batch }
+    }
+}
+
+/// Bytes of the caches and buffers.
+struct CacheCost {
+    /// For a source token and what is made of it.
+    token: f64,
+    /// For a sentence.
+    sentence: f64,
+}
+
+impl CacheCost {
+    fn new(translator: &Translator, options: &Options) -> CacheCost {
+        const FLOAT: f64 = 4.0;
+        let (mut token, mut sentence) = (0.0, 0.0);
+        let beam = options.search.beam as f64;
+        let members = &translator.model().members;
+        for member in members {
+            #[allow(unreachable_patterns)]
+            let (width, layers, attends, words) = match &member.architecture {
+                Architecture::Transformer(t) => (
+                    t.width,
+                    t.decoder_parameters.len(),
+                    matches!(t.autoregression, Autoregression::SelfAttention),
+                    t.target_vocabulary,
+                ),
+                _ => (1024, 2, false, 32_000),
+            };
+            let layer = 2.0 * FLOAT * width as f64 * layers as f64;
+            let past = layer * beam;
+            // Activations of the encoder: a dozen rows of the network's width.
+            token += layer + 12.0 * FLOAT * width as f64;
+            if attends {
+                token += past * TARGET_RATIO;
+            } else {
+                sentence += past;
+            }
+            if translator.model().shortlist.is_some() && options.shortlist {
+                sentence += 1500.0 * FLOAT * width as f64;
+            }
+            if members.len() > 1 {
+                sentence += FLOAT * beam * words as f64;
+            }
+        }
+        CacheCost { token: SLACK * token.max(1.0), sentence: SLACK * sentence }
+    }
+}
+
+/// Bytes a line costs while it is in flight: its text, its tokens on both sides, its word list.
+pub(super) fn cost(text: &str, plan: &Plan, options: &Options) -> usize {
+    const LINE: usize = 500;
+    const PART: usize = 300;
+    const TOKEN: usize = 160;
+    let parts = plan.jobs.iter().map(|job| {
+        let tokens = job.source.len();
+        let words = job.words.as_ref().map_or(0, Vec::len);
+        let alignment = if options.alignments { 8 * tokens * tokens } else { 0 };
+        PART + TOKEN * tokens * options.n_best.max(1) + 4 * words + alignment
+    });
+    LINE + text.len() + parts.sum::<usize>()
+}
+
+/// Bytes of memory this process has now, where the system tells.
+fn memory_in_use() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}

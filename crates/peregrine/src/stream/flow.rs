@@ -1,0 +1,187 @@
+//! Lines in flight: read, not yet written.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use peregrine_decode::Done;
+
+use super::Answer;
+use crate::Translation;
+use crate::line::Part;
+
+/// How often the writer looks whether it shall stop.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Lines in flight, in order.
+pub(super) struct Flow<T> {
+    state: Mutex<State<T>>,
+    /// For the writer: a line is ready, or no more will be.
+    ready: Condvar,
+    /// For the reader: there is room.
+    room: Condvar,
+    most_bytes: usize,
+    most_lines: usize,
+}
+
+struct State<T> {
+    lines: VecDeque<InFlight<T>>,
+    /// Number of the first of them.
+    first: u64,
+    bytes: usize,
+    /// No more will come.
+    read_all: bool,
+    /// And that is because there are no more.
+    complete: bool,
+    ended: bool,
+}
+
+struct InFlight<T> {
+    tag: T,
+    parts: Vec<Part>,
+    /// Parts that are not done.
+    missing: usize,
+    translation: Option<Translation>,
+    cost: usize,
+}
+
+impl<T> State<T> {
+    fn line(&mut self, number: u64) -> Option<&mut InFlight<T>> {
+        let place = number.checked_sub(self.first)?;
+        self.lines.get_mut(place as usize)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.lines.front().is_some_and(|line| line.translation.is_some())
+    }
+}
+
+impl<T> Flow<T> {
+    /// Room for that many bytes and lines.
+    pub(super) fn new(most_bytes: usize, most_lines: usize) -> Flow<T> {
+        let state = State {
+            lines: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            read_all: false,
+            complete: false,
+            ended: false,
+        };
+        Flow {
+            state: Mutex::new(state),
+            ready: Condvar::new(),
+            room: Condvar::new(),
+            most_bytes,
+            most_lines,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a line into flight when there is room, and says its number; none if the stream has ended.
+    /// A line that is larger than the whole budget flies alone. `stalled` is told when waiting begins
+    /// and ends.
+    pub(super) fn admit(
+        &self,
+        tag: T,
+        parts: Vec<Part>,
+        cost: usize,
+        stalled: impl Fn(bool),
+    ) -> Option<u64> {
+        let mut state = self.lock();
+        let mut waited = false;
+        while !state.ended
+            && !state.lines.is_empty()
+            && (state.bytes + cost > self.most_bytes || state.lines.len() >= self.most_lines)
+        {
+            if !waited {
+                stalled(true);
+                waited = true;
+            }
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if waited {
+            stalled(false);
+        }
+        if state.ended {
+            return None;
+        }
+        let number = state.first + state.lines.len() as u64;
+        let missing = parts.len();
+        state.bytes += cost;
+        state.lines.push_back(InFlight { tag, parts, missing, translation: None, cost });
+        Some(number)
+    }
+
+    /// Notes what came of a part. All parts of the line, when that was the last one.
+    pub(super) fn part_done(&self, number: u64, part: usize, done: Done) -> Option<Vec<Part>> {
+        let mut state = self.lock();
+        let line = state.line(number)?;
+        line.parts.get_mut(part)?.finish(done);
+        line.missing -= 1;
+        (line.missing == 0).then(|| std::mem::take(&mut line.parts))
+    }
+
+    /// A line has its translation.
+    pub(super) fn finish(&self, number: u64, translation: Translation) {
+        let mut state = self.lock();
+        if let Some(line) = state.line(number) {
+            line.translation = Some(translation);
+        }
+        if state.is_ready() {
+            self.ready.notify_all();
+        }
+    }
+
+    /// The next answer in order, when it is ready; none at the end. After `stop` those that are ready
+    /// are still handed out.
+    pub(super) fn next(&self, stop: impl Fn() -> bool) -> Option<Answer<T>> {
+        let mut state = self.lock();
+        loop {
+            if state.is_ready() {
+                break;
+            }
+            let complete = state.read_all && state.lines.is_empty();
+            if complete || state.ended || stop() {
+                return None;
+            }
+            let waited = self.ready.wait_timeout(state, LOOK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let line = state.lines.pop_front()?;
+        let number = state.first;
+        state.first += 1;
+        state.bytes -= line.cost;
+        self.room.notify_all();
+        let more = state.is_ready();
+        line.translation.map(|translation| Answer { number, tag: line.tag, translation, more })
+    }
+
+    /// No more lines will come, `complete` if there are none.
+    pub(super) fn read_all(&self, complete: bool) {
+        let mut state = self.lock();
+        state.read_all = true;
+        state.complete = complete;
+        drop(state);
+        self.ready.notify_all();
+    }
+
+    /// Nobody waits any more.
+    pub(super) fn end(&self) {
+        self.lock().ended = true;
+        self.ready.notify_all();
+        self.room.notify_all();
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.lock().ended
+    }
+
+    /// Whether all lines have been read and handed out.
+    pub(super) fn is_complete(&self) -> bool {
+        let state = self.lock();
+        state.complete && state.lines.is_empty()
+    }
+}

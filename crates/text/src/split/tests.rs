@@ -1,0 +1,71 @@
+use super::*;
+
+fn split(text: &str) -> Vec<&str> {
+    sentences(text).into_iter().map(|range| &text[range]).collect()
+}
+
+/// Sentences, joined by `|` for the eye.
+#[track_caller]
+fn check(expected: &str) {
+    let text = expected.replace('|', "");
+    let parts: Vec<&str> = expected.split('|').map(str::trim).collect();
+    assert_eq!(split(&text), parts);
+}
+
+#[test]
+fn english() {
+    check("Hello! |How are you? |Fine.");
+    check("Mr. and Mrs. Brown met J. R. R. Tolkien. |He was late.");
+    check("See Fig. 3 and No. 7. |Then go on.");
+    check("It costs $3.50 in the U.S. Congress. |Really.");
+    check("\"Stop!\" she cried. |\"Never.\" |That was all...");
+    check("He left (at last.) |We stayed.");
+    check("In 1990. |Then came 1991.");
+    check("1. First item. |2. Second item.");
+    check("Visit www.example.com today. |It is v1.2.3 now.");
+    check("Wait... what? |No.");
+    check("So did I. |You too.");
+}
+
+#[test]
+fn other_european_languages() {
+    check("Am 3. Oktober kam Dr. Müller, z.B. Herr A. Schmidt. |Er blieb.");
+    check("M. Dupont et Mme. Durand sont là. |Ils partent.");
+    check("¿Qué hora es? |¡Es tarde! |El Sr. García duerme.");
+    check("O Sr. Silva chegou. |A Dra. Costa saiu.");
+    check("Il Sig. Rossi parla. |Ecco.");
+    check("Dhr. Jansen, bijv. Piet, komt. |Hij eet.");
+    check("Prof. Kowalski mieszka przy ul. Długiej. |Tak.");
+    check("Пр. Иванов живёт на ул. Ленина. |Да.");
+    check("Er sagte: „Komm!“ |Sie ging.");
+}
+
+#[test]
+fn other_scripts() {
+    check("今天天气很好。|我们去公园吧！|好不好？");
+    check("彼は「行く。」と言った。|私も行く。");
+    check("यह एक वाक्य है। |यह दूसरा है।");
+    check("هل أنت بخير؟ |نعم.");
+}
+
+#[test]
+fn white_space_is_left_out_and_nothing_else() {
+    assert_eq!(split("  One.\t\n Two.  "), ["One.", "Two."]);
+    assert_eq!(split(""), Vec::<&str>::new());
+    assert_eq!(split(" \u{a0}\n"), Vec::<&str>::new());
+    assert_eq!(split("..."), ["..."]);
+    assert_eq!(split("no end"), ["no end"]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn every_character_is_in_a_sentence_or_white(text in "[a-zA-Z0-9 .!?\"'。！“”»(\u{301}é\n]{0,60}") {
+        let mut at = 0;
+        for range in sentences(&text) {
+            proptest::prop_assert!(range.start >= at && range.end > range.start);
+            proptest::prop_assert!(text[at..range.start].trim().is_empty());
+            at = range.end;
+        }
+        proptest::prop_assert!(text[at..].trim().is_empty());
+    }
+}
