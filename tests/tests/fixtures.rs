@@ -102,8 +102,10 @@ fn scores() {
 #[test]
 fn forced_prefixes() {
     let translator = translator();
-    let request =
-        peregrine::Request { text: "The black cat sleeps on a chair.", prefix: Some("Der Hund") };
+    let request = peregrine::Request {
+        prefix: Some("Der Hund"),
+        ..peregrine::Request::new("The black cat sleeps on a chair.")
+    };
     for size in [1, 4] {
         let translations = translator.translate_batch(&[request], &beam(&translator, size, 1.0));
         for alternative in &translations[0].alternatives {

@@ -41,7 +41,7 @@ impl Translator {
                 ids.truncate(limit);
                 prefix.truncate(longest);
                 prefix.push(self.model().target.eos());
-                Job { source: frame.frame(&ids), words: None, prefix }
+                Job { source: frame.frame(&ids), prefix, ..Job::default() }
             })
             .collect();
         let mut settings = self.settings(options);
