@@ -43,7 +43,7 @@ enum Command {
     Score(score::Args),
     Inspect(inspect::Args),
     Convert(convert::Args),
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
 }
 
 /// The exit code for input that cannot be used: arguments, models, files.
