@@ -15,6 +15,7 @@ mod inspect;
 mod interrupt;
 mod lines;
 mod model_args;
+mod notes;
 mod plot;
 mod resume;
 mod score;

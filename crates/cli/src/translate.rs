@@ -14,6 +14,7 @@ use crate::feed::{Feed, Place};
 use crate::interrupt::{Interrupted, stop_flag};
 use crate::lines::{Lines, open_output};
 use crate::model_args::ModelArgs;
+use crate::notes::Notes;
 use crate::resume::{FileJob, Output, Start};
 use crate::search_args::SearchArgs;
 use crate::stats::{describe, parse_bytes, peak_memory_mb};
@@ -125,10 +126,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let begun = Instant::now();
     let mut last = Place::default();
+    let mut notes = Notes::new(args.quiet);
     let lines = Feed::new(start.input, prefixes, stop);
     let summary = translator.stream(lines, &stream_options, |answer: Answer<Place>| {
         let number = start.lines + answer.number;
-        args.note_troubles(number, &answer.translation);
+        notes.look_at(number, &answer.translation);
         args.write(&mut start.output, number as usize, &answer.translation)?;
         last = answer.tag;
         progress.advance(&answer.translation, answer.tag.bytes);
@@ -142,6 +144,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     })?;
     start.output.flush()?;
     progress.finish();
+    notes.finish();
     args.report(&summary, begun)?;
     let lines = start.lines + summary.lines;
     if summary.stopped {
@@ -230,23 +233,6 @@ impl Args {
             return Ok(Lines::of_text(&self.text));
         }
         Lines::open(self.input.as_deref())
-    }
-
-    fn note_troubles(&self, number: u64, translation: &Translation) {
-        let (line, parts) = (number + 1, translation.segments);
-        if translation.cut {
-            self.say(format_args!(
-                "note: line {line} is too long for the model: translated in {parts} parts"
-            ));
-        }
-        let why = match translation.verdict {
-            verdict if verdict.is_clean() => return,
-            verdict if verdict.looped => "repeated itself",
-            _ => "did not come to an end",
-        };
-        self.say(format_args!(
-            "note: the translation of line {line} {why}: made again with repetition banned"
-        ));
     }
 
     fn write(

@@ -1,7 +1,7 @@
 //! Search and batching: which words a sentence gets, and who is in the batch at each step.
 //!
-//! [`Beam`](beam) is the search of one sentence and knows nothing of batches; a [`Decoder`] steps
-//! the sentences of a batch together through one network or an [ensemble](scorer); [`batching`]
+//! A beam (`beam.rs`) is the search of one sentence and knows nothing of batches; a [`Decoder`] steps
+//! the sentences of a batch together through one network or an ensemble (`scorer.rs`); [`batching`]
 //! decides who is in the batch; [`guard`] stops sentences that run away.
 
 #![forbid(unsafe_code)]
