@@ -13,6 +13,7 @@ mod linear;
 mod matrix;
 mod output;
 mod product;
+mod recurrent;
 
 pub use backend::Cpu;
 pub use elementwise::Norm;
@@ -21,3 +22,4 @@ pub use linear::Linear;
 pub use matrix::Matrix;
 pub use output::{Output, Selection};
 pub use product::Packed;
+pub use recurrent::{FAST_ERROR, Functions};

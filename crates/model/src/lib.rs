@@ -18,9 +18,12 @@ mod huggingface;
 mod marian;
 mod model;
 pub mod names;
+mod nematus;
 mod open;
 mod peregrine_file;
 mod random;
+mod recurrent;
+mod rnnfc;
 mod search;
 mod shortlist;
 mod tensors;
@@ -32,6 +35,11 @@ pub use error::ModelError;
 pub use model::{Member, Model};
 pub use open::{OpenOptions, open, open_bytes, save};
 pub use random::random_transformer;
+pub use recurrent::{
+    CellKind, CellPlace, EncoderKind, Recurrent, RecurrentDecoder, RecurrentEncoder, RecurrentNorm,
+    StartCell, recurrent_weights,
+};
+pub use rnnfc::{RnnFc, Top, rnnfc_weights};
 pub use search::{AtLimit, Dialect, Finish, Search, Suppression};
 pub use shortlist::{Shortlist, ShortlistChoice, ShortlistFile};
 pub use weights::{Precision, Weight, Weights};

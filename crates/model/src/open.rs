@@ -9,7 +9,7 @@ use crate::discover::{Kind, config_beside, discover};
 use crate::marian::{self, DecoderConfig};
 use crate::shortlist::{Shortlist, ShortlistChoice, ShortlistFile};
 use crate::{
-    Compat, Model, ModelError, Precision, check, ctranslate2, huggingface, peregrine_file,
+    Compat, Model, ModelError, Precision, check, ctranslate2, huggingface, nematus, peregrine_file,
 };
 
 /// What a user may say besides the path.
@@ -157,7 +157,10 @@ fn open_marian_file(
     let configured = config.as_ref().and_then(|config| config.vocabularies.clone());
     let found = match vocabularies.take().or(configured) {
         Some(found) => Some(found),
-        None => marian::beside(file)?,
+        None => match nematus::dictionaries(file)? {
+            Some(found) => Some(found),
+            None => marian::beside(file)?,
+        },
     };
     let files = [file.to_path_buf()];
     let Some((source, target)) = found else {

@@ -12,6 +12,10 @@ mod network;
 mod pool;
 mod positions;
 mod prepare;
+mod recur;
+mod recurrent;
+mod rnnfc;
+mod speedups;
 mod transformer;
 
 pub use backend::{
@@ -19,6 +23,8 @@ pub use backend::{
     Scoring, Step,
 };
 pub use choose::{Candidates, choose, log_sum_exp};
-pub use network::{Network, Prepared, Row, Sentence, Slot, prepare};
+pub use network::{Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};
 pub use positions::PositionTable;
 pub use prepare::MissingWeight;
+pub use recur::{Of, Term, Terms};
+pub use speedups::Speedups;
