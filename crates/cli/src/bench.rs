@@ -7,6 +7,7 @@ use anyhow::bail;
 use peregrine::{Request, Translation};
 use serde_json::json;
 
+use crate::bench_devlin;
 use crate::lines::Lines;
 use crate::model_args::ModelArgs;
 use crate::search_args::SearchArgs;
@@ -16,7 +17,11 @@ use crate::search_args::SearchArgs;
 /// Tokens are those of the best translation, end symbol included. Tokenisation is part of the time,
 /// loading is not. Compare engines in one run, in turns; see bench/README.md.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    table: Option<Table>,
+
     #[command(flatten)]
     model: ModelArgs,
 
@@ -24,8 +29,8 @@ pub(crate) struct Args {
     search: SearchArgs,
 
     /// Text to translate
-    #[arg(long, value_name = "FILE")]
-    source: PathBuf,
+    #[arg(long, value_name = "FILE", required = true)]
+    source: Option<PathBuf>,
 
     /// Give every sentence exactly this many target tokens, so that engines can be compared on random
     /// weights
@@ -45,10 +50,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Tables of a paper.
+#[derive(clap::Subcommand)]
+enum Table {
+    Devlin(bench_devlin::Args),
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let lines = Lines::read_all(&args.source)?;
+    if let Some(Table::Devlin(args)) = &args.table {
+        return bench_devlin::run(args);
+    }
+    let Some(source) = &args.source else { bail!("--source FILE is missing") };
+    let lines = Lines::read_all(source)?;
     if lines.is_empty() {
-        bail!("{}: there is nothing to translate", args.source.display());
+        bail!("{}: there is nothing to translate", source.display());
     }
     let start = Instant::now();
     let translator = args.model.open()?;
@@ -90,7 +105,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "beam": options.search.beam,
         "batch_sentences": options.batch.sentences,
         "threads": options.threads,
-        "precision": "float32",
+        "precision": translator.precision(),
         "isa": peregrine::instruction_set(),
         "version": env!("CARGO_PKG_VERSION"),
     });

@@ -6,12 +6,15 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_devlin;
 mod convert;
 mod inspect;
 mod lines;
+mod make_model;
 mod model_args;
 mod score;
 mod search_args;
+mod speedup_args;
 mod translate;
 
 use std::process::ExitCode;
@@ -35,6 +38,7 @@ enum Command {
     Score(score::Args),
     Inspect(inspect::Args),
     Convert(convert::Args),
+    MakeModel(make_model::Args),
     Bench(bench::Args),
 }
 
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Command::Score(args) => score::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::MakeModel(args) => make_model::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {

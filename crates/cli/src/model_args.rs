@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use peregrine::{
-    Compat, Model, OpenOptions, Precision, ShortlistChoice, ShortlistFile, Translator,
+    Compat, Compute, Level, Model, OpenOptions, Precision, ShortlistChoice, ShortlistFile,
+    Translator,
 };
+
+use crate::speedup_args::SpeedupArgs;
 
 /// Which model computes, and where.
 #[derive(clap::Args)]
@@ -23,9 +26,16 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = ["auto", "cpu"], default_value = "auto")]
     device: String,
 
-    /// Precision to compute in. This version computes in float32, whatever a file stores
-    #[arg(long, value_parser = ["auto", "float32"], default_value = "auto")]
+    /// Precision of products: `auto` is int8 where the model is stored in int8, else float32
+    #[arg(long, value_parser = ["auto", "float32", "int16", "int8"], default_value = "auto")]
     precision: String,
+
+    /// Instructions to use [default: the best this processor has]
+    #[arg(long, value_parser = parse_isa, value_name = "portable|avx2|avx512|avx512-vnni")]
+    isa: Option<Level>,
+
+    #[command(flatten)]
+    speedups: SpeedupArgs,
 }
 
 /// How a model is opened.
@@ -37,7 +47,7 @@ pub(crate) struct OpenArgs {
     #[arg(long, num_args = 2, value_names = ["SOURCE", "TARGET"])]
     vocab: Vec<PathBuf>,
 
-    /// Configuration for Marian's decoder (decoder.yml): models, vocabularies, search settings
+    /// Configuration for Marian's decoder (decoder.yml) or Amun's (config.yml): models, vocabularies, search settings
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -59,7 +69,15 @@ pub(crate) struct OpenArgs {
 impl ModelArgs {
     /// Reads the model and packs it for this machine.
     pub(crate) fn open(&self) -> anyhow::Result<Translator> {
-        Ok(Translator::new(self.open.read(&self.model)?)?)
+        let precision = match self.precision.as_str() {
+            "float32" => Some(Precision::Float32),
+            "int16" => Some(Precision::Int16),
+            "int8" => Some(Precision::Int8),
+            _ => None,
+        };
+        let (speedups, functions) = (self.speedups.speedups(), self.speedups.functions());
+        let compute = Compute { precision, isa: self.isa, speedups, functions };
+        Ok(Translator::prepare(self.open.read(&self.model)?, &compute)?)
     }
 }
 
@@ -120,4 +138,9 @@ pub(crate) fn parse_precision(name: &str) -> Result<Precision, String> {
     let all = [Precision::Float32, Precision::Float16, Precision::Int16, Precision::Int8];
     let found = all.into_iter().find(|p| p.name() == name);
     found.ok_or_else(|| "expected float32, float16, int16 or int8".to_owned())
+}
+
+fn parse_isa(name: &str) -> Result<Level, String> {
+    let found = Level::ALL.into_iter().find(|level| level.name() == name);
+    found.ok_or_else(|| "expected portable, avx2, avx512 or avx512-vnni".to_owned())
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use peregrine::marian_format::{AlignmentStyle, Fields, best_line, n_best_lines};
-use peregrine::{Options, Request, Translation, Translator};
+use peregrine::{Dictionary, Options, Request, Translation, Translator};
 use serde_json::json;
 
 use crate::lines::{Lines, open_output};
@@ -54,6 +54,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "hard|soft|THRESHOLD", num_args = 0..=1, default_missing_value = "hard", value_parser = parse_alignment)]
     alignment: Option<AlignmentStyle>,
 
+    /// Replace unknown words by the source word they attend to, or by its translation in a
+    /// dictionary (lines `target source probability`)
+    #[arg(long, value_name = "DICTIONARY", num_args = 0..=1)]
+    replace_unknown: Option<Option<PathBuf>>,
+
     /// Print tokens instead of text
     #[arg(long)]
     tokens: bool,
@@ -78,6 +83,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     let options = args.options(&translator);
+    let dictionary = args.dictionary()?;
     let mut input = args.lines()?;
     let mut prefixes = args.prefix.as_deref().map(|path| Lines::open(Some(path))).transpose()?;
     let mut output = open_output(args.output.as_ref())?;
@@ -93,7 +99,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             Some(prefixes) => prefixes.next_chunk(lines.len())?,
             None => Vec::new(),
         };
-        let translations = translator.translate_batch(&requests(&lines, &prefixes), &options);
+        let mut translations = translator.translate_batch(&requests(&lines, &prefixes), &options);
+        if let Some(dictionary) = &dictionary {
+            for (line, translation) in lines.iter().zip(&mut translations) {
+                translator.replace_unknown(line, translation, dictionary);
+            }
+        }
         for translation in &translations {
             args.note_cuts(number, translation);
             args.write(&mut output, number, translation)?;
@@ -103,6 +114,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         progress.advance(&translations, input.bytes_read);
     }
     progress.finish();
+    if !args.quiet && peregrine::narrowed_rows() > 0 {
+        let rows = peregrine::narrowed_rows();
+        eprintln!(
+            "peregrine: note: {rows} rows did not fit 16-bit fixed point and were rounded to fewer bits"
+        );
+    }
     Ok(())
 }
 
@@ -116,11 +133,19 @@ impl Args {
     fn options(&self, translator: &Translator) -> Options {
         let mut options = self.search.options(translator);
         options.scores = self.n_best || self.word_scores || self.json;
-        options.alignments = self.alignment.is_some();
+        options.alignments = self.alignment.is_some() || self.replace_unknown.is_some();
         if self.n_best {
             options.n_best = options.search.beam;
         }
         options
+    }
+
+    fn dictionary(&self) -> anyhow::Result<Option<Dictionary>> {
+        Ok(match &self.replace_unknown {
+            None => None,
+            Some(None) => Some(Dictionary::default()),
+            Some(Some(path)) => Some(Dictionary::read(path)?),
+        })
     }
 
     fn lines(&self) -> anyhow::Result<Lines> {

@@ -1,47 +1,37 @@
-//! The verbs in float32 on one core.
+//! The verbs on one core.
 
-use peregrine_model::{CellKind, Weight};
+use peregrine_model::{CellKind, Precision, Weight};
 use peregrine_nn::{
-    After, Backend, Choices, Dense, Embed, Memory, Move, NormWeights, Question, Reads, Step, Term,
-    Terms,
+    After, Attention, Backend, Choices, Dense, Embed, Move, NormWeights, Question, Reads, Step,
+    Term, Terms,
 };
 
-use crate::attention::{self, View};
+use crate::attention::{self, Cache, Queries, Reading};
 use crate::elementwise::{self as elements, Norm};
 use crate::isa::Isa;
 use crate::linear::{Linear, vector};
 use crate::matrix::Matrix;
 use crate::output::{self, Output, Selection};
-use crate::product::Packed;
 use crate::recurrent::{self, Functions, RowTerms};
 
 /// A CPU. Every worker runs on a core of its own; no verb uses more than one.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu {
     isa: Isa,
+    precision: Precision,
     functions: Functions,
 }
 
-impl Default for Cpu {
-    fn default() -> Self {
-        Cpu::new(Isa::best())
-    }
-}
-
 impl Cpu {
-    /// With certain instructions.
-    pub fn new(isa: Isa) -> Cpu {
-        Cpu { isa, functions: Functions::default() }
+    /// With certain instructions, computing products in a certain precision. Everything else is
+    /// float32.
+    pub fn new(isa: Isa, precision: Precision) -> Cpu {
+        Cpu { isa, precision, functions: Functions::default() }
     }
 
     /// The same with another way to compute the functions of recurrent cells.
     pub fn with_functions(self, functions: Functions) -> Cpu {
         Cpu { functions, ..self }
-    }
-
-    /// The instructions in use.
-    pub fn isa(&self) -> Isa {
-        self.isa
     }
 
     fn apply(&self, ops: &[Step<Cpu>], input: Option<&Matrix>, y: &mut Matrix) {
@@ -83,19 +73,9 @@ impl Cpu {
     }
 }
 
-/// A view of the memory attention reads.
-fn view<'a>(memory: &Memory<'a, Cpu>) -> View<'a> {
-    View {
-        values: memory.rows.values(),
-        stride: memory.rows.width(),
-        key_column: memory.key_column,
-        width: memory.width,
-        heads: memory.heads,
-    }
-}
-
 impl Backend for Cpu {
     type Rows = Matrix;
+    type Cache = Cache;
     type Linear = Linear;
     type Table = Weight;
     type Norm = Norm;
@@ -103,7 +83,7 @@ impl Backend for Cpu {
     type Selection = Selection;
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
-        Linear::prepare(parts)
+        Linear::prepare(parts, self.precision)
     }
 
     fn prepare_table(&self, table: &Weight) -> Weight {
@@ -120,7 +100,7 @@ impl Backend for Cpu {
     }
 
     fn prepare_output(&self, layer: Dense<'_>) -> Output {
-        Output::new(Packed::from_dense(&[layer]), layer.weight.clone(), vector(layer.bias))
+        Output { linear: self.prepare_linear(&[layer]) }
     }
 
     fn select(&self, output: &Output, words: &[u32]) -> Selection {
@@ -135,8 +115,16 @@ impl Backend for Cpu {
         rows.width()
     }
 
-    fn reserve(&self, cache: &mut Matrix, rows: usize, width: usize) {
-        cache.grow(rows, width);
+    fn reserve(&self, states: &mut Matrix, rows: usize, width: usize) {
+        states.grow(rows, width);
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::default()
+    }
+
+    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize) {
+        cache.grow(positions, width);
     }
 
     fn embed(&self, table: &Weight, request: Embed<'_>, out: &mut Matrix) {
@@ -158,8 +146,7 @@ impl Backend for Cpu {
 
     fn linear(&self, x: &Matrix, linear: &Linear, after: After<'_, Cpu>, out: &mut Matrix) {
         out.shape(x.rows(), linear.outputs());
-        linear.multiply(self.isa, x.values(), out.values_mut());
-        elements::activate(self.isa, after.activation, out.values_mut());
+        linear.multiply(self.isa, after.activation, x.values(), out.values_mut());
         self.apply(after.ops, after.input, out);
     }
 
@@ -169,38 +156,41 @@ impl Backend for Cpu {
         self.apply(ops, input, out);
     }
 
-    fn store(&self, x: &Matrix, columns: std::ops::Range<usize>, at: &[u32], cache: &mut Matrix) {
+    fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {
+        let width = (x.width() - key_column) / 2;
         for (row, &at) in x.iter().zip(at) {
-            cache.row_mut(at as usize).copy_from_slice(&row[columns.clone()]);
+            let (key, value) = row[key_column..].split_at(width);
+            cache.store(at as usize, key, value);
         }
     }
 
-    fn attend(&self, queries: &Matrix, memory: Memory<'_, Cpu>, out: &mut Matrix) {
-        out.shape(queries.rows(), memory.width);
+    fn attend(&self, queries: &Matrix, to: Attention<'_, Cpu>, out: &mut Matrix) {
+        out.shape(queries.rows(), to.width);
+        let stride = queries.width();
         let mut weights = Vec::new();
-        for (i, (query, out)) in queries.iter().zip(out.iter_mut()).enumerate() {
-            let reads = memory.reads.of(i);
-            weights.resize(reads.len(), 0.0);
-            attention::attend(self.isa, query, view(&memory), reads, &mut weights, out);
+        for (rows, positions) in to.reads.groups() {
+            let reading = Reading { cache: to.cache, positions, heads: to.heads };
+            let queries = Queries { values: &queries.values()[rows.start * stride..], stride };
+            let out = &mut out.values_mut()[rows.start * to.width..rows.end * to.width];
+            attention::attend(self.isa, queries, reading, &mut weights, out);
         }
     }
 
     fn attention_weights(
         &self,
         queries: &Matrix,
-        memory: Memory<'_, Cpu>,
+        to: Attention<'_, Cpu>,
         heads: usize,
         out: &mut Vec<f32>,
     ) {
         out.clear();
         let mut weights = Vec::new();
         for (i, query) in queries.iter().enumerate() {
-            let reads = memory.reads.of(i);
-            weights.resize(reads.len(), 0.0);
+            let reading = Reading { cache: to.cache, positions: to.reads.of(i), heads: to.heads };
             let start = out.len();
-            out.resize(start + reads.len(), 0.0);
-            let (view, out) = (view(&memory), &mut out[start..]);
-            attention::mean_weights(self.isa, query, view, heads, reads, &mut weights, out);
+            out.resize(start + reading.positions.len(), 0.0);
+            let out = &mut out[start..];
+            attention::mean_weights(self.isa, query, reading, heads, &mut weights, out);
         }
     }
 

@@ -12,11 +12,13 @@ pub enum Level {
     Avx2,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
+    /// The same with VNNI.
+    Avx512Vnni,
 }
 
 impl Level {
     /// All of them, least first.
-    pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
+    pub const ALL: [Level; 4] = [Level::Portable, Level::Avx2, Level::Avx512, Level::Avx512Vnni];
 
     /// The name used in messages.
     pub fn name(self) -> &'static str {
@@ -24,6 +26,7 @@ impl Level {
             Level::Portable => "portable",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
+            Level::Avx512Vnni => "avx512-vnni",
         }
     }
 }
@@ -61,6 +64,7 @@ fn available(level: Level) -> bool {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
         }
+        Level::Avx512Vnni => available(Level::Avx512) && is_x86_feature_detected!("avx512vnni"),
     }
 }
 
@@ -93,7 +97,9 @@ macro_rules! kernel {
                 $crate::isa::Level::Avx2 => unsafe { avx2($($arg),*) },
                 // SAFETY: an `Isa` of this level exists only where the processor has AVX-512.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Level::Avx512 => unsafe { avx512($($arg),*) },
+                $crate::isa::Level::Avx512 | $crate::isa::Level::Avx512Vnni => unsafe {
+                    avx512($($arg),*)
+                },
                 _ => $body::<false>($($arg),*),
             }
         }

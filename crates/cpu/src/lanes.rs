@@ -58,23 +58,6 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
     fold(lanes, most)
 }
 
-/// `Σ a · b`.
-#[inline(always)]
-pub(crate) fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
-    let (a_chunks, a_rest) = a.as_chunks::<LANES>();
-    let (b_chunks, b_rest) = b.as_chunks::<LANES>();
-    let mut lanes = [0.0; LANES];
-    for (a, b) in a_chunks.iter().zip(b_chunks) {
-        for i in 0..LANES {
-            lanes[i] = multiply_add::<FMA>(a[i], b[i], lanes[i]);
-        }
-    }
-    for (lane, (&a, &b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-        *lane = multiply_add::<FMA>(a, b, *lane);
-    }
-    fold(lanes, |a, b| a + b)
-}
-
 /// `y += a · x`.
 #[inline(always)]
 pub(crate) fn add_scaled<const FMA: bool>(a: f32, x: &[f32], y: &mut [f32]) {
@@ -154,7 +137,6 @@ mod tests {
             let v: Vec<f32> = (0..n).map(|i| i as f32).collect();
             let triangle = (n * n - n) as f32 / 2.0;
             assert_eq!(sum(&v, |x| x), triangle.max(0.0));
-            assert_eq!(dot::<false>(&v, &vec![1.0; n as usize]), triangle.max(0.0));
             assert_eq!(largest(&v), if n == 0 { f32::NEG_INFINITY } else { n as f32 - 1.0 });
         }
     }

@@ -1,34 +1,146 @@
 //! A dense layer in the precision it is computed in.
 
-use peregrine_model::Weight;
+use std::cell::RefCell;
+use std::ops::Range;
+
+use peregrine_model::{Activation, Precision, Weight};
 use peregrine_nn::Dense;
 
+use crate::elementwise::activate;
+use crate::int8::{self, Packed8, Quantised};
+use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
-use crate::product::{Packed, Task, multiply};
+use crate::lanes::LANES;
+use crate::product::{self, Packed, Task};
 
 /// Dense layers side by side, packed.
 pub enum Linear {
     /// Computed in float32.
     Float32(Packed),
+    /// Computed in int8, summed exactly.
+    Int8(Packed8),
+    /// Computed in 16-bit fixed point, summed exactly.
+    Int16(Packed16),
+}
+
+thread_local! {
+    /// Quantised inputs; a worker's products come one after the other.
+    static QUANTISED: RefCell<Quantised> = RefCell::default();
+    static QUANTISED_16: RefCell<Quantised16> = RefCell::default();
+    /// Scores of a block of words.
+    static BLOCK: RefCell<Vec<f32>> = RefCell::default();
 }
 
 impl Linear {
-    pub(crate) fn prepare(parts: &[Dense<'_>]) -> Linear {
-        Linear::Float32(Packed::from_dense(parts))
+    /// Packs layers; precisions without a kernel of their own are computed in float32.
+    pub(crate) fn prepare(parts: &[Dense<'_>], precision: Precision) -> Linear {
+        match precision {
+            Precision::Int8 => Linear::Int8(Packed8::from_dense(parts)),
+            Precision::Int16 => match Packed16::from_dense(parts) {
+                Some(packed) => Linear::Int16(packed),
+                None => Linear::Float32(Packed::from_dense(parts)),
+            },
+            _ => Linear::Float32(Packed::from_dense(parts)),
+        }
+    }
+
+    /// A layer with some of the outputs.
+    pub(crate) fn select(&self, outputs: &[u32]) -> Linear {
+        match self {
+            Linear::Float32(packed) => Linear::Float32(packed.select(outputs)),
+            Linear::Int8(packed) => Linear::Int8(packed.select(outputs)),
+            Linear::Int16(packed) => Linear::Int16(packed.select(outputs)),
+        }
     }
 
     /// Number of outputs.
     pub fn outputs(&self) -> usize {
         match self {
             Linear::Float32(packed) => packed.outputs(),
+            Linear::Int8(packed) => packed.outputs(),
+            Linear::Int16(packed) => packed.outputs(),
         }
     }
 
-    /// `out = x · Wᵀ + b`, row by row.
-    pub(crate) fn multiply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
+    /// Number of inputs.
+    pub fn inputs(&self) -> usize {
         match self {
-            Linear::Float32(packed) => multiply(isa, Task::all(x, packed), out),
+            Linear::Float32(packed) => packed.inputs(),
+            Linear::Int8(packed) => packed.inputs(),
+            Linear::Int16(packed) => packed.inputs(),
         }
+    }
+
+    fn panels(&self) -> usize {
+        match self {
+            Linear::Float32(packed) => packed.panels(),
+            Linear::Int8(packed) => packed.panels(),
+            Linear::Int16(packed) => packed.panels(),
+        }
+    }
+
+    /// `out = activation(x · Wᵀ + b)`, row by row.
+    pub(crate) fn multiply(&self, isa: Isa, activation: Activation, x: &[f32], out: &mut [f32]) {
+        let relu = activation == Activation::Relu;
+        match self {
+            Linear::Float32(packed) => {
+                product::multiply(isa, Task::all(x, packed), out);
+                activate(isa, activation, out);
+            }
+            Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
+                quantised.fill(isa, x, packed.inputs());
+                int8::multiply(isa, quantised, packed, 0..packed.panels(), relu, out);
+                if !relu {
+                    activate(isa, activation, out);
+                }
+            }),
+            Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
+                quantised.fill(isa, x, packed);
+                int16::multiply(isa, quantised, packed, 0..packed.panels(), out);
+                activate(isa, activation, out);
+            }),
+        }
+    }
+
+    /// The product in blocks of at most `block_panels` panels: `take(columns, scores)` is handed the
+    /// scores of all rows, row by row, before the next block is computed.
+    pub(crate) fn multiply_in_blocks(
+        &self,
+        isa: Isa,
+        x: &[f32],
+        block_panels: usize,
+        mut take: impl FnMut(Range<usize>, &mut [f32]),
+    ) {
+        let rows = x.len() / self.inputs().max(1);
+        // Taken, not borrowed: `take` may want to compute a product itself.
+        let mut block = BLOCK.take();
+        let mut each = |multiply: &mut dyn FnMut(Range<usize>, &mut [f32])| {
+            for first in (0..self.panels()).step_by(block_panels) {
+                let panels = first..(first + block_panels).min(self.panels());
+                let columns = first * LANES..(panels.end * LANES).min(self.outputs());
+                block.resize(rows * columns.len(), 0.0);
+                multiply(panels, &mut block);
+                take(columns, &mut block);
+            }
+        };
+        match self {
+            Linear::Float32(packed) => each(&mut |panels, out| {
+                let task = Task::all(x, packed);
+                let task = Task { first_panel: panels.start, panels: panels.len(), ..task };
+                product::multiply(isa, task, out);
+            }),
+            Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
+                quantised.fill(isa, x, packed.inputs());
+                each(&mut |panels, out| {
+                    int8::multiply(isa, quantised, packed, panels, false, out);
+                });
+            }),
+            Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
+                quantised.fill(isa, x, packed);
+                each(&mut |panels, out| int16::multiply(isa, quantised, packed, panels, out));
+            }),
+        }
+        BLOCK.set(block);
     }
 }
 

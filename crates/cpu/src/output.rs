@@ -4,47 +4,33 @@
 //! that stays in cache; from it each row updates its best words and, if probabilities are asked
 //! for, a running maximum and sum. The scores of all words are never stored.
 
-use peregrine_model::Weight;
+use peregrine_model::Activation;
 use peregrine_nn::{Ask, Choice, Choices, Question, Scoring};
 
 use crate::isa::{Isa, kernel};
-use crate::lanes::{LANES, exp, largest, sum};
+use crate::lanes::{exp, largest, sum};
+use crate::linear::Linear;
 use crate::matrix::Matrix;
-use crate::product::{Packed, Task, multiply};
 
 /// Panels worked on at a time: 512 words.
 const BLOCK_PANELS: usize = 32;
 
 /// A prepared output layer.
 pub struct Output {
-    pub(crate) packed: Packed,
-    /// As stored: shortlists gather from here, a row a word.
-    weight: Weight,
-    bias: Vec<f32>,
+    pub(crate) linear: Linear,
 }
 
 /// The words of a shortlist, packed.
 pub struct Selection {
-    pub(crate) packed: Packed,
-    pub(crate) words: Vec<u32>,
+    linear: Linear,
+    words: Vec<u32>,
 }
 
 impl Output {
-    pub(crate) fn new(packed: Packed, weight: Weight, bias: Vec<f32>) -> Output {
-        Output { packed, weight, bias }
-    }
-
     pub(crate) fn select(&self, words: &[u32]) -> Selection {
-        let words: Vec<u32> =
-            words.iter().copied().filter(|&w| (w as usize) < self.packed.outputs()).collect();
-        let mut packed = Packed::new(words.len(), self.packed.inputs());
-        let mut row = vec![0.0; self.packed.inputs()];
-        for (output, &word) in words.iter().enumerate() {
-            self.weight.read_row(word as usize, &mut row);
-            let bias = self.bias.get(word as usize).copied().unwrap_or(0.0);
-            packed.set(output, &row, bias);
-        }
-        Selection { packed, words }
+        let exists = |&word: &u32| (word as usize) < self.linear.outputs();
+        let words: Vec<u32> = words.iter().copied().filter(exists).collect();
+        Selection { linear: self.linear.select(&words), words }
     }
 }
 
@@ -75,21 +61,13 @@ pub(crate) fn best(
     answer: &mut Choices,
 ) {
     answer.clear();
-    let mut block = Vec::new();
     for (rows, selection) in groups(selections) {
-        let packed = selection.map_or(&output.packed, |s| &s.packed);
+        let linear = selection.map_or(&output.linear, |s| &s.linear);
         let words = selection.map(|s| s.words.as_slice());
-        let inputs = packed.inputs();
-        let x = &x.values()[rows.start * inputs..rows.end * inputs];
+        let x = &x.values()[rows.start * linear.inputs()..rows.end * linear.inputs()];
         let mut running: Vec<Running<'_>> =
             question.asks[rows].iter().map(|ask| Running::new(ask, question.scoring)).collect();
-        let all = Task::all(x, packed);
-        for first_panel in (0..all.panels).step_by(BLOCK_PANELS) {
-            let panels = BLOCK_PANELS.min(all.panels - first_panel);
-            let task = Task { first_panel, panels, ..all };
-            let columns = task.outputs();
-            block.resize(running.len() * columns.len(), 0.0);
-            multiply(isa, task, &mut block);
+        linear.multiply_in_blocks(isa, x, BLOCK_PANELS, |columns, block| {
             for (row, scores) in running.iter_mut().zip(block.chunks_mut(columns.len())) {
                 let words = match words {
                     Some(words) => Words::Listed(&words[columns.clone()]),
@@ -97,7 +75,7 @@ pub(crate) fn best(
                 };
                 row.take(isa, scores, words);
             }
-        }
+        });
         for row in running {
             answer.push(row.finish());
         }
@@ -251,13 +229,10 @@ pub(crate) fn logits(
 ) {
     out.clear();
     for (rows, selection) in groups(selections) {
-        let packed = selection.map_or(&output.packed, |s| &s.packed);
-        let x = &x.values()[rows.start * packed.inputs()..rows.end * packed.inputs()];
+        let linear = selection.map_or(&output.linear, |s| &s.linear);
+        let x = &x.values()[rows.start * linear.inputs()..rows.end * linear.inputs()];
         let start = out.len();
-        out.resize(start + rows.len() * packed.outputs(), 0.0);
-        multiply(isa, Task::all(x, packed), &mut out[start..]);
+        out.resize(start + rows.len() * linear.outputs(), 0.0);
+        linear.multiply(isa, Activation::Identity, x, &mut out[start..]);
     }
 }
-
-// A block is a whole number of panels, so that its columns begin where a panel does.
-const _: () = assert!(BLOCK_PANELS * LANES == 512);

@@ -118,7 +118,11 @@ fn cell<const FMA: bool, P: Pair>(
     let RowTerms { x, s, raw } = terms;
     match kind {
         CellKind::Gru | CellKind::Mgru => {
-            if x.is_empty() { gru::<FMA, P, false>(&[], s, h) } else { gru::<FMA, P, true>(x, s, h) }
+            if x.is_empty() {
+                gru::<FMA, P, false>(&[], s, h)
+            } else {
+                gru::<FMA, P, true>(x, s, h)
+            }
         }
         CellKind::Lstm | CellKind::Mlstm => {
             if x.is_empty() {
@@ -219,12 +223,29 @@ fn align_body<const FMA: bool>(
     for (weight, &row) in weights.iter_mut().zip(reads) {
         let key = &keys[row as usize * width..][..width];
         *weight = match functions {
-            _ if energy.is_empty() => crate::lanes::dot::<FMA>(query, key),
+            _ if energy.is_empty() => dot::<FMA>(query, key),
             Functions::Fast => additive::<FMA, Fast>(query, key, energy),
             Functions::Library => additive::<FMA, Library>(query, key, energy),
         };
     }
     softmax::<FMA>(weights);
+}
+
+/// `Σ a∘b`.
+#[inline(always)]
+fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; LANES];
+    let (a, a_rest) = a.as_chunks::<LANES>();
+    let (b, b_rest) = b.as_chunks::<LANES>();
+    for (a, b) in a.iter().zip(b) {
+        for i in 0..LANES {
+            sums[i] = multiply_add::<FMA>(a[i], b[i], sums[i]);
+        }
+    }
+    for ((a, b), sum) in a_rest.iter().zip(b_rest).zip(&mut sums) {
+        *sum = multiply_add::<FMA>(*a, *b, *sum);
+    }
+    crate::lanes::sum(&sums, |v| v)
 }
 
 /// `Σ energy∘tanh(query + key)`.

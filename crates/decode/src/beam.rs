@@ -139,6 +139,17 @@ impl Beam {
             Finish::FullBounded => self.bounded(settings, &candidates, last, &mut details),
         };
         self.open = going_on;
+        if settings.search.early_stop.is_some_and(|delta| self.is_hopeless(delta)) {
+            self.open.clear();
+        }
+    }
+
+    /// Whether no open hypothesis comes within `delta` of the best finished one.
+    fn is_hopeless(&self, delta: f32) -> bool {
+        let best = |scores: &mut dyn Iterator<Item = f32>| scores.max_by(f32::total_cmp);
+        let open = best(&mut self.open.iter().map(|open| open.score));
+        let finished = best(&mut self.finished.iter().map(|finished| finished.path));
+        matches!((open, finished), (Some(open), Some(finished)) if open < finished - delta)
     }
 
     /// All candidates, best path first; of equals the one of the earlier hypothesis, then the one

@@ -219,6 +219,9 @@ fn odd_search(search: &Search, words: usize) -> Option<String> {
     if search.max_length_factor.is_some_and(|factor| !factor.is_finite() || factor <= 0.0) {
         return Some("a length factor that is not positive".into());
     }
+    if search.early_stop.is_some_and(|delta| delta.is_nan()) {
+        return Some("an early stop that is not a number".into());
+    }
     let id = search.suppress.iter().find(|&&id| id as usize >= words)?;
     Some(format!("word {id} is to be suppressed, but there are {words}"))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use peregrine_text::Tokenizer;
 use serde_json::json;
 
-use crate::{Architecture, Dialect, Search, Shortlist, Weights};
+use crate::{Architecture, Dialect, Precision, Search, Shortlist, Weights};
 
 /// A network of a model: its file, description and weights.
 #[derive(Clone)]
@@ -54,6 +54,15 @@ impl Member {
             .iter()
             .filter(|(name, _)| !name.ends_with(".positions") && !name.ends_with(".alpha"))
             .filter(move |(_, w)| seen.insert((w.data.as_ptr() as usize, w.data.len())))
+    }
+
+    /// The precision most parameters are stored in.
+    pub fn stored_precision(&self) -> Precision {
+        let count = |precision| {
+            let stored = self.distinct().filter(|(_, weight)| weight.precision == precision);
+            stored.map(|(_, weight)| weight.elements()).sum::<usize>()
+        };
+        Precision::ALL.into_iter().max_by_key(|&p| count(p)).unwrap_or(Precision::Float32)
     }
 
     /// Number of parameters stored in each precision.

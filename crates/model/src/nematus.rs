@@ -21,16 +21,21 @@ fn options_beside(model: &Path) -> Option<PathBuf> {
 fn read_options(model: &Path) -> Result<Option<(PathBuf, Value)>, ModelError> {
     let Some(path) = options_beside(model) else { return Ok(None) };
     let bytes = files::read(&path)?;
-    let value = serde_json::from_slice(&bytes)
-        .map_err(|error| ModelError::invalid(&path, format!("not a Nematus configuration: {error}")))?;
+    let value = serde_json::from_slice(&bytes).map_err(|error| {
+        ModelError::invalid(&path, format!("not a Nematus configuration: {error}"))
+    })?;
     Ok(Some((path, value)))
 }
 
 /// The dictionaries the JSON names, where they exist: as it says, or beside it.
 pub(crate) fn dictionaries(model: &Path) -> Result<Option<(PathBuf, PathBuf)>, ModelError> {
     let Some((path, options)) = read_options(model)? else { return Ok(None) };
-    let names: Vec<&str> =
-        options["dictionaries"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let names: Vec<&str> = options["dictionaries"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let [source, target] = names[..] else { return Ok(None) };
     let folder = files::folder_of(&path);
     let find = |name: &str| {

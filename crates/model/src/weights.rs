@@ -25,6 +25,15 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// All of them.
+    pub const ALL: [Precision; 5] = [
+        Precision::Int8,
+        Precision::Int16,
+        Precision::Bfloat16,
+        Precision::Float16,
+        Precision::Float32,
+    ];
+
     /// Bytes of one number.
     pub fn size(self) -> usize {
         match self {
@@ -136,7 +145,8 @@ impl Weight {
         }
     }
 
-    fn scale(&self, row: usize) -> f32 {
+    /// What an integer of row `row` stands for; 1 for floats.
+    pub fn scale(&self, row: usize) -> f32 {
         match self.scales.as_deref() {
             None => 1.0,
             Some([one]) => *one,

@@ -12,8 +12,10 @@ use crate::recur::{Term, Terms};
 
 /// A device that can run networks.
 pub trait Backend: Sized + Send + Sync + 'static {
-    /// Rows of activations, and caches of them. The width is set when a verb writes it.
+    /// Rows of activations, or of recurrent states. The width is set when a verb writes it.
     type Rows: Send + Sync;
+    /// Keys and values of many positions, laid out for the step that reads them.
+    type Cache: Send;
     /// One or several dense layers side by side, packed for products.
     type Linear: Send + Sync;
     /// An embedding table.
@@ -39,8 +41,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn rows(&self) -> Self::Rows;
     /// Width of rows.
     fn width(&self, rows: &Self::Rows) -> usize;
-    /// Makes a cache of at least `rows` rows of that width, keeping what is in it.
-    fn reserve(&self, cache: &mut Self::Rows, rows: usize, width: usize);
+    /// Makes at least `rows` rows of that width, keeping what is in them.
+    fn reserve(&self, states: &mut Self::Rows, rows: usize, width: usize);
+    /// An empty cache.
+    fn cache(&self) -> Self::Cache;
+    /// Makes room for at least `positions` keys and values of that width, keeping what is there.
+    fn reserve_cache(&self, cache: &mut Self::Cache, positions: usize, width: usize);
 
     /// `out[r] = scale · table[ids[r]] + position(at[r])`, with a zero vector where there is no id.
     fn embed(&self, table: &Self::Table, request: Embed<'_>, out: &mut Self::Rows);
@@ -61,22 +67,17 @@ pub trait Backend: Sized + Send + Sync + 'static {
         input: Option<&Self::Rows>,
         out: &mut Self::Rows,
     );
-    /// Copies columns `columns` of `x` to rows `at` of a cache of that width.
-    fn store(
-        &self,
-        x: &Self::Rows,
-        columns: std::ops::Range<usize>,
-        at: &[u32],
-        cache: &mut Self::Rows,
-    );
-    /// Multi-head attention of the first D columns of `queries` over rows of `memory`.
-    fn attend(&self, queries: &Self::Rows, memory: Memory<'_, Self>, out: &mut Self::Rows);
-    /// The weights with which [`Self::attend`] reads: the mean over the first `heads` heads, for
-    /// all reads laid end to end.
+    /// Puts keys (D columns of `x` from `key_column` on) and values (the D columns after) into
+    /// positions `at` of a cache.
+    fn store(&self, x: &Self::Rows, key_column: usize, at: &[u32], cache: &mut Self::Cache);
+    /// Multi-head attention of the first D columns of `queries` to cached positions.
+    fn attend(&self, queries: &Self::Rows, to: Attention<'_, Self>, out: &mut Self::Rows);
+    /// The weights with which [`Self::attend`] reads: the mean over the first `heads` heads, row
+    /// after row.
     fn attention_weights(
         &self,
         queries: &Self::Rows,
-        memory: Memory<'_, Self>,
+        to: Attention<'_, Self>,
         heads: usize,
         out: &mut Vec<f32>,
     );
@@ -233,60 +234,79 @@ pub struct Embed<'a> {
     pub positions: Option<&'a PositionTable>,
 }
 
-/// For each row the rows of a cache that it reads, end to end.
+/// For each row the positions of a cache that it reads. Neighbouring rows may share a list.
 #[derive(Debug, Clone, Default)]
 pub struct Reads {
-    rows: Vec<u32>,
+    positions: Vec<u32>,
+    /// End of each list in `positions`.
     ends: Vec<usize>,
+    /// The list of each row.
+    lists: Vec<u32>,
 }
 
 impl Reads {
     /// Forgets all rows.
     pub fn clear(&mut self) {
-        self.rows.clear();
+        self.positions.clear();
         self.ends.clear();
+        self.lists.clear();
     }
 
-    /// Adds the list of the next row.
-    pub fn push(&mut self, reads: impl IntoIterator<Item = u32>) {
-        self.rows.extend(reads);
-        self.ends.push(self.rows.len());
+    /// The next row reads these positions.
+    pub fn push(&mut self, positions: impl IntoIterator<Item = u32>) {
+        self.positions.extend(positions);
+        self.lists.push(self.ends.len() as u32);
+        self.ends.push(self.positions.len());
     }
 
-    /// The list of row `row`.
+    /// The next row reads what the one before it reads.
+    pub fn push_same(&mut self) {
+        self.lists.extend(self.lists.last().copied());
+    }
+
+    /// What row `row` reads.
     pub fn of(&self, row: usize) -> &[u32] {
-        &self.rows[self.range(row)]
+        &self.positions[self.range(row)]
     }
 
-    /// The same, to be changed.
+    /// The same, to be changed; rows that share the list change with it.
     pub fn of_mut(&mut self, row: usize) -> &mut [u32] {
         let range = self.range(row);
-        &mut self.rows[range]
+        &mut self.positions[range]
     }
 
     /// Where the list of row `row` stands in all lists laid end to end.
     pub fn range(&self, row: usize) -> std::ops::Range<usize> {
-        let start = if row == 0 { 0 } else { self.ends[row - 1] };
-        start..self.ends[row]
+        let list = self.lists[row] as usize;
+        let start = if list == 0 { 0 } else { self.ends[list - 1] };
+        start..self.ends[list]
+    }
+
+    /// Runs of rows that share a list, and the list.
+    pub fn groups(&self) -> impl Iterator<Item = (std::ops::Range<usize>, &[u32])> {
+        let mut start = 0;
+        self.lists.chunk_by(|a, b| a == b).map(move |group| {
+            let rows = start..start + group.len();
+            start = rows.end;
+            (rows.clone(), self.of(rows.start))
+        })
     }
 
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.lists.len()
     }
 
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.lists.is_empty()
     }
 }
 
-/// What attention reads: keys in D columns from `key_column` on, values in the D columns after.
-pub struct Memory<'a, B: Backend> {
-    /// A cache, or rows just computed.
-    pub rows: &'a B::Rows,
-    /// First column of the keys.
-    pub key_column: usize,
+/// What attention reads.
+pub struct Attention<'a, B: Backend> {
+    /// Keys and values.
+    pub cache: &'a B::Cache,
     /// Who reads what.
     pub reads: &'a Reads,
     /// Number of heads.
@@ -295,13 +315,13 @@ pub struct Memory<'a, B: Backend> {
     pub width: usize,
 }
 
-impl<B: Backend> Clone for Memory<'_, B> {
+impl<B: Backend> Clone for Attention<'_, B> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<B: Backend> Copy for Memory<'_, B> {}
+impl<B: Backend> Copy for Attention<'_, B> {}
 
 /// A recurrent state on its way: read from row `from` (or zero), written to row `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,8 +19,8 @@ mod speedups;
 mod transformer;
 
 pub use backend::{
-    After, Ask, Backend, Choice, Choices, Dense, Embed, Memory, Move, NormWeights, Question, Reads,
-    Scoring, Step,
+    After, Ask, Attention, Backend, Choice, Choices, Dense, Embed, Move, NormWeights, Question,
+    Reads, Scoring, Step,
 };
 pub use choose::{Candidates, choose, log_sum_exp};
 pub use network::{Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};

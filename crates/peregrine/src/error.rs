@@ -14,4 +14,7 @@ pub enum Error {
     /// A network that lacks a weight.
     #[error(transparent)]
     Weight(#[from] MissingWeight),
+    /// Instructions this processor does not have.
+    #[error("this processor has no {0} instructions")]
+    Instructions(&'static str),
 }

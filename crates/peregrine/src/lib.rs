@@ -28,16 +28,20 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod compute;
 mod error;
 pub mod marian_format;
 mod options;
+mod replace;
 mod score;
 mod split;
 mod translation;
 mod translator;
 
+pub use compute::Compute;
 pub use error::Error;
 pub use options::Options;
+pub use replace::Dictionary;
 pub use score::Scored;
 pub use translation::{Alternative, Translation};
 pub use translator::{Request, Translator};
@@ -53,8 +57,10 @@ pub fn instruction_set() -> &'static str {
     peregrine_cpu::Isa::best().level().name()
 }
 
+pub use peregrine_cpu::{FAST_ERROR, Functions, Level, narrowed_rows};
 pub use peregrine_decode::batching::BatchSize;
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
     Search, ShortlistChoice, ShortlistFile, Suppression,
 };
+pub use peregrine_nn::Speedups;

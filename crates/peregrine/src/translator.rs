@@ -4,20 +4,21 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use peregrine_cpu::Cpu;
+use peregrine_cpu::{Cpu, Isa};
 use peregrine_decode::batching::sorted_batches;
 use peregrine_decode::{Decoder, Hypothesis, Job, Member, Settings};
-use peregrine_model::{Model, OpenOptions};
-use peregrine_nn::{Prepared, prepare};
+use peregrine_model::{Model, OpenOptions, Precision};
+use peregrine_nn::{Prepared, prepare_with};
 
 use crate::split::encode_parts;
-use crate::{Error, Options, Translation};
+use crate::{Compute, Error, Options, Translation};
 
 /// A model ready to translate. Threads may share it.
 pub struct Translator {
     /// What the model says, without its weights: the networks have packed theirs.
     model: Model,
     networks: Vec<Arc<dyn Prepared>>,
+    precision: Precision,
     /// Workers at rest; their caches are worth keeping.
     decoders: Mutex<Vec<Decoder>>,
 }
@@ -49,14 +50,39 @@ impl Translator {
         Translator::new(crate::builtin_model()?)
     }
 
-    /// Packs a model's weights for this machine.
-    pub fn new(mut model: Model) -> Result<Translator, Error> {
+    /// Packs a model's weights for this machine, in the precision they are stored in.
+    pub fn new(model: Model) -> Result<Translator, Error> {
+        Translator::prepare(model, &Compute::default())
+    }
+
+    /// Packs a model's weights.
+    pub fn prepare(mut model: Model, compute: &Compute) -> Result<Translator, Error> {
+        let isa = match compute.isa {
+            Some(level) => Isa::new(level).ok_or(Error::Instructions(level.name()))?,
+            None => Isa::best(),
+        };
+        let precision = compute.precision_for(&model);
+        if precision == Precision::Int16 {
+            model.notes.extend(Compute::unfit(&model));
+        }
         let mut networks = Vec::new();
         for member in &mut model.members {
             let weights = std::mem::take(&mut member.weights);
-            networks.push(prepare(Cpu::default(), &member.architecture, &weights)?);
+            let cpu = Cpu::new(isa, precision).with_functions(compute.functions);
+            let speedups = &compute.speedups;
+            networks.push(prepare_with(cpu, &member.architecture, &weights, speedups)?);
         }
-        Ok(Translator { model, networks, decoders: Mutex::new(Vec::new()) })
+        Ok(Translator { model, networks, precision, decoders: Mutex::new(Vec::new()) })
+    }
+
+    /// The precision products are computed in.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Bytes taken by what was computed ahead of the first sentence (recurrent networks).
+    pub fn precomputed_bytes(&self) -> usize {
+        self.networks.iter().map(|network| network.precomputed_bytes()).sum()
     }
 
     /// What is known of the model. Its weights have been packed and are no longer there.

@@ -63,6 +63,22 @@ impl Packed {
         self.bias[panel].0[lane] = bias;
     }
 
+    /// A layer with some of the outputs.
+    pub(crate) fn select(&self, outputs: &[u32]) -> Packed {
+        let mut selected = Packed::new(outputs.len(), self.inputs);
+        for (to, &from) in outputs.iter().enumerate() {
+            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
+            let (to_panel, to_lane) = (to / LANES, to % LANES);
+            let source = &self.lines[panel * self.inputs..][..self.inputs];
+            let target = &mut selected.lines[to_panel * self.inputs..][..self.inputs];
+            for (target, source) in target.iter_mut().zip(source) {
+                target.0[to_lane] = source.0[lane];
+            }
+            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
+        }
+        selected
+    }
+
     /// Number of outputs.
     pub fn outputs(&self) -> usize {
         self.outputs
@@ -73,7 +89,7 @@ impl Packed {
         self.inputs
     }
 
-    fn panels(&self) -> usize {
+    pub(crate) fn panels(&self) -> usize {
         self.bias.len()
     }
 }
@@ -124,7 +140,7 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
     match isa.level() {
         // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { avx512::multiply(task, out) },
+        Level::Avx512 | Level::Avx512Vnni => unsafe { avx512::multiply(task, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { avx2::multiply(task, out) },

@@ -18,7 +18,7 @@ pub(crate) mod stored;
 pub(crate) mod theano;
 mod version;
 mod vocabulary;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::path::{Path, PathBuf};
 

@@ -410,11 +410,29 @@ impl File<'_> {
         weights: &mut Weights,
     ) -> Result<(), ModelError> {
         let state = ("decoder_ff_state_W", Some("decoder_ff_state_b"));
-        self.dense(shape, "start", state, ["decoder_ff_state_gamma", "decoder_ff_state_ln_s", "decoder_ff_state_ln_b"], weights)?;
+        self.dense(
+            shape,
+            "start",
+            state,
+            ["decoder_ff_state_gamma", "decoder_ff_state_ln_s", "decoder_ff_state_ln_b"],
+            weights,
+        )?;
         let key = ("decoder_Wc_att", Some("decoder_b_att"));
-        self.dense(shape, "attention.key", key, ["decoder_att_gamma1", "decoder_Wc_att_lns", "decoder_Wc_att_lnb"], weights)?;
+        self.dense(
+            shape,
+            "attention.key",
+            key,
+            ["decoder_att_gamma1", "decoder_Wc_att_lns", "decoder_Wc_att_lnb"],
+            weights,
+        )?;
         let query = ("decoder_W_comb_att", None);
-        self.dense(shape, "attention.query", query, ["decoder_att_gamma2", "decoder_W_comb_att_lns", "decoder_W_comb_att_lnb"], weights)?;
+        self.dense(
+            shape,
+            "attention.query",
+            query,
+            ["decoder_att_gamma2", "decoder_W_comb_att_lns", "decoder_W_comb_att_lnb"],
+            weights,
+        )?;
         weights.insert("attention.energy", self.vector("decoder_U_att")?);
         for (i, name) in ["deep.previous", "deep.state", "deep.context"].into_iter().enumerate() {
             let own = |part: &str| format!("decoder_ff_logit_l1_{part}{i}");

@@ -34,8 +34,10 @@ fn marian_name(name: &str) -> String {
     }
     for (theirs, ours) in [("encoder_r_", "encoder_bi_r"), ("encoder_", "encoder_bi")] {
         if let Some(rest) = name.strip_prefix(theirs) {
-            return transition(rest, "_drt_", 1)
-                .map_or_else(|| format!("{ours}_{rest}"), |(rest, j)| format!("{ours}_cell{j}_{rest}"));
+            return transition(rest, "_drt_", 1).map_or_else(
+                || format!("{ours}_{rest}"),
+                |(rest, j)| format!("{ours}_cell{j}_{rest}"),
+            );
         }
     }
     if let Some(rest) = name.strip_prefix("ff_state_") {

@@ -182,7 +182,8 @@ impl<B: Backend> Cell<B> {
         let constant = match input {
             Some(_) => None,
             None => preparer.weights.get(&format!("{prefix}.input.bias")).map(|bias| {
-                let row = peregrine_model::Weight { shape: vec![1, bias.elements()], ..bias.clone() };
+                let row =
+                    peregrine_model::Weight { shape: vec![1, bias.elements()], ..bias.clone() };
                 one_row(preparer.backend, &row)
             }),
         };

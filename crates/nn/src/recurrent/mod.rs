@@ -99,10 +99,11 @@ impl<B: Backend> Recurrent<B> {
     ) -> Result<Self, MissingWeight> {
         let d = description;
         let preparer = Preparer { backend: &backend, weights };
-        let layers = |places: Vec<Vec<model::CellPlace>>| -> Result<Vec<Vec<Cell<B>>>, MissingWeight> {
-            let cell = |place| Cell::prepare(&preparer, &place, d.width, d.cell_norm);
-            places.into_iter().map(|layer| layer.into_iter().map(cell).collect()).collect()
-        };
+        let layers =
+            |places: Vec<Vec<model::CellPlace>>| -> Result<Vec<Vec<Cell<B>>>, MissingWeight> {
+                let cell = |place| Cell::prepare(&preparer, &place, d.width, d.cell_norm);
+                places.into_iter().map(|layer| layer.into_iter().map(cell).collect()).collect()
+            };
         let source = Arc::new(backend.prepare_table(preparer.weight(names::SOURCE_EMBEDDING)?));
         let target = Arc::new(backend.prepare_table(preparer.weight(names::TARGET_EMBEDDING)?));
         let mut halves = [layers(d.half(false))?, layers(d.half(true))?];

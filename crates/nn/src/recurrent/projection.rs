@@ -105,7 +105,10 @@ impl<B: Backend> Projection<B> {
         }
         backend.gather(&known.rows, &scratch.at, out);
         if !scratch.unknown.is_empty() {
-            let (ids, mut rest) = (std::mem::take(&mut scratch.ids), std::mem::replace(&mut scratch.rest, backend.rows()));
+            let (ids, mut rest) = (
+                std::mem::take(&mut scratch.ids),
+                std::mem::replace(&mut scratch.rest, backend.rows()),
+            );
             self.run_all(backend, &ids, &mut rest, scratch);
             backend.scatter(&rest, &scratch.unknown, 0, out);
             (scratch.ids, scratch.rest) = (ids, rest);

@@ -142,12 +142,7 @@ pub(crate) fn run_projected_layer<B: Backend>(
 }
 
 /// `y += x`, by way of `scratch`.
-pub(crate) fn add<B: Backend>(
-    backend: &B,
-    x: &B::Rows,
-    y: &mut B::Rows,
-    scratch: &mut B::Rows,
-) {
+pub(crate) fn add<B: Backend>(backend: &B, x: &B::Rows, y: &mut B::Rows, scratch: &mut B::Rows) {
     backend.process(y, &[Step::Add], Some(x), scratch);
     std::mem::swap(y, scratch);
 }

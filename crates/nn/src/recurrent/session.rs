@@ -194,10 +194,7 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
         }
     }
 
-    fn with_selections<R>(
-        &self,
-        read: impl FnOnce(&Self, &[Option<&B::Selection>]) -> R,
-    ) -> R {
+    fn with_selections<R>(&self, read: impl FnOnce(&Self, &[Option<&B::Selection>]) -> R) -> R {
         let of = |slot: &Slot| self.state(*slot).selection.as_ref();
         let rows = &self.plan.slots;
         if rows.len() <= FEW_ROWS {

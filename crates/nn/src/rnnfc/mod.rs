@@ -99,9 +99,7 @@ impl<B: Backend> RnnFc<B> {
             Cell::prepare(&preparer, &place, width, RecurrentNorm::None)
         };
         let part = |name: &str| Part::dense(&preparer, name, RecurrentNorm::None);
-        let activated = |name: &str| {
-            part(name).map(|part| Part { ops: vec![Step::Tanh], ..part })
-        };
+        let activated = |name: &str| part(name).map(|part| Part { ops: vec![Step::Tanh], ..part });
         let mut cells = Vec::new();
         for (prefix, inputs, width) in d.source_cells() {
             cells.push(cell(&prefix, inputs, width)?);
@@ -189,13 +187,7 @@ impl<B: Backend> RnnFc<B> {
     }
 
     /// The attentional layer: `work.state` becomes its new state.
-    fn attend(
-        &self,
-        plan: &Plan,
-        memory: &[B::Rows],
-        weights: &mut Vec<f32>,
-        work: &mut Work<B>,
-    ) {
+    fn attend(&self, plan: &Plan, memory: &[B::Rows], weights: &mut Vec<f32>, work: &mut Work<B>) {
         let b = &self.backend;
         self.input.run(b, &plan.tokens, &mut work.input, &mut work.projection);
         self.attention_input.run(b, &plan.tokens, &mut work.attention, &mut work.projection);

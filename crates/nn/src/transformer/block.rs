@@ -227,6 +227,8 @@ pub(super) struct Buffers<B: Backend> {
     pub(super) b: B::Rows,
     /// What attention gathered.
     pub(super) attended: B::Rows,
+    /// Keys and values of the sentences being encoded.
+    pub(super) within: B::Cache,
 }
 
 impl<B: Backend> Buffers<B> {
@@ -239,6 +241,7 @@ impl<B: Backend> Buffers<B> {
             a: backend.rows(),
             b: backend.rows(),
             attended: backend.rows(),
+            within: backend.cache(),
         }
     }
 }

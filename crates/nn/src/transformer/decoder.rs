@@ -7,7 +7,7 @@ use super::block::{
     Around, Buffers, DenseLayers, FeedForwardBlock, SelfAttention, SelfInputs, attention_output,
 };
 use super::session::{Caches, Plan};
-use crate::backend::{After, Backend, Embed, Memory, NormWeights, Step};
+use crate::backend::{After, Attention, Backend, Embed, NormWeights, Step};
 use crate::prepare::{MissingWeight, Preparer};
 
 /// One decoder layer's parameters.
@@ -156,11 +156,11 @@ impl<B: Backend> CrossAttention<B> {
 impl<B: Backend> Transformer<B> {
     /// Projects encoded sentences (`buffers.x`) to every layer's keys and values and stores them in
     /// rows `at` of the caches.
-    pub(super) fn remember(&self, at: &[u32], buffers: &mut Buffers<B>, memory: &mut [B::Rows]) {
+    pub(super) fn remember(&self, at: &[u32], buffers: &mut Buffers<B>, memory: &mut [B::Cache]) {
         let Buffers { x, a, .. } = buffers;
         for (layer, cache) in self.decoder_layers().zip(memory) {
             self.backend.linear(x, &layer.cross.key_value, After::nothing(), a);
-            self.backend.store(a, 0..2 * self.description.width, at, cache);
+            self.backend.store(a, 0, at, cache);
         }
     }
 
@@ -181,9 +181,9 @@ impl<B: Backend> Transformer<B> {
                 }
                 Past::Average { around, dense, gate } => {
                     let average = (around, dense, gate.as_ref());
-                    self.average_past(average, plan, &mut caches.past[index], buffers);
+                    self.average_past(average, plan, &mut caches.states[index], buffers);
                 }
-                Past::Ssru(cell) => self.recur(cell, plan, &mut caches.past[index], buffers),
+                Past::Ssru(cell) => self.recur(cell, plan, &mut caches.states[index], buffers),
             }
             let wanted = index == self.description.alignment.layer;
             let alignment = alignment.as_deref_mut().filter(|_| wanted);
@@ -213,7 +213,7 @@ impl<B: Backend> Transformer<B> {
         &self,
         attention: &SelfAttention<B>,
         plan: &Plan,
-        cache: &mut B::Rows,
+        cache: &mut B::Cache,
         buffers: &mut Buffers<B>,
     ) {
         let Buffers { x, y, processed, a, b, attended, .. } = buffers;
@@ -223,21 +223,20 @@ impl<B: Backend> Transformer<B> {
         match &attention.inputs {
             SelfInputs::Joint(linear) => {
                 backend.linear(input, linear, After::nothing(), a);
-                backend.store(a, width..3 * width, &plan.own, cache);
+                backend.store(a, width, &plan.own, cache);
             }
             SelfInputs::Apart { query, key_value, processed_first } => {
                 backend.linear(x, key_value, After::nothing(), b);
-                backend.store(b, 0..2 * width, &plan.own, cache);
+                backend.store(b, 0, &plan.own, cache);
                 if *processed_first {
                     backend.linear(input, key_value, After::nothing(), b);
-                    backend.store(b, 0..2 * width, &plan.first, cache);
+                    backend.store(b, 0, &plan.first, cache);
                 }
                 backend.linear(input, query, After::nothing(), a);
             }
         }
         let heads = self.description.decoder.heads;
-        let memory = Memory { rows: cache, key_column: 0, reads: &plan.past, heads, width };
-        backend.attend(a, memory, attended);
+        backend.attend(a, Attention { cache, reads: &plan.past, heads, width }, attended);
         attention.around.finish(backend, attention.output.as_ref(), attended, x, y);
         std::mem::swap(x, y);
     }
@@ -284,7 +283,7 @@ impl<B: Backend> Transformer<B> {
         &self,
         attention: &CrossAttention<B>,
         plan: &Plan,
-        cache: &B::Rows,
+        cache: &B::Cache,
         buffers: &mut Buffers<B>,
         alignment: Option<&mut Vec<f32>>,
     ) {
@@ -294,10 +293,10 @@ impl<B: Backend> Transformer<B> {
         let input = attention.around.before(backend, x, processed);
         backend.linear(input, &attention.query, After::nothing(), a);
         let heads = self.description.decoder.heads;
-        let memory = Memory { rows: cache, key_column: 0, reads: &plan.source, heads, width };
-        backend.attend(a, memory, attended);
+        let source = Attention { cache, reads: &plan.source, heads, width };
+        backend.attend(a, source, attended);
         if let Some(weights) = alignment {
-            backend.attention_weights(a, memory, self.description.alignment.heads, weights);
+            backend.attention_weights(a, source, self.description.alignment.heads, weights);
         }
         attention.around.finish(backend, attention.output.as_ref(), attended, x, y);
         std::mem::swap(x, y);

@@ -4,7 +4,8 @@ use peregrine_model::Stack;
 
 use super::Transformer;
 use super::block::{Buffers, FeedForwardBlock, SelfAttention, SelfInputs};
-use crate::backend::{After, Backend, Embed, Memory, Reads};
+use super::session::whole_blocks;
+use crate::backend::{After, Attention, Backend, Embed, Reads};
 use crate::prepare::{MissingWeight, Preparer};
 
 /// One encoder layer.
@@ -40,9 +41,9 @@ impl<B: Backend> Transformer<B> {
         let ids: Vec<Option<u32>> = sources.clone().flatten().map(|&id| Some(id)).collect();
         let at: Vec<u32> = sources.clone().flat_map(|s| 0..s.len() as u32).collect();
         self.embed_source(&ids, &at, buffers);
-        let reads = reads_within(sources);
+        let places = Places::new(sources);
         for layer in &self.encoder {
-            self.attend_within(&layer.attention, &reads, buffers);
+            self.attend_within(&layer.attention, &places, buffers);
             layer.feed_forward.run(&self.backend, buffers);
         }
         let Buffers { x, y, bottom, .. } = buffers;
@@ -60,40 +61,62 @@ impl<B: Backend> Transformer<B> {
         self.backend.process(bottom, &self.encoder_parts.after_embedding, None, x);
     }
 
-    fn attend_within(&self, attention: &SelfAttention<B>, reads: &Reads, buffers: &mut Buffers<B>) {
-        let Buffers { x, y, processed, a, b, attended, .. } = buffers;
+    fn attend_within(
+        &self,
+        attention: &SelfAttention<B>,
+        places: &Places,
+        buffers: &mut Buffers<B>,
+    ) {
+        let Buffers { x, y, processed, a, b, attended, within, .. } = buffers;
         let width = self.description.width;
         let backend = &self.backend;
         let input = attention.around.before(backend, x, processed);
-        let (memory, key_column) = match &attention.inputs {
+        backend.reserve_cache(within, places.size, width);
+        match &attention.inputs {
             SelfInputs::Joint(linear) => {
                 backend.linear(input, linear, After::nothing(), a);
-                (&*a, width)
+                backend.store(a, width, &places.at, within);
             }
             SelfInputs::Apart { query, key_value, .. } => {
                 backend.linear(input, query, After::nothing(), a);
                 backend.linear(x, key_value, After::nothing(), b);
-                (&*b, 0)
+                backend.store(b, 0, &places.at, within);
             }
-        };
+        }
         let heads = self.description.encoder.heads;
-        let memory = Memory { rows: memory, key_column, reads, heads, width };
-        backend.attend(a, memory, attended);
+        backend.attend(
+            a,
+            Attention { cache: within, reads: &places.reads, heads, width },
+            attended,
+        );
         attention.around.finish(backend, attention.output.as_ref(), attended, x, y);
         std::mem::swap(x, y);
     }
 }
 
-/// Every row of a sentence reads all rows of its sentence.
-fn reads_within<'s>(sources: impl Iterator<Item = &'s [u32]>) -> Reads {
-    let mut reads = Reads::default();
-    let mut start = 0;
-    for source in sources {
-        let end = start + source.len() as u32;
-        for _ in source {
-            reads.push(start..end);
+/// Where the keys and values of the sentences being encoded are cached.
+#[derive(Default)]
+struct Places {
+    /// Each row's own.
+    at: Vec<u32>,
+    /// Every row of a sentence reads all rows of its sentence.
+    reads: Reads,
+    /// Positions in all.
+    size: usize,
+}
+
+impl Places {
+    /// Sentences begin at whole blocks.
+    fn new<'s>(sources: impl Iterator<Item = &'s [u32]>) -> Places {
+        let mut places = Places::default();
+        for source in sources {
+            let start = places.size as u32;
+            let own = start..start + source.len() as u32;
+            places.at.extend(own.clone());
+            places.reads.push(own);
+            (1..source.len()).for_each(|_| places.reads.push_same());
+            places.size += whole_blocks(source.len()) as usize;
         }
-        start = end;
+        places
     }
-    reads
 }

@@ -18,8 +18,14 @@ use crate::backend::{Backend, Choices, Move, Question, Reads};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
 
-/// Steps a lane reserves cache rows for at a time.
+/// Positions of a cache are handed out in whole blocks of this many: caches keep keys in such
+/// blocks, and one is read fastest where it belongs to a single sentence.
 const CHUNK: u32 = 16;
+
+/// Positions to take for a source of that length.
+pub(super) fn whole_blocks(length: usize) -> u32 {
+    (length as u32).next_multiple_of(CHUNK)
+}
 
 /// A transformer with the state of one worker.
 pub(super) struct Session<B: Backend> {
@@ -38,9 +44,11 @@ pub(super) struct Session<B: Backend> {
 /// A cache a decoder layer.
 pub(super) struct Caches<B: Backend> {
     /// Keys and values of the source.
-    pub(super) memory: Vec<B::Rows>,
-    /// Keys and values of the words so far, or recurrent states.
-    pub(super) past: Vec<B::Rows>,
+    pub(super) memory: Vec<B::Cache>,
+    /// Keys and values of the words so far, where layers attend to them,
+    pub(super) past: Vec<B::Cache>,
+    /// or else recurrent states.
+    pub(super) states: Vec<B::Rows>,
 }
 
 struct SlotState<B: Backend> {
@@ -81,8 +89,9 @@ impl<B: Backend> Session<B> {
         let backend = &network.backend;
         let layers = network.description.decoder_parameters.len();
         let caches = Caches {
-            memory: (0..layers).map(|_| backend.rows()).collect(),
-            past: (0..layers).map(|_| backend.rows()).collect(),
+            memory: (0..layers).map(|_| backend.cache()).collect(),
+            past: (0..layers).map(|_| backend.cache()).collect(),
+            states: (0..layers).map(|_| backend.rows()).collect(),
         };
         Session {
             buffers: Buffers::new(backend),
@@ -99,11 +108,6 @@ impl<B: Backend> Session<B> {
 
     fn attends_to_past(&self) -> bool {
         matches!(self.network.description.autoregression, Autoregression::SelfAttention)
-    }
-
-    /// Width of a row of the past caches.
-    fn past_width(&self) -> usize {
-        self.network.description.width * if self.attends_to_past() { 2 } else { 1 }
     }
 
     fn new_slot(&mut self, state: SlotState<B>) -> Slot {
@@ -155,15 +159,24 @@ impl<B: Backend> Session<B> {
             plan.slots.push(row.slot);
             plan.tokens.push(row.token.or(first_token));
             plan.positions.push(row.position);
-            plan.source.push(self.state(row.slot).memory.clone());
+            match lane {
+                0 => plan.source.push(self.state(row.slot).memory.clone()),
+                _ => plan.source.push_same(),
+            }
             plan.moves.push(Move { from: row.parent.map(|p| previous_own[p as usize]), to: own });
             plan.own.push(own);
             self.plan_past(row, own, &mut plan);
         }
         self.plan = plan;
-        let (past_rows, width) = (self.past_pool.size(), self.past_width());
-        for cache in &mut self.caches.past {
-            self.network.backend.reserve(cache, past_rows, width);
+        let (size, width) = (self.past_pool.size(), self.network.description.width);
+        if self.attends_to_past() {
+            for cache in &mut self.caches.past {
+                self.network.backend.reserve_cache(cache, size, width);
+            }
+        } else {
+            for states in &mut self.caches.states {
+                self.network.backend.reserve(states, size, width);
+            }
         }
     }
 
@@ -217,10 +230,10 @@ impl<B: Backend> Network for Session<B> {
         let network = Arc::clone(&self.network);
         network.encode(sentences.iter().map(|s| s.source), &mut self.buffers);
         let starts: Vec<u32> =
-            sentences.iter().map(|s| self.memory_pool.take(s.source.len() as u32)).collect();
+            sentences.iter().map(|s| self.memory_pool.take(whole_blocks(s.source.len()))).collect();
         for cache in &mut self.caches.memory {
-            let width = 2 * network.description.width;
-            network.backend.reserve(cache, self.memory_pool.size(), width);
+            let width = network.description.width;
+            network.backend.reserve_cache(cache, self.memory_pool.size(), width);
         }
         let runs = starts.iter().zip(sentences).map(|(&s, t)| s..s + t.source.len() as u32);
         let at: Vec<u32> = runs.clone().flatten().collect();
@@ -233,7 +246,7 @@ impl<B: Backend> Network for Session<B> {
             .map(|(memory, sentence)| SlotState {
                 memory,
                 lanes: Vec::new(),
-                first: needs_first.then(|| self.past_pool.take(1)),
+                first: needs_first.then(|| self.past_pool.take(CHUNK)),
                 selection: sentence.words.map(|w| network.backend.select(&network.output, w)),
             })
             .collect();
@@ -242,13 +255,13 @@ impl<B: Backend> Network for Session<B> {
 
     fn release(&mut self, slot: Slot) {
         let Some(state) = self.slots[slot.0 as usize].take() else { return };
-        self.memory_pool.give_back(state.memory.start, state.memory.len() as u32);
+        self.memory_pool.give_back(state.memory.start, whole_blocks(state.memory.len()));
         let length = if self.attends_to_past() { CHUNK } else { 2 };
         for run in state.lanes.iter().flat_map(|lane| &lane.runs) {
             self.past_pool.give_back(*run, length);
         }
         if let Some(first) = state.first {
-            self.past_pool.give_back(first, 1);
+            self.past_pool.give_back(first, CHUNK);
         }
     }
 
@@ -271,7 +284,9 @@ impl<B: Backend> Network for Session<B> {
     }
 
     fn alignment(&self, row: usize) -> &[f32] {
-        &self.alignment[self.plan.source.range(row)]
+        let length = |row| self.plan.source.of(row).len();
+        let start: usize = (0..row).map(length).sum();
+        &self.alignment[start..start + length(row)]
     }
 
     fn target_words(&self) -> usize {

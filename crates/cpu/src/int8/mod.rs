@@ -1,0 +1,381 @@
+//! Matrix products in int8: `y = (x̂ · Ŵᵀ) · steps + b`, exact in integers.
+//!
+//! Weights are integers in −127..127 with a step for each output (a weight is integer · step). A
+//! row of inputs is quantised on its own, with step `max|x| / 127`, so that a row never depends on
+//! its neighbours, and products are summed in int32 without saturation: every kernel gives the same
+//! bits.
+//!
+//! Inputs are kept shifted to unsigned bytes (integer + 128), as the VNNI instructions want them.
+//! The shift adds `128 · Σ weights` to an output, which is taken off again by where its sum starts.
+//!
+//! Sixteen outputs make a panel. A panel holds, four inputs at a time, sixteen groups of four
+//! bytes, a cache line:
+//!
+//! ```text
+//! panel 0:  w[0][0..4] w[1][0..4] … w[15][0..4] │ w[0][4..8] … w[15][4..8] │ …
+//! panel 1:  w[16][0..4] …
+//! ```
+//!
+//! Inputs are filled up with zero weights to a multiple of 64, outputs to a multiple of 16. The same
+//! layout is what AMX tiles load (16 lines are 64 inputs by 16 outputs).
+//!
+//! Cost: a byte of weights for each output and input, read once for every block of rows.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512vnni;
+mod portable;
+
+use std::ops::Range;
+
+use peregrine_model::{Precision, Weight};
+use peregrine_nn::Dense;
+
+use crate::isa::{Isa, Level, kernel};
+use crate::lanes::{LANES, largest};
+use crate::linear::vector;
+use crate::product::Line;
+
+/// Inputs are filled up to a multiple of this.
+const INPUT_MULTIPLE: usize = 64;
+
+/// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
+const BLOCK_BYTES: usize = 128 << 10;
+
+/// Sixteen groups of four weights.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Bytes([[i8; 4]; LANES]);
+
+/// Sixteen starting sums.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Sums([i32; LANES]);
+
+/// Weights ready for integer products.
+pub struct Packed8 {
+    lines: Vec<Bytes>,
+    /// For each output −128 · the sum of its weights.
+    starts: Vec<Sums>,
+    steps: Vec<Line>,
+    bias: Vec<Line>,
+    outputs: usize,
+    inputs: usize,
+}
+
+impl Packed8 {
+    fn new(outputs: usize, inputs: usize) -> Packed8 {
+        let panels = outputs.div_ceil(LANES);
+        let groups = inputs.next_multiple_of(INPUT_MULTIPLE) / 4;
+        Packed8 {
+            lines: vec![Bytes([[0; 4]; LANES]); panels * groups],
+            starts: vec![Sums([0; LANES]); panels],
+            steps: vec![Line([0.0; LANES]); panels],
+            bias: vec![Line([0.0; LANES]); panels],
+            outputs,
+            inputs,
+        }
+    }
+
+    /// Packs dense layers that share their input.
+    pub(crate) fn from_dense(parts: &[Dense<'_>]) -> Packed8 {
+        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
+        let inputs = parts.first().map_or(0, |p| p.weight.columns());
+        let mut packed = Packed8::new(outputs, inputs);
+        let mut output = 0;
+        for part in parts {
+            let weight = part.weight.convert(Precision::Int8);
+            let bias = vector(part.bias);
+            for row in 0..weight.rows() {
+                packed.set(output, &weight, row, bias.get(row).copied().unwrap_or(0.0));
+                output += 1;
+            }
+        }
+        packed
+    }
+
+    fn set(&mut self, output: usize, weight: &Weight, row: usize, bias: f32) {
+        let (panel, lane) = (output / LANES, output % LANES);
+        let integers = &weight.data[row * self.inputs..][..self.inputs];
+        let groups = self.groups();
+        let lines = &mut self.lines[panel * groups..][..groups];
+        let mut sum = 0;
+        for (line, group) in lines.iter_mut().zip(integers.chunks(4)) {
+            for (to, &from) in line.0[lane].iter_mut().zip(group) {
+                *to = from as i8;
+                sum += i32::from(*to);
+            }
+        }
+        self.starts[panel].0[lane] = -128 * sum;
+        self.steps[panel].0[lane] = weight.scale(row);
+        self.bias[panel].0[lane] = bias;
+    }
+
+    /// A layer with some of the outputs.
+    pub(crate) fn select(&self, outputs: &[u32]) -> Packed8 {
+        let mut selected = Packed8::new(outputs.len(), self.inputs);
+        let groups = self.groups();
+        for (to, &from) in outputs.iter().enumerate() {
+            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
+            let (to_panel, to_lane) = (to / LANES, to % LANES);
+            let source = &self.lines[panel * groups..][..groups];
+            let target = &mut selected.lines[to_panel * groups..][..groups];
+            for (target, source) in target.iter_mut().zip(source) {
+                target.0[to_lane] = source.0[lane];
+            }
+            selected.starts[to_panel].0[to_lane] = self.starts[panel].0[lane];
+            selected.steps[to_panel].0[to_lane] = self.steps[panel].0[lane];
+            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
+        }
+        selected
+    }
+
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    pub(crate) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// Lines of a panel.
+    fn groups(&self) -> usize {
+        self.inputs.next_multiple_of(INPUT_MULTIPLE) / 4
+    }
+}
+
+/// Rows of inputs, quantised.
+#[derive(Debug, Default)]
+pub(crate) struct Quantised {
+    /// Rows of unsigned bytes, each filled up to a multiple of 64.
+    bytes: Vec<u8>,
+    /// What an integer of each row stands for.
+    steps: Vec<f32>,
+    stride: usize,
+}
+
+impl Quantised {
+    /// Quantises rows of `width` numbers.
+    pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], width: usize) {
+        self.stride = width.next_multiple_of(INPUT_MULTIPLE);
+        let rows = x.len() / width.max(1);
+        self.bytes.resize(rows * self.stride, 128);
+        self.steps.resize(rows, 0.0);
+        quantise_rows(isa, x, width, self);
+    }
+}
+
+kernel! {
+    fn quantise_rows(x: &[f32], width: usize, out: &mut Quantised) = quantise_rows_body
+}
+
+/// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
+#[inline(always)]
+fn quantise_rows_body<const FMA: bool>(x: &[f32], width: usize, out: &mut Quantised) {
+    const ROUND: f32 = 12_582_912.0;
+    let rows = x.chunks_exact(width).zip(out.bytes.chunks_exact_mut(out.stride));
+    for ((row, bytes), step) in rows.zip(&mut out.steps) {
+        let most = largest_magnitude(row);
+        let (scale, one) = if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) };
+        *step = one;
+        for (byte, &x) in bytes.iter_mut().zip(row) {
+            *byte = ((x * scale + ROUND).to_bits() as u8).wrapping_add(128);
+        }
+    }
+}
+
+#[inline(always)]
+fn largest_magnitude(row: &[f32]) -> f32 {
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [0f32; LANES];
+    for chunk in chunks {
+        for i in 0..LANES {
+            let v = chunk[i].abs();
+            lanes[i] = if v > lanes[i] { v } else { lanes[i] };
+        }
+    }
+    let rest = rest.iter().fold(0f32, |most, v| most.max(v.abs()));
+    largest(&lanes).max(rest)
+}
+
+/// A part of a product: some panels, for all rows.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    bytes: &'a [u8],
+    steps: &'a [f32],
+    stride: usize,
+    packed: &'a Packed8,
+    first_panel: usize,
+    panels: usize,
+    relu: bool,
+}
+
+impl Task<'_> {
+    /// Columns of the result.
+    fn width(&self) -> usize {
+        let end = ((self.first_panel + self.panels) * LANES).min(self.packed.outputs);
+        end - self.first_panel * LANES
+    }
+}
+
+/// Writes the outputs of a run of panels, for all rows of `x`, to `out`. With `relu`, negative ones
+/// become zero.
+pub(crate) fn multiply(
+    isa: Isa,
+    x: &Quantised,
+    packed: &Packed8,
+    panels: Range<usize>,
+    relu: bool,
+    out: &mut [f32],
+) {
+    let task = Task {
+        bytes: &x.bytes,
+        steps: &x.steps,
+        stride: x.stride,
+        packed,
+        first_panel: panels.start,
+        panels: panels.len(),
+        relu,
+    };
+    let width = task.width();
+    assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
+    assert!(panels.end <= packed.panels(), "panels that exist");
+    assert_eq!(out.len(), x.steps.len() * width, "room for every output");
+    if width == 0 || x.stride == 0 {
+        return;
+    }
+    let block = (BLOCK_BYTES / x.stride).max(1);
+    let inputs = x.bytes.chunks(block * x.stride).zip(x.steps.chunks(block));
+    for ((bytes, steps), out) in inputs.zip(out.chunks_mut(block * width)) {
+        multiply_block(isa, Task { bytes, steps, ..task }, out);
+    }
+}
+
+fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+    match isa.level() {
+        // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512Vnni => unsafe { avx512vnni::multiply(task, out) },
+        // SAFETY: as above; AVX-512 includes AVX2.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Avx2 => unsafe { avx2::multiply(task, out) },
+        _ => portable::multiply(task, out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    fn pack(weights: Vec<f32>, bias: &[f32], inputs: usize) -> (Packed8, Weight) {
+        let weight = Weight::from_f32(vec![bias.len(), inputs], &weights).convert(Precision::Int8);
+        let bias = Weight::from_f32(vec![bias.len()], bias);
+        let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
+        (Packed8::from_dense(&[dense]), weight)
+    }
+
+    fn run(isa: Isa, x: &[f32], packed: &Packed8) -> Vec<f32> {
+        let mut quantised = Quantised::default();
+        quantised.fill(isa, x, packed.inputs());
+        let mut out = vec![f32::NAN; quantised.steps.len() * packed.outputs()];
+        multiply(isa, &quantised, packed, 0..packed.panels(), false, &mut out);
+        out
+    }
+
+    fn levels() -> impl Iterator<Item = Isa> {
+        Level::ALL.into_iter().filter_map(Isa::new)
+    }
+
+    /// The definition: integers of rows and weights, summed exactly.
+    fn naive(x: &[f32], weight: &Weight, bias: &[f32]) -> Vec<f32> {
+        let inputs = weight.columns();
+        let mut out = Vec::new();
+        for row in x.chunks(inputs) {
+            let most = row.iter().fold(0f32, |m, v| m.max(v.abs()));
+            let scale = if most > 0.0 { 127.0 / most } else { 0.0 };
+            let step = most / 127.0;
+            for (o, b) in bias.iter().enumerate() {
+                let integers = &weight.data[o * inputs..][..inputs];
+                let sum: i64 = row
+                    .iter()
+                    .zip(integers)
+                    .map(|(&x, &w)| (x * scale).round_ties_even() as i64 * i64::from(w as i8))
+                    .sum();
+                out.push(sum as f32 * (weight.scale(o) * step) + b);
+            }
+        }
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn every_level_gives_the_defined_bits(
+            rows in 0usize..30, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
+        ) {
+            let (x, bias) = (numbers(rows * inputs, seed), numbers(outputs, seed + 13));
+            let (packed, weight) = pack(numbers(outputs * inputs, seed + 7), &bias, inputs);
+            let expected = naive(&x, &weight, &bias);
+            for isa in levels() {
+                prop_assert_eq!(&run(isa, &x, &packed), &expected, "{:?}", isa.level());
+            }
+        }
+    }
+
+    /// All at the largest magnitude, where 16-bit sums of pairs would overflow.
+    #[test]
+    fn extremes_do_not_saturate() {
+        let (inputs, outputs) = (256, 33);
+        let bias = vec![0.0; outputs];
+        for sign in [1.0, -1.0] {
+            let (packed, weight) = pack(vec![sign; inputs * outputs], &bias, inputs);
+            for x in [vec![1.0; inputs * 3], vec![-1.0; inputs * 3]] {
+                let expected = naive(&x, &weight, &bias);
+                for isa in levels() {
+                    assert_eq!(run(isa, &x, &packed), expected, "{:?}", isa.level());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_and_empty_rows_are_fine() {
+        let (packed, _) = pack(numbers(5 * 7, 1), &[1.0, 2.0, 3.0, 4.0, 5.0], 7);
+        for isa in levels() {
+            assert_eq!(run(isa, &[0.0; 7], &packed), [1.0, 2.0, 3.0, 4.0, 5.0]);
+            assert!(run(isa, &[], &packed).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_selection_has_the_same_outputs() {
+        let bias = numbers(50, 2);
+        let (packed, _) = pack(numbers(50 * 20, 3), &bias, 20);
+        let words = [0, 3, 17, 18, 30, 49];
+        let x = numbers(4 * 20, 5);
+        let whole = run(Isa::best(), &x, &packed);
+        let part = run(Isa::best(), &x, &packed.select(&words));
+        for (part, whole) in part.chunks(words.len()).zip(whole.chunks(50)) {
+            let expected: Vec<f32> = words.iter().map(|&w| whole[w as usize]).collect();
+            assert_eq!(part, expected);
+        }
+    }
+}
