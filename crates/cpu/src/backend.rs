@@ -6,6 +6,7 @@ use peregrine_nn::{
     Term, Terms,
 };
 
+use crate::arena::Arena;
 use crate::attention::{self, Cache, Queries, Reading};
 use crate::elementwise::{self as elements, Norm};
 use crate::isa::Isa;
@@ -15,18 +16,19 @@ use crate::output::{self, Output, Selection};
 use crate::recurrent::{self, Functions, RowTerms};
 
 /// A CPU. Every worker runs on a core of its own; no verb uses more than one.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Cpu {
     isa: Isa,
     precision: Precision,
     functions: Functions,
+    arena: Arena,
 }
 
 impl Cpu {
     /// With certain instructions, computing products in a certain precision. Everything else is
     /// float32.
     pub fn new(isa: Isa, precision: Precision) -> Cpu {
-        Cpu { isa, precision, functions: Functions::default() }
+        Cpu { isa, precision, functions: Functions::default(), arena: Arena::default() }
     }
 
     /// The same with another way to compute the functions of recurrent cells.
@@ -83,7 +85,7 @@ impl Backend for Cpu {
     type Selection = Selection;
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
-        Linear::prepare(parts, self.precision)
+        Linear::prepare(parts, self.precision, &self.arena)
     }
 
     fn prepare_table(&self, table: &Weight) -> Weight {

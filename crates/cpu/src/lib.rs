@@ -4,6 +4,7 @@
 //! `attention` and `output`, which are plain Rust over `lanes`, compiled once for each instruction
 //! set. `isa` decides at start which of them run.
 
+mod arena;
 mod attention;
 mod backend;
 mod elementwise;

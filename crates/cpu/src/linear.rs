@@ -6,6 +6,7 @@ use std::ops::Range;
 use peregrine_model::{Activation, Precision, Weight};
 use peregrine_nn::Dense;
 
+use crate::arena::Arena;
 use crate::elementwise::activate;
 use crate::int8::{self, Packed8, Quantised};
 use crate::int16::{self, Packed16, Quantised16};
@@ -33,14 +34,14 @@ thread_local! {
 
 impl Linear {
     /// Packs layers; precisions without a kernel of their own are computed in float32.
-    pub(crate) fn prepare(parts: &[Dense<'_>], precision: Precision) -> Linear {
+    pub(crate) fn prepare(parts: &[Dense<'_>], precision: Precision, arena: &Arena) -> Linear {
         match precision {
-            Precision::Int8 => Linear::Int8(Packed8::from_dense(parts)),
-            Precision::Int16 => match Packed16::from_dense(parts) {
+            Precision::Int8 => Linear::Int8(Packed8::from_dense(parts, arena)),
+            Precision::Int16 => match Packed16::from_dense(parts, arena) {
                 Some(packed) => Linear::Int16(packed),
-                None => Linear::Float32(Packed::from_dense(parts)),
+                None => Linear::Float32(Packed::from_dense(parts, arena)),
             },
-            _ => Linear::Float32(Packed::from_dense(parts)),
+            _ => Linear::Float32(Packed::from_dense(parts, arena)),
         }
     }
 
@@ -146,10 +147,11 @@ impl Linear {
 
 impl Packed {
     /// Packs dense layers that share their input.
-    pub(crate) fn from_dense(parts: &[Dense<'_>]) -> Packed {
+    pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Packed {
         let outputs = parts.iter().map(|p| p.weight.rows()).sum();
         let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let mut packed = Packed::new(outputs, inputs);
+        let lines = arena.zeroed(Packed::lines(outputs, inputs));
+        let mut packed = Packed::new(outputs, inputs, lines);
         let mut row = vec![0.0; inputs];
         let mut output = 0;
         for part in parts {

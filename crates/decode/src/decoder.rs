@@ -22,6 +22,9 @@ pub struct Job {
 /// One worker: a model's networks and a batch.
 pub struct Decoder {
     scorer: Scorer,
+    /// Memory for the lists of a step.
+    rows: Vec<PlannedRow<'static>>,
+    asks: Vec<Ask<'static>>,
 }
 
 /// A sentence in the batch.
@@ -38,7 +41,7 @@ struct Running<'j> {
 impl Decoder {
     /// A worker for a model of one or several networks.
     pub fn new(members: Vec<Member>) -> Decoder {
-        Decoder { scorer: Scorer::new(members) }
+        Decoder { scorer: Scorer::new(members), rows: Vec::new(), asks: Vec::new() }
     }
 
     /// Translates a batch. For each job, in order, its translations, best first. A sentence's
@@ -93,9 +96,12 @@ impl Decoder {
         banned: &Banned,
         choices: &mut Choices,
     ) {
-        let (rows, asks) = plan(running, settings, banned);
+        let (mut rows, mut asks) =
+            (recycled(std::mem::take(&mut self.rows)), recycled(std::mem::take(&mut self.asks)));
+        plan(running, settings, banned, &mut rows, &mut asks);
         self.scorer.step(&rows, settings.alignments);
         self.scorer.best(&rows, &asks, settings.scoring(), choices);
+        (self.rows, self.asks) = (recycled(rows), recycled(asks));
         let mut first_row = 0;
         for sentence in running {
             let count = sentence.beam.open().len();
@@ -126,9 +132,9 @@ fn plan<'a>(
     running: &'a [Running<'_>],
     settings: &Settings,
     banned: &'a Banned,
-) -> (Vec<PlannedRow<'a>>, Vec<Ask<'a>>) {
-    let mut rows = Vec::new();
-    let mut asks = Vec::new();
+    rows: &mut Vec<PlannedRow<'a>>,
+    asks: &mut Vec<Ask<'a>>,
+) {
     for sentence in running {
         let beam = &sentence.beam;
         for open in beam.open() {
@@ -142,5 +148,10 @@ fn plan<'a>(
             asks.push(beam.ask(settings, banned));
         }
     }
-    (rows, asks)
+}
+
+/// An empty list in the memory of another, whose entries differ in lifetime only.
+fn recycled<T, U>(mut list: Vec<T>) -> Vec<U> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }

@@ -24,9 +24,11 @@ mod portable;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytemuck::Zeroable;
 use peregrine_model::Weight;
 use peregrine_nn::Dense;
 
+use crate::arena::{Arena, Store};
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
 use crate::linear::vector;
@@ -51,13 +53,13 @@ pub fn fits_int16(weight: &Weight) -> bool {
 }
 
 /// Sixteen pairs of weights.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Pairs([[i16; 2]; LANES]);
 
 /// Weights ready for products in fixed point.
 pub struct Packed16 {
-    lines: Vec<Pairs>,
+    lines: Store<Pairs>,
     bias: Vec<Line>,
     outputs: usize,
     inputs: usize,
@@ -66,10 +68,10 @@ pub struct Packed16 {
 }
 
 impl Packed16 {
-    fn new(outputs: usize, inputs: usize) -> Packed16 {
+    fn new(outputs: usize, inputs: usize, zeroed: impl Fn(usize) -> Store<Pairs>) -> Packed16 {
         let panels = outputs.div_ceil(LANES);
         Packed16 {
-            lines: vec![Pairs([[0; 2]; LANES]); panels * inputs.div_ceil(2)],
+            lines: zeroed(panels * inputs.div_ceil(2)),
             bias: vec![Line([0.0; LANES]); panels],
             outputs,
             inputs,
@@ -78,10 +80,10 @@ impl Packed16 {
     }
 
     /// Packs dense layers that share their input; none if a weight does not fit.
-    pub(crate) fn from_dense(parts: &[Dense<'_>]) -> Option<Packed16> {
+    pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Option<Packed16> {
         let outputs = parts.iter().map(|p| p.weight.rows()).sum();
         let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let mut packed = Packed16::new(outputs, inputs);
+        let mut packed = Packed16::new(outputs, inputs, |count| arena.zeroed(count));
         let mut row = vec![0.0; inputs];
         let mut output = 0;
         for part in parts {
@@ -115,7 +117,7 @@ impl Packed16 {
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed16 {
-        let mut selected = Packed16::new(outputs.len(), self.inputs);
+        let mut selected = Packed16::new(outputs.len(), self.inputs, Store::zeroed);
         selected.limit = self.limit;
         let groups = self.groups();
         for (to, &from) in outputs.iter().enumerate() {
@@ -306,7 +308,7 @@ mod tests {
         let weight = Weight::from_f32(vec![bias.len(), inputs], weights);
         let bias = Weight::from_f32(vec![bias.len()], bias);
         let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
-        Packed16::from_dense(&[dense]).expect("small weights fit")
+        Packed16::from_dense(&[dense], &Arena::default()).expect("small weights fit")
     }
 
     fn product(isa: Isa, x: &[f32], packed: &Packed16) -> Vec<f32> {
@@ -352,7 +354,7 @@ mod tests {
         for (w, fits) in [(31.9, true), (-31.9, true), (32.1, false), (f32::NAN, false)] {
             assert_eq!(fits_int16(&weight(w)), fits);
             let dense = Dense { weight: &weight(w), bias: None, alpha: None };
-            assert_eq!(Packed16::from_dense(&[dense]).is_some(), fits);
+            assert_eq!(Packed16::from_dense(&[dense], &Arena::default()).is_some(), fits);
         }
     }
 

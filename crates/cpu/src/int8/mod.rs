@@ -29,9 +29,11 @@ mod portable;
 
 use std::ops::Range;
 
+use bytemuck::Zeroable;
 use peregrine_model::{Precision, Weight};
 use peregrine_nn::Dense;
 
+use crate::arena::{Arena, Store};
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::{LANES, largest};
 use crate::linear::vector;
@@ -44,18 +46,18 @@ const INPUT_MULTIPLE: usize = 64;
 const BLOCK_BYTES: usize = 128 << 10;
 
 /// Sixteen groups of four weights.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Bytes([[i8; 4]; LANES]);
 
 /// Sixteen starting sums.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Zeroable)]
 #[repr(C, align(64))]
 struct Sums([i32; LANES]);
 
 /// Weights ready for integer products.
 pub struct Packed8 {
-    lines: Vec<Bytes>,
+    lines: Store<Bytes>,
     /// For each output −128 · the sum of its weights.
     starts: Vec<Sums>,
     steps: Vec<Line>,
@@ -65,24 +67,31 @@ pub struct Packed8 {
 }
 
 impl Packed8 {
-    fn new(outputs: usize, inputs: usize) -> Packed8 {
+    /// Lines needed for `outputs` rows of `inputs` weights.
+    fn lines(outputs: usize, inputs: usize) -> usize {
+        outputs.div_ceil(LANES) * inputs.next_multiple_of(INPUT_MULTIPLE) / 4
+    }
+
+    /// Weights that are all zero, in as many `lines` as [`Self::lines`] says.
+    fn new(outputs: usize, inputs: usize, lines: Store<Bytes>) -> Packed8 {
+        assert_eq!(lines.len(), Packed8::lines(outputs, inputs), "room for every weight");
         let panels = outputs.div_ceil(LANES);
-        let groups = inputs.next_multiple_of(INPUT_MULTIPLE) / 4;
         Packed8 {
-            lines: vec![Bytes([[0; 4]; LANES]); panels * groups],
-            starts: vec![Sums([0; LANES]); panels],
-            steps: vec![Line([0.0; LANES]); panels],
-            bias: vec![Line([0.0; LANES]); panels],
+            lines,
+            starts: vec![Sums::zeroed(); panels],
+            steps: vec![Line::zeroed(); panels],
+            bias: vec![Line::zeroed(); panels],
             outputs,
             inputs,
         }
     }
 
     /// Packs dense layers that share their input.
-    pub(crate) fn from_dense(parts: &[Dense<'_>]) -> Packed8 {
+    pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Packed8 {
         let outputs = parts.iter().map(|p| p.weight.rows()).sum();
         let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let mut packed = Packed8::new(outputs, inputs);
+        let lines = arena.zeroed(Packed8::lines(outputs, inputs));
+        let mut packed = Packed8::new(outputs, inputs, lines);
         let mut output = 0;
         for part in parts {
             let weight = part.weight.convert(Precision::Int8);
@@ -114,7 +123,8 @@ impl Packed8 {
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed8 {
-        let mut selected = Packed8::new(outputs.len(), self.inputs);
+        let lines = Store::zeroed(Packed8::lines(outputs.len(), self.inputs));
+        let mut selected = Packed8::new(outputs.len(), self.inputs, lines);
         let groups = self.groups();
         for (to, &from) in outputs.iter().enumerate() {
             let (panel, lane) = (from as usize / LANES, from as usize % LANES);
@@ -288,7 +298,7 @@ mod tests {
         let weight = Weight::from_f32(vec![bias.len(), inputs], &weights).convert(Precision::Int8);
         let bias = Weight::from_f32(vec![bias.len()], bias);
         let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
-        (Packed8::from_dense(&[dense]), weight)
+        (Packed8::from_dense(&[dense], &Arena::default()), weight)
     }
 
     fn run(isa: Isa, x: &[f32], packed: &Packed8) -> Vec<f32> {

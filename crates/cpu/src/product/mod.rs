@@ -21,17 +21,20 @@ mod avx2;
 mod avx512;
 mod portable;
 
+use bytemuck::Zeroable;
+
+use crate::arena::Store;
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
 
 /// Sixteen floats on their own cache line.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [f32; LANES]);
 
 /// Weights ready for products.
 pub struct Packed {
-    lines: Vec<Line>,
+    lines: Store<Line>,
     bias: Vec<Line>,
     outputs: usize,
     inputs: usize,
@@ -41,19 +44,19 @@ pub struct Packed {
 const BLOCK_BYTES: usize = 256 << 10;
 
 impl Packed {
-    /// Room for `outputs` rows of `inputs` weights, all zero.
-    pub fn new(outputs: usize, inputs: usize) -> Packed {
-        let panels = outputs.div_ceil(LANES);
-        Packed {
-            lines: vec![Line([0.0; LANES]); panels * inputs],
-            bias: vec![Line([0.0; LANES]); panels],
-            outputs,
-            inputs,
-        }
+    /// Lines needed for `outputs` rows of `inputs` weights.
+    pub(crate) fn lines(outputs: usize, inputs: usize) -> usize {
+        outputs.div_ceil(LANES) * inputs
+    }
+
+    /// Weights that are all zero, in as many `lines` as [`Self::lines`] says.
+    pub(crate) fn new(outputs: usize, inputs: usize, lines: Store<Line>) -> Packed {
+        assert_eq!(lines.len(), Packed::lines(outputs, inputs), "room for every weight");
+        Packed { lines, bias: vec![Line::zeroed(); outputs.div_ceil(LANES)], outputs, inputs }
     }
 
     /// Sets the weights and the bias of one output.
-    pub fn set(&mut self, output: usize, weights: &[f32], bias: f32) {
+    pub(crate) fn set(&mut self, output: usize, weights: &[f32], bias: f32) {
         assert!(output < self.outputs && weights.len() == self.inputs, "one weight an input");
         let (panel, lane) = (output / LANES, output % LANES);
         let lines = &mut self.lines[panel * self.inputs..][..self.inputs];
@@ -65,7 +68,8 @@ impl Packed {
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed {
-        let mut selected = Packed::new(outputs.len(), self.inputs);
+        let lines = Store::zeroed(Packed::lines(outputs.len(), self.inputs));
+        let mut selected = Packed::new(outputs.len(), self.inputs, lines);
         for (to, &from) in outputs.iter().enumerate() {
             let (panel, lane) = (from as usize / LANES, from as usize % LANES);
             let (to_panel, to_lane) = (to / LANES, to % LANES);
@@ -154,7 +158,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn pack(weights: &[f32], bias: &[f32], inputs: usize) -> Packed {
-        let mut packed = Packed::new(bias.len(), inputs);
+        let lines = Store::zeroed(Packed::lines(bias.len(), inputs));
+        let mut packed = Packed::new(bias.len(), inputs, lines);
         for (output, &b) in bias.iter().enumerate() {
             packed.set(output, &weights[output * inputs..][..inputs], b);
         }

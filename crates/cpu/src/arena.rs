@@ -1,0 +1,127 @@
+//! Memory for packed weights.
+//!
+//! A step reads all of a model's weights once, so pages of 2 MB instead of 4 kB spare it thousands of
+//! address translations. Weights are packed one after the other, in the order they are prepared, into
+//! large anonymous maps that ask for such pages; all workers read the same copy.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytemuck::Zeroable;
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+/// Bytes mapped at a time. Only what is written takes memory.
+const CHUNK: usize = 64 << 20;
+/// Every shelf begins at a cache line.
+const ALIGNMENT: usize = 64;
+
+/// Hands out memory that is never given back before the whole arena is.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Arena {
+    open: Arc<Mutex<Option<Chunk>>>,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    map: Arc<MmapRaw>,
+    used: usize,
+}
+
+impl Arena {
+    /// Room for `count` zeroed values; on the heap where the system maps no memory.
+    pub(crate) fn zeroed<T: Zeroable + Copy>(&self, count: usize) -> Store<T> {
+        const { assert!(align_of::<T>() <= ALIGNMENT) };
+        let bytes = (count * size_of::<T>()).next_multiple_of(ALIGNMENT);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.as_ref().is_none_or(|chunk| chunk.map.len() - chunk.used < bytes) {
+            *open = Chunk::new(bytes.max(CHUNK));
+        }
+        let Some(chunk) = open.as_mut() else { return Store::zeroed(count) };
+        let start = chunk.used;
+        chunk.used += bytes;
+        Store::Shelf(Shelf { map: Arc::clone(&chunk.map), start, count, values: PhantomData })
+    }
+}
+
+impl Chunk {
+    fn new(bytes: usize) -> Option<Chunk> {
+        let map = MmapOptions::new().len(bytes).map_anon().ok()?;
+        // A wish: without it the weights are still there, on small pages.
+        let _ = map.advise(Advice::HugePage);
+        Some(Chunk { map: Arc::new(map.into()), used: 0 })
+    }
+}
+
+/// A part of an arena that nobody else has.
+pub(crate) struct Shelf<T> {
+    map: Arc<MmapRaw>,
+    start: usize,
+    count: usize,
+    values: PhantomData<T>,
+}
+
+/// Values in an arena, or on the heap.
+pub(crate) enum Store<T> {
+    Heap(Vec<T>),
+    Shelf(Shelf<T>),
+}
+
+impl<T: Zeroable + Copy> Store<T> {
+    /// Zeros on the heap.
+    pub(crate) fn zeroed(count: usize) -> Store<T> {
+        Store::Heap(vec![T::zeroed(); count])
+    }
+}
+
+impl<T> Deref for Store<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Store::Heap(values) => values,
+            // SAFETY: the map outlives the shelf, which is aligned, inside it, zeroed at first and
+            // overlaps no other; all zeros are a value of `T` (see `Arena::zeroed`).
+            Store::Shelf(shelf) => unsafe {
+                let start = shelf.map.as_ptr().add(shelf.start).cast();
+                std::slice::from_raw_parts(start, shelf.count)
+            },
+        }
+    }
+}
+
+impl<T> DerefMut for Store<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Store::Heap(values) => values,
+            // SAFETY: as above, and `&mut self` is the only way to this shelf.
+            Store::Shelf(shelf) => unsafe {
+                let start = shelf.map.as_mut_ptr().add(shelf.start).cast();
+                std::slice::from_raw_parts_mut(start, shelf.count)
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shelves_are_apart_aligned_and_outlive_the_arena() {
+        let arena = Arena::default();
+        let mut shelves: Vec<Store<u32>> = (1..50).map(|n| arena.zeroed(n * 7)).collect();
+        let large: Store<u32> = arena.zeroed(CHUNK / 2);
+        drop(arena);
+        for (i, shelf) in shelves.iter_mut().enumerate() {
+            assert_eq!(shelf.len(), (i + 1) * 7);
+            assert_eq!(shelf.as_ptr() as usize % ALIGNMENT, 0);
+            assert!(shelf.iter().all(|&v| v == 0));
+            shelf.fill(i as u32 + 1);
+        }
+        for (i, shelf) in shelves.iter().enumerate() {
+            assert!(shelf.iter().all(|&v| v == i as u32 + 1));
+        }
+        assert!(large.iter().all(|&v| v == 0));
+    }
+}
