@@ -241,7 +241,7 @@ fn text_shortlists() {
     let text = "NULL a 0.9\n\u{2581}a \u{2581}a 0.5\n\u{2581}b \u{2581}a 0.5\n\u{2581}c \u{2581}a 0.1\n\
                 \u{2581}a \u{2581}a 0.05\nnot-a-piece \u{2581}a 0.4\n";
     std::fs::write(&lex, text).unwrap();
-    let file = ShortlistFile { path: lex.clone(), first: 2, best: 2, prune: 0.07 };
+    let file = ShortlistFile { path: lex.clone(), first: 2, best: 2, prune: 0.07, amun: false };
     let choice =
         |file| OpenOptions { shortlist: ShortlistChoice::File(file), ..OpenOptions::default() };
     let path = [folder.join("transformer-post")];
