@@ -7,11 +7,12 @@ use std::path::Path;
 
 use common::{run, stdout};
 
-const COMMANDS: [&str; 6] = ["", "translate", "score", "inspect", "convert", "bench"];
+const COMMANDS: [&str; 7] =
+    ["", "translate", "score", "inspect", "convert", "bench", "bench batching"];
 
 /// The help of a command as it stands in the page, between its marker and the end of the block.
 fn block(command: &str) -> String {
-    let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|a| !a.is_empty()).collect();
+    let arguments: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
     let help = stdout(run(&arguments));
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
     format!("{}\n```text\n{}\n```\n", marker(command), help.join("\n").trim_end())
