@@ -309,9 +309,9 @@ fn rnnfc_scores(r: &RnnFc, weights: &Weights, source: &[u32], target: &[u32]) ->
             Top::None => {}
             Top::Tanh => y = tanh(p.simple("top", &y, none)),
             Top::Recurrent(n) => {
-                for k in 0..n {
-                    tops[k] = p.cell(&format!("top.{k}"), r.cell, Some(&y), none, tops[k].clone());
-                    y = tops[k].0.clone();
+                for (k, top) in tops.iter_mut().take(n).enumerate() {
+                    *top = p.cell(&format!("top.{k}"), r.cell, Some(&y), none, top.clone());
+                    y = top.0.clone();
                 }
             }
         }
