@@ -13,6 +13,8 @@ use crate::{Recurrent, RnnFc};
 /// A network's description.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
+// There is one a network: its size does not matter.
+#[allow(clippy::large_enum_variant)]
 pub enum Architecture {
     /// Attention encoder, and a decoder of attention, average attention or recurrent layers.
     Transformer(Transformer),

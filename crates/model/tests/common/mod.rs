@@ -27,7 +27,9 @@ pub(crate) fn open_one(path: &Path) -> Result<Model, ModelError> {
 }
 
 pub(crate) fn transformer(model: &Model) -> &Transformer {
-    let Architecture::Transformer(t) = &model.members[0].architecture;
+    let Architecture::Transformer(t) = &model.members[0].architecture else {
+        panic!("not a transformer");
+    };
     t
 }
 

@@ -236,7 +236,7 @@ impl<B: Backend> RnnFc<B> {
 impl<B: Backend> DenseLayer<B> {
     fn prepare(preparer: &Preparer<'_, B>, k: usize) -> Result<Self, MissingWeight> {
         let clamp = Step::Clamp { least: 0.0, most: 10.0 };
-        let ops = if k >= 2 && k % 2 == 0 { vec![Step::Add, clamp] } else { vec![clamp] };
+        let ops = if k >= 2 && k.is_multiple_of(2) { vec![Step::Add, clamp] } else { vec![clamp] };
         Ok(DenseLayer { linear: preparer.linear(&format!("dense.{k}"))?, ops })
     }
 }
