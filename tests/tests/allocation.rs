@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use peregrine::model::{preset, random_model};
+use peregrine::model::{made_up_model, preset};
 use peregrine::{BatchSize, Compute, Functions, Options, Precision, Request, Speedups, Translator};
 
 struct Counting;
@@ -52,7 +52,7 @@ fn allocations(translator: &Translator, options: &Options, length: usize) -> usi
 
 #[test]
 fn steps_allocate_nothing() {
-    let mut model = random_model(preset("rnnfc-s4", Some(400)).unwrap(), 1).unwrap();
+    let mut model = made_up_model(preset("rnnfc-s4", Some(400)).unwrap(), 1).unwrap();
     let lists = (0..400u32).map(|w| vec![w, (w * 7) % 400, (w * 13) % 400]).collect();
     model.shortlist = Some(peregrine::model::Shortlist::new(lists, 100, 400, 0));
     for precision in [Precision::Float32, Precision::Int16] {

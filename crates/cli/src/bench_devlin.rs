@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use peregrine::model::{Shortlist, preset, random_model};
+use peregrine::model::{Shortlist, made_up_model, preset};
 use peregrine::{
     BatchSize, Compute, Functions, Model, Options, Precision, Request, Speedups, Translator,
 };
@@ -216,9 +216,9 @@ fn options(translator: &Translator, length: usize) -> Options {
 fn model(args: &Args, shape: &str, members: usize) -> anyhow::Result<Model> {
     let words = args.words as usize;
     let architecture = preset(shape, Some(words)).context("a known shape")?;
-    let mut model = random_model(architecture.clone(), 1)?;
+    let mut model = made_up_model(architecture.clone(), 1)?;
     for seed in 1..members {
-        let other = random_model(architecture.clone(), 1 + seed as u64)?;
+        let other = made_up_model(architecture.clone(), 1 + seed as u64)?;
         model.members.extend(other.members);
     }
     model.member_weights = vec![1.0 / members as f32; members];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use peregrine::Precision;
-use peregrine::model::{PRESETS, preset, random_model};
+use peregrine::model::{PRESETS, made_up_model, preset};
 
 use crate::model_args::parse_precision;
 
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
         bail!("{shape:?}: known shapes are {}", names.join(", "));
     };
-    let model = random_model(architecture, args.seed)?;
+    let model = made_up_model(architecture, args.seed)?;
     peregrine::model::save(&model, output, args.precision)?;
     let size = std::fs::metadata(output)?.len() as f64 / 1e6;
     eprintln!("peregrine: wrote {} ({size:.1} MB)", output.display());

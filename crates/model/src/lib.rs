@@ -38,7 +38,7 @@ pub use error::ModelError;
 pub use model::{Member, Model};
 pub use open::{OpenOptions, open, open_bytes, save};
 pub use presets::{PRESETS, preset};
-pub use random::{random_model, random_transformer, random_weights};
+pub use random::{made_up_model, random_transformer, random_weights};
 pub use recurrent::{
     CellKind, CellPlace, EncoderKind, Recurrent, RecurrentDecoder, RecurrentEncoder, RecurrentNorm,
     StartCell, recurrent_weights,

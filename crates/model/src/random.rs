@@ -24,7 +24,7 @@ pub fn random_weights(architecture: &Architecture, seed: u64) -> Weights {
 }
 
 /// A model of random numbers whose vocabularies are made-up words: `</s>`, `<unk>`, `w2`, `w3`, …
-pub fn random_model(architecture: Architecture, seed: u64) -> Result<Model, ModelError> {
+pub fn made_up_model(architecture: Architecture, seed: u64) -> Result<Model, ModelError> {
     let words = |count: usize| -> Result<Arc<Tokenizer>, ModelError> {
         let mut list = String::from("</s>\n<unk>\n");
         for id in 2..count {

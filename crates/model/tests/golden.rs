@@ -146,11 +146,16 @@ fn ensembles_by_configuration_and_by_path() {
 }
 
 #[test]
-fn recurrent_models_are_named() {
+fn recurrent_models_are_described() {
     let Some(folder) = reference("golden") else { return };
     for name in ["gru", "lstm", "mlstm", "bideep", "gru/theano"] {
-        let message = message(open_one(&folder.join(name)));
-        assert!(message.contains("recurrent models are not supported yet"), "{name}: {message}");
+        let model = open_one(&folder.join(name)).unwrap();
+        let Architecture::Recurrent(r) = &model.members[0].architecture else {
+            panic!("{name} is recurrent");
+        };
+        assert_eq!(r.width, if name == "bideep" { 64 } else { 96 });
+        let layers = if name == "bideep" { 2 } else { 1 };
+        assert_eq!((r.encoder.layers, r.decoder.high_layers + 1), (layers, layers));
     }
 }
 

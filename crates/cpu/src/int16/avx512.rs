@@ -1,5 +1,7 @@
 //! The product with AVX-512, with and without VNNI's fused multiply and add (`vpdpwssd`). Tiles of
-//! up to 12 rows by 2 panels, 24 accumulators in registers.
+//! up to 12 rows by 2 panels, 24 accumulators in registers; few rows take 4 or 8 panels at a time, as
+//! one sum can only be added to every few cycles. The next tile's weights are asked for while this
+//! one's are multiplied: reading them is most of the cost.
 
 /// A kernel for some features; `$dot(sum, x, w)` multiplies pairs and adds them to `sum`.
 macro_rules! kernel {
@@ -32,9 +34,17 @@ macro_rules! kernel {
             #[target_feature(enable = $features)]
             pub(in crate::int16) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
                 let (rows, width) = (task.steps.len(), task.width());
+                let most = match rows {
+                    1 | 2 => 8,
+                    3..=6 => 4,
+                    _ => 2,
+                };
                 let mut panel = 0;
                 while panel < task.panels {
-                    let count = (task.panels - panel).min(2);
+                    let mut count = most;
+                    while count > task.panels - panel {
+                        count /= 2;
+                    }
                     let in_last = width - (panel + count - 1) * LANES;
                     let mut row = 0;
                     while row < rows {
@@ -50,6 +60,8 @@ macro_rules! kernel {
                                 last: if in_last >= LANES { !0 } else { (1 << in_last) - 1 },
                             };
                             match count {
+                                8 => tile_of::<8>(height, place),
+                                4 => tile_of::<4>(height, place),
                                 2 => tile_of::<2>(height, place),
                                 _ => tile_of::<1>(height, place),
                             }
@@ -71,10 +83,13 @@ macro_rules! kernel {
                     match height {
                         1 => tile::<1, PANELS>(place),
                         2 => tile::<2, PANELS>(place),
+                        // Wide tiles are only used for few rows.
+                        _ if PANELS == 8 => tile::<2, PANELS>(place),
                         3 => tile::<3, PANELS>(place),
                         4 => tile::<4, PANELS>(place),
                         5 => tile::<5, PANELS>(place),
                         6 => tile::<6, PANELS>(place),
+                        _ if PANELS == 4 => tile::<6, PANELS>(place),
                         7 => tile::<7, PANELS>(place),
                         8 => tile::<8, PANELS>(place),
                         9 => tile::<9, PANELS>(place),
@@ -103,7 +118,11 @@ macro_rules! kernel {
                     for g in 0..groups {
                         let mut w = [_mm512_setzero_si512(); PANELS];
                         for (p, w) in w.iter_mut().enumerate() {
-                            *w = _mm512_load_si512(lines.add(p * groups + g).cast());
+                            let line = lines.add(p * groups + g);
+                            *w = _mm512_load_si512(line.cast());
+                            // Beyond the end this asks for nothing: a prefetch cannot fault.
+                            let next = line.wrapping_add(PANELS * groups);
+                            _mm_prefetch::<_MM_HINT_T1>(next.cast());
                         }
                         for (r, sums) in sums.iter_mut().enumerate() {
                             let pair = x.add(r * stride + 2 * g).cast::<i32>().read_unaligned();
