@@ -3,7 +3,7 @@
 
 use peregrine::model::{
     Architecture, CellKind, EncoderKind, Recurrent, RecurrentDecoder, RecurrentEncoder,
-    RecurrentNorm, RnnFc, SourceFrame, StartCell, Top, Weights, random_model,
+    RecurrentNorm, RnnFc, SourceFrame, StartCell, Top, Weights, made_up_model,
 };
 use peregrine::{Compute, Functions, Model, Speedups, Translator};
 
@@ -308,8 +308,8 @@ fn rnnfc_scores(r: &RnnFc, weights: &Weights, source: &[u32], target: &[u32]) ->
         match r.top {
             Top::None => {}
             Top::Tanh => y = tanh(p.simple("top", &y, none)),
-            Top::Recurrent(n) => {
-                for (k, top) in tops.iter_mut().take(n).enumerate() {
+            Top::Recurrent(_) => {
+                for (k, top) in tops.iter_mut().enumerate() {
                     *top = p.cell(&format!("top.{k}"), r.cell, Some(&y), none, top.clone());
                     y = top.0.clone();
                 }
@@ -459,7 +459,7 @@ fn every_cell_in_every_encoder_follows_the_equations() {
                 let description = recurrent(&mut random, kind, cell, norm);
                 let what = format!("{cell:?} {kind:?} {norm:?}");
                 let seed = random.below(1000) as u64;
-                let model = random_model(Architecture::Recurrent(description), seed).unwrap();
+                let model = made_up_model(Architecture::Recurrent(description), seed).unwrap();
                 check(&model, &mut random, &what);
             }
         }
@@ -481,7 +481,7 @@ fn mixtures_of_cells_pass_the_cell_vector_on() {
         let mut description = recurrent(&mut random, EncoderKind::Bidirectional, first, norm);
         description.decoder.base = vec![first, second];
         description.decoder.start_cell = StartCell::Zero;
-        let model = random_model(Architecture::Recurrent(description), 3).unwrap();
+        let model = made_up_model(Architecture::Recurrent(description), 3).unwrap();
         check(&model, &mut random, &format!("{first:?} + {second:?}"));
     }
 }
@@ -513,7 +513,7 @@ fn recurrent_layers_under_dense_ones_follow_the_equations() {
         for dense_layers in [0, 1, 2, 5] {
             for top in [Top::None, Top::Tanh, Top::Recurrent(1), Top::Recurrent(3)] {
                 let description = rnnfc(&mut random, cell, dense_layers, top);
-                let model = random_model(Architecture::RnnFc(description), 9).unwrap();
+                let model = made_up_model(Architecture::RnnFc(description), 9).unwrap();
                 check(&model, &mut random, &format!("{cell:?} {dense_layers} {top:?}"));
             }
         }
@@ -527,9 +527,9 @@ fn ensembles_of_three_add_up_weighted() {
     let first = recurrent(&mut random, EncoderKind::Alternating, CellKind::Gru, norm);
     let second = recurrent(&mut random, EncoderKind::Bidirectional, CellKind::Mlstm, norm);
     let third = rnnfc(&mut random, CellKind::Gru, 3, Top::Tanh);
-    let mut model = random_model(Architecture::Recurrent(first), 1).unwrap();
+    let mut model = made_up_model(Architecture::Recurrent(first), 1).unwrap();
     for architecture in [Architecture::Recurrent(second), Architecture::RnnFc(third)] {
-        model.members.extend(random_model(architecture, 2).unwrap().members);
+        model.members.extend(made_up_model(architecture, 2).unwrap().members);
     }
     model.member_weights = vec![0.5, 0.3, 0.2];
     check(&model, &mut random, "three");
@@ -545,7 +545,7 @@ fn a_saved_network_is_the_same_network() {
         Architecture::Recurrent(description),
         Architecture::RnnFc(rnnfc(&mut random, CellKind::Lstm, 3, Top::Recurrent(2))),
     ] {
-        let model = random_model(architecture.clone(), 6).unwrap();
+        let model = made_up_model(architecture.clone(), 6).unwrap();
         let path = folder.path().join("saved.peregrine");
         peregrine::model::save(&model, &path, None).unwrap();
         let again = peregrine::model::open(&[path], &peregrine::OpenOptions::default()).unwrap();
