@@ -8,6 +8,7 @@ use peregrine::{Request, Stats, Translation};
 use serde_json::json;
 
 use crate::bench_batching;
+use crate::bench_devlin;
 use crate::lines::Lines;
 use crate::model_args::ModelArgs;
 use crate::search_args::SearchArgs;
@@ -63,12 +64,14 @@ pub(crate) struct Args {
 /// Something else to measure.
 #[derive(clap::Subcommand)]
 enum What {
-    Batching(bench_batching::Args),
+    Batching(Box<bench_batching::Args>),
+    Devlin(bench_devlin::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match (&args.what, &args.source) {
         (Some(What::Batching(args)), _) => bench_batching::run(args),
+        (Some(What::Devlin(args)), _) => bench_devlin::run(args),
         (None, Some(source)) => run_text(args, source),
         (None, None) => bail!("--source: which text?"),
     }

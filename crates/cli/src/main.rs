@@ -8,18 +8,21 @@
 
 mod bench;
 mod bench_batching;
+mod bench_devlin;
 mod convert;
 mod feed;
 mod hash;
 mod inspect;
 mod interrupt;
 mod lines;
+mod make_model;
 mod model_args;
 mod notes;
 mod plot;
 mod resume;
 mod score;
 mod search_args;
+mod speedup_args;
 mod stats;
 mod translate;
 
@@ -40,11 +43,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Translate(translate::Args),
+    Translate(Box<translate::Args>),
     Score(score::Args),
     Inspect(inspect::Args),
     Convert(convert::Args),
     Bench(Box<bench::Args>),
+    MakeModel(make_model::Args),
 }
 
 /// The exit code for input that cannot be used: arguments, models, files.
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Command::Score(args) => score::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::MakeModel(args) => make_model::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {

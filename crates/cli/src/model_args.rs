@@ -8,6 +8,8 @@ use peregrine::{
     Translator,
 };
 
+use crate::speedup_args::SpeedupArgs;
+
 /// Which model computes, and where.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
@@ -25,12 +27,15 @@ pub(crate) struct ModelArgs {
     device: String,
 
     /// Precision of products: `auto` is int8 where the model is stored in int8, else float32
-    #[arg(long, value_parser = ["auto", "float32", "int8"], default_value = "auto")]
+    #[arg(long, value_parser = ["auto", "float32", "int16", "int8"], default_value = "auto")]
     precision: String,
 
     /// Instructions to use [default: the best this processor has]
     #[arg(long, value_parser = parse_isa, value_name = "portable|avx2|avx512|avx512-vnni")]
     isa: Option<Level>,
+
+    #[command(flatten)]
+    speedups: SpeedupArgs,
 }
 
 /// How a model is opened.
@@ -42,7 +47,7 @@ pub(crate) struct OpenArgs {
     #[arg(long, num_args = 2, value_names = ["SOURCE", "TARGET"])]
     vocab: Vec<PathBuf>,
 
-    /// Configuration for Marian's decoder (decoder.yml): models, vocabularies, search settings
+    /// Configuration for Marian's decoder (decoder.yml) or Amun's (config.yml): models, vocabularies, search settings
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -66,10 +71,12 @@ impl ModelArgs {
     pub(crate) fn open(&self) -> anyhow::Result<Translator> {
         let precision = match self.precision.as_str() {
             "float32" => Some(Precision::Float32),
+            "int16" => Some(Precision::Int16),
             "int8" => Some(Precision::Int8),
             _ => None,
         };
-        let compute = Compute { precision, isa: self.isa };
+        let (speedups, functions) = (self.speedups.speedups(), self.speedups.functions());
+        let compute = Compute { precision, isa: self.isa, speedups, functions };
         Ok(Translator::prepare(self.open.read(&self.model)?, &compute)?)
     }
 }

@@ -26,6 +26,10 @@ pub(crate) struct SearchArgs {
     #[arg(long)]
     allow_unk: bool,
 
+    /// End a search when its best open hypothesis is this much worse than its best finished one
+    #[arg(long, value_name = "DELTA", num_args = 0..=1, default_missing_value = "3")]
+    early_stop: Option<f32>,
+
     /// Sentences translated together
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     batch_sentences: u32,
@@ -68,6 +72,7 @@ impl SearchArgs {
             search.max_length_factor = Some(factor);
         }
         search.allow_unk |= self.allow_unk;
+        search.early_stop = self.early_stop.or(search.early_stop);
         options.batch = BatchSize {
             sentences: self.batch_sentences as usize,
             tokens: self.batch_tokens as usize,

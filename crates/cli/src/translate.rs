@@ -1,13 +1,17 @@
 //! `peregrine translate`
 
+use std::collections::VecDeque;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use peregrine::marian_format::{AlignmentStyle, Fields, best_line, n_best_lines};
-use peregrine::{Answer, Guard, Options, Split, StreamOptions, Summary, Translation, Translator};
+use peregrine::{
+    Answer, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translation, Translator,
+};
 use serde_json::json;
 
 use crate::feed::{Feed, Place};
@@ -59,6 +63,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "hard|soft|THRESHOLD", num_args = 0..=1, default_missing_value = "hard", value_parser = parse_alignment)]
     alignment: Option<AlignmentStyle>,
 
+    /// Replace unknown words by the source word they attend to, or by its translation in a
+    /// dictionary (lines `target source probability`)
+    #[arg(long, value_name = "DICTIONARY", num_args = 0..=1)]
+    replace_unknown: Option<Option<PathBuf>>,
+
     /// Print tokens instead of text
     #[arg(long)]
     tokens: bool,
@@ -104,6 +113,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     let options = args.options(&translator);
+    let dictionary = args.dictionary()?;
     let mut job = args.file_job(&translator, &options);
     let mut start = args.start(job.as_ref())?;
     if start.complete {
@@ -127,9 +137,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let begun = Instant::now();
     let mut last = Place::default();
     let mut notes = Notes::new(args.quiet);
-    let lines = Feed::new(start.input, prefixes, stop);
-    let summary = translator.stream(lines, &stream_options, |answer: Answer<Place>| {
+    // Answers come in the order of lines, so that a queue tells what each one translates.
+    let asked: Mutex<VecDeque<String>> = Mutex::default();
+    let lines = Feed::new(start.input, prefixes, stop).inspect(|line| {
+        if let (Some(_), Ok(line)) = (&dictionary, line) {
+            asked.lock().unwrap_or_else(PoisonError::into_inner).push_back(line.text.clone());
+        }
+    });
+    let summary = translator.stream(lines, &stream_options, |mut answer: Answer<Place>| {
         let number = start.lines + answer.number;
+        if let Some(dictionary) = &dictionary {
+            let line = asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let line = line.unwrap_or_default();
+            translator.replace_unknown(&line, &mut answer.translation, dictionary);
+        }
         notes.look_at(number, &answer.translation);
         args.write(&mut start.output, number as usize, &answer.translation)?;
         last = answer.tag;
@@ -144,6 +165,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     })?;
     start.output.flush()?;
     progress.finish();
+    if !args.quiet && peregrine::narrowed_rows() > 0 {
+        let rows = peregrine::narrowed_rows();
+        eprintln!(
+            "peregrine: note: {rows} rows did not fit 16-bit fixed point and were rounded to fewer bits"
+        );
+    }
     notes.finish();
     args.report(&summary, begun)?;
     let lines = start.lines + summary.lines;
@@ -165,7 +192,7 @@ impl Args {
     fn options(&self, translator: &Translator) -> Options {
         let mut options = self.search.options(translator);
         options.scores = self.n_best || self.word_scores || self.json;
-        options.alignments = self.alignment.is_some();
+        options.alignments = self.alignment.is_some() || self.replace_unknown.is_some();
         if self.n_best {
             options.n_best = options.search.beam;
         }
@@ -223,6 +250,14 @@ impl Args {
             ));
         }
         Ok(())
+    }
+
+    fn dictionary(&self) -> anyhow::Result<Option<Dictionary>> {
+        Ok(match &self.replace_unknown {
+            None => None,
+            Some(None) => Some(Dictionary::default()),
+            Some(Some(path)) => Some(Dictionary::read(path)?),
+        })
     }
 
     fn lines(&self) -> anyhow::Result<Lines> {

@@ -1,8 +1,9 @@
 //! The verbs on one core.
 
-use peregrine_model::{Precision, Weight};
+use peregrine_model::{CellKind, Precision, Weight};
 use peregrine_nn::{
-    After, Attention, Backend, Choices, Dense, Embed, Move, NormWeights, Question, Step,
+    After, Attention, Backend, Choices, Dense, Embed, Move, NormWeights, Question, Reads, Step,
+    Term, Terms,
 };
 
 use crate::arena::Arena;
@@ -12,12 +13,14 @@ use crate::isa::Isa;
 use crate::linear::{Linear, vector};
 use crate::matrix::Matrix;
 use crate::output::{self, Output, Selection};
+use crate::recurrent::{self, Functions, RowTerms};
 
 /// A CPU. Every worker runs on a core of its own; no verb uses more than one.
 #[derive(Debug, Clone)]
 pub struct Cpu {
     isa: Isa,
     precision: Precision,
+    functions: Functions,
     arena: Arena,
 }
 
@@ -25,7 +28,12 @@ impl Cpu {
     /// With certain instructions, computing products in a certain precision. Everything else is
     /// float32.
     pub fn new(isa: Isa, precision: Precision) -> Cpu {
-        Cpu { isa, precision, arena: Arena::default() }
+        Cpu { isa, precision, functions: Functions::default(), arena: Arena::default() }
+    }
+
+    /// The same with another way to compute the functions of recurrent cells.
+    pub fn with_functions(self, functions: Functions) -> Cpu {
+        Cpu { functions, ..self }
     }
 
     fn apply(&self, ops: &[Step<Cpu>], input: Option<&Matrix>, y: &mut Matrix) {
@@ -35,6 +43,20 @@ impl Cpu {
                     for row in y.iter_mut() {
                         elements::normalise(self.isa, norm, row);
                     }
+                }
+                (Step::Norms(norms), _) => {
+                    for row in y.iter_mut() {
+                        let mut rest = row;
+                        for norm in norms {
+                            let (group, behind) = rest.split_at_mut(norm.scale.len());
+                            elements::normalise(self.isa, norm, group);
+                            rest = behind;
+                        }
+                    }
+                }
+                (Step::Tanh, _) => recurrent::tanh(self.isa, self.functions, y.values_mut()),
+                (Step::Clamp { least, most }, _) => {
+                    elements::clamp(self.isa, *least, *most, y.values_mut());
                 }
                 (Step::Add, Some(input)) => {
                     elements::add(self.isa, input.values(), y.values_mut());
@@ -89,6 +111,10 @@ impl Backend for Cpu {
 
     fn rows(&self) -> Matrix {
         Matrix::default()
+    }
+
+    fn width(&self, rows: &Matrix) -> usize {
+        rows.width()
     }
 
     fn reserve(&self, states: &mut Matrix, rows: usize, width: usize) {
@@ -212,6 +238,88 @@ impl Backend for Cpu {
 
     fn mix(&self, a: &Matrix, x: &Matrix, b: &Matrix, y: &mut Matrix) {
         elements::mix(self.isa, a.values(), x.values(), b.values(), y.values_mut());
+    }
+
+    fn gather(&self, rows: &Matrix, at: &[u32], out: &mut Matrix) {
+        out.shape(at.len(), rows.width());
+        for (out, &at) in out.iter_mut().zip(at) {
+            out.copy_from_slice(rows.row(at as usize));
+        }
+    }
+
+    fn scatter(&self, x: &Matrix, at: &[u32], column: usize, out: &mut Matrix) {
+        for (row, &at) in x.iter().zip(at) {
+            out.row_mut(at as usize)[column..column + row.len()].copy_from_slice(row);
+        }
+    }
+
+    fn resize(&self, rows: &mut Matrix, count: usize, width: usize) {
+        rows.resize(count, width);
+    }
+
+    fn mean(&self, rows: &Matrix, reads: &Reads, out: &mut Matrix) {
+        out.shape(reads.len(), rows.width());
+        for (i, out) in out.iter_mut().enumerate() {
+            let reads = reads.of(i);
+            out.fill(0.0);
+            for &read in reads {
+                elements::add(self.isa, rows.row(read as usize), out);
+            }
+            for v in out {
+                *v /= reads.len() as f32;
+            }
+        }
+    }
+
+    fn recur(
+        &self,
+        kind: CellKind,
+        terms: Terms<'_, Cpu>,
+        h: &mut Matrix,
+        mut c: Option<&mut Matrix>,
+    ) {
+        fn row<'t>(term: &Option<Term<'t, Cpu>>, i: usize) -> &'t [f32] {
+            term.as_ref().map_or(&[], |term| term.rows.row(term.of.row(i)))
+        }
+        for i in 0..h.rows() {
+            let terms =
+                RowTerms { x: row(&terms.x, i), s: row(&terms.s, i), raw: row(&terms.raw, i) };
+            let cell = c.as_mut().map_or(&mut [][..], |c| c.row_mut(i));
+            recurrent::recur(self.isa, self.functions, kind, terms, h.row_mut(i), cell);
+        }
+    }
+
+    fn modulate(&self, a: Term<'_, Cpu>, s: Term<'_, Cpu>, h: &mut Matrix) {
+        for (i, h) in h.iter_mut().enumerate() {
+            let (a, s) = (a.rows.row(a.of.row(i)), s.rows.row(s.of.row(i)));
+            recurrent::multiply_rows(self.isa, a, s, h);
+        }
+    }
+
+    fn align(
+        &self,
+        queries: &Matrix,
+        keys: &Matrix,
+        reads: &Reads,
+        energy: Option<&Matrix>,
+        weights: &mut Vec<f32>,
+    ) {
+        let energy = energy.map_or(&[][..], |energy| energy.row(0));
+        weights.clear();
+        for (i, query) in queries.iter().enumerate() {
+            let (start, reads) = (weights.len(), reads.of(i));
+            weights.resize(start + reads.len(), 0.0);
+            let (keys, weights) = (keys.values(), &mut weights[start..]);
+            recurrent::align(self.isa, self.functions, query, keys, reads, energy, weights);
+        }
+    }
+
+    fn weigh(&self, weights: &[f32], reads: &Reads, values: &Matrix, out: &mut Matrix) {
+        out.shape(reads.len(), values.width());
+        for (i, out) in out.iter_mut().enumerate() {
+            let weights = &weights[reads.range(i)];
+            recurrent::weigh(self.isa, values.values(), reads.of(i), weights, out);
+        }
     }
 
     fn best(

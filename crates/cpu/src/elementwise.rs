@@ -73,6 +73,16 @@ fn normalise_body<const FMA: bool>(norm: &Norm, row: &mut [f32]) {
 }
 
 kernel! {
+    /// Values outside go to the nearer end.
+    pub(crate) fn clamp(least: f32, most: f32, values: &mut [f32]) = clamp_body
+}
+
+#[inline(always)]
+fn clamp_body<const FMA: bool>(least: f32, most: f32, values: &mut [f32]) {
+    each(values, |v| if v > least { if v < most { v } else { most } } else { least });
+}
+
+kernel! {
     /// `y += x`.
     pub(crate) fn add(x: &[f32], y: &mut [f32]) = add_body
 }

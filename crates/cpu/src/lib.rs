@@ -1,6 +1,6 @@
 //! The verbs of a [`Backend`](peregrine_nn::Backend) on a CPU.
 //!
-//! Kernels are in `product` and `int8` (matrix products, one file an instruction set) and in `elementwise`,
+//! Kernels are in `product`, `int8` and `int16` (matrix products, one file an instruction set) and in `elementwise`,
 //! `attention` and `output`, which are plain Rust over `lanes`, compiled once for each instruction
 //! set. `isa` decides at start which of them run.
 
@@ -8,6 +8,7 @@ mod arena;
 mod attention;
 mod backend;
 mod elementwise;
+mod int16;
 mod int8;
 mod isa;
 mod lanes;
@@ -15,13 +16,16 @@ mod linear;
 mod matrix;
 mod output;
 mod product;
+mod recurrent;
 
 pub use attention::Cache;
 pub use backend::Cpu;
 pub use elementwise::Norm;
 pub use int8::Packed8;
+pub use int16::{Packed16, fits_int16, narrowed_rows};
 pub use isa::{Isa, Level};
 pub use linear::Linear;
 pub use matrix::Matrix;
 pub use output::{Output, Selection};
 pub use product::Packed;
+pub use recurrent::{FAST_ERROR, Functions};

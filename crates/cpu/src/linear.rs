@@ -9,6 +9,7 @@ use peregrine_nn::Dense;
 use crate::arena::Arena;
 use crate::elementwise::activate;
 use crate::int8::{self, Packed8, Quantised};
+use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
 use crate::lanes::LANES;
 use crate::product::{self, Packed, Task};
@@ -19,11 +20,16 @@ pub enum Linear {
     Float32(Packed),
     /// Computed in int8, summed exactly.
     Int8(Packed8),
+    /// Computed in 16-bit fixed point, summed exactly.
+    Int16(Packed16),
 }
 
 thread_local! {
     /// Quantised inputs; a worker's products come one after the other.
     static QUANTISED: RefCell<Quantised> = RefCell::default();
+    static QUANTISED_16: RefCell<Quantised16> = RefCell::default();
+    /// Scores of a block of words.
+    static BLOCK: RefCell<Vec<f32>> = RefCell::default();
 }
 
 impl Linear {
@@ -31,6 +37,10 @@ impl Linear {
     pub(crate) fn prepare(parts: &[Dense<'_>], precision: Precision, arena: &Arena) -> Linear {
         match precision {
             Precision::Int8 => Linear::Int8(Packed8::from_dense(parts, arena)),
+            Precision::Int16 => match Packed16::from_dense(parts, arena) {
+                Some(packed) => Linear::Int16(packed),
+                None => Linear::Float32(Packed::from_dense(parts, arena)),
+            },
             _ => Linear::Float32(Packed::from_dense(parts, arena)),
         }
     }
@@ -40,6 +50,7 @@ impl Linear {
         match self {
             Linear::Float32(packed) => Linear::Float32(packed.select(outputs)),
             Linear::Int8(packed) => Linear::Int8(packed.select(outputs)),
+            Linear::Int16(packed) => Linear::Int16(packed.select(outputs)),
         }
     }
 
@@ -48,6 +59,7 @@ impl Linear {
         match self {
             Linear::Float32(packed) => packed.outputs(),
             Linear::Int8(packed) => packed.outputs(),
+            Linear::Int16(packed) => packed.outputs(),
         }
     }
 
@@ -56,6 +68,7 @@ impl Linear {
         match self {
             Linear::Float32(packed) => packed.inputs(),
             Linear::Int8(packed) => packed.inputs(),
+            Linear::Int16(packed) => packed.inputs(),
         }
     }
 
@@ -63,6 +76,7 @@ impl Linear {
         match self {
             Linear::Float32(packed) => packed.panels(),
             Linear::Int8(packed) => packed.panels(),
+            Linear::Int16(packed) => packed.panels(),
         }
     }
 
@@ -81,6 +95,11 @@ impl Linear {
                     activate(isa, activation, out);
                 }
             }),
+            Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
+                quantised.fill(isa, x, packed);
+                int16::multiply(isa, quantised, packed, 0..packed.panels(), out);
+                activate(isa, activation, out);
+            }),
         }
     }
 
@@ -94,7 +113,8 @@ impl Linear {
         mut take: impl FnMut(Range<usize>, &mut [f32]),
     ) {
         let rows = x.len() / self.inputs().max(1);
-        let mut block = Vec::new();
+        // Taken, not borrowed: `take` may want to compute a product itself.
+        let mut block = BLOCK.take();
         let mut each = |multiply: &mut dyn FnMut(Range<usize>, &mut [f32])| {
             for first in (0..self.panels()).step_by(block_panels) {
                 let panels = first..(first + block_panels).min(self.panels());
@@ -116,7 +136,12 @@ impl Linear {
                     int8::multiply(isa, quantised, packed, panels, false, out);
                 });
             }),
+            Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
+                quantised.fill(isa, x, packed);
+                each(&mut |panels, out| int16::multiply(isa, quantised, packed, panels, out));
+            }),
         }
+        BLOCK.set(block);
     }
 }
 

@@ -35,6 +35,13 @@ impl Matrix {
         self.width = width;
     }
 
+    /// Sets the shape; rows stay where the width does, new ones are zero.
+    pub(crate) fn resize(&mut self, rows: usize, width: usize) {
+        let kept = if width == self.width { self.rows.min(rows) } else { 0 };
+        self.shape(rows, width);
+        self.values_mut()[kept * width..].fill(0.0);
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

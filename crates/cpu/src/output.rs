@@ -4,6 +4,8 @@
 //! that stays in cache; from it each row updates its best words and, if probabilities are asked
 //! for, a running maximum and sum. The scores of all words are never stored.
 
+use std::cell::RefCell;
+
 use peregrine_model::Activation;
 use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
@@ -65,8 +67,13 @@ pub(crate) fn best(
         let linear = selection.map_or(&output.linear, |s| &s.linear);
         let words = selection.map(|s| s.words.as_slice());
         let x = &x.values()[rows.start * linear.inputs()..rows.end * linear.inputs()];
-        let mut running: Vec<Running<'_>> =
-            question.asks[rows].iter().map(|ask| Running::new(ask, question.scoring)).collect();
+        let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
+        let mut lists = LISTS.take();
+        running.extend(
+            question.asks[rows]
+                .iter()
+                .map(|ask| Running::new(ask, question.scoring, lists.pop().unwrap_or_default())),
+        );
         profile::mark();
         linear.multiply_in_blocks(isa, x, BLOCK_PANELS, |columns, block| {
             profile::lap("output product and bias");
@@ -78,10 +85,26 @@ pub(crate) fn best(
                 row.take(isa, scores, words);
             }
         });
-        for row in running {
-            answer.push(row.finish());
+        for row in running.drain(..) {
+            let list = row.finish();
+            answer.push(list.iter().copied());
+            lists.push(list);
         }
+        LISTS.set(lists);
+        RUNNING.set(recycled(running));
     }
+}
+
+thread_local! {
+    /// Memory of a worker, kept between steps so that they allocate nothing.
+    static RUNNING: RefCell<Vec<Running<'static>>> = RefCell::default();
+    static LISTS: RefCell<Vec<Vec<Choice>>> = RefCell::default();
+}
+
+/// An empty list in the memory of another, whose entries differ in lifetime only.
+fn recycled<T, U>(mut list: Vec<T>) -> Vec<U> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 
 /// Which words a block's columns stand for.
@@ -122,9 +145,11 @@ struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    fn new(ask: &'a Ask<'a>, scoring: Scoring) -> Running<'a> {
+    fn new(ask: &'a Ask<'a>, scoring: Scoring, mut best: Vec<Choice>) -> Running<'a> {
+        best.clear();
+        best.reserve(ask.count + 1);
         let (floor, most) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
-        Running { ask, scoring, best: Vec::with_capacity(ask.count + 1), floor, most, sum: 0.0 }
+        Running { ask, scoring, best, floor, most, sum: 0.0 }
     }
 
     fn take(&mut self, isa: Isa, scores: &mut [f32], words: Words<'_>) {

@@ -52,13 +52,21 @@ pub(crate) struct Candidate {
     pub(crate) row: usize,
     pub(crate) choice: Choice,
     path: f32,
+    /// Its place before ranking.
+    order: usize,
 }
+
+/// Steps a search has room for from the start; longer ones get more on the way.
+const USUAL_STEPS: usize = 256;
 
 /// The search of one sentence.
 pub(crate) struct Beam {
     nodes: Vec<Node>,
     open: Vec<Open>,
     finished: Vec<Finished>,
+    /// Memory for the next step's lists.
+    candidates: Vec<Candidate>,
+    spare: Vec<Open>,
     /// How many hypotheses may still be open (shrinking beams).
     width: usize,
     /// Tokens produced so far.
@@ -74,11 +82,17 @@ pub(crate) struct Beam {
 impl Beam {
     /// A search that makes at most `limit` tokens, the first ones being `prefix`.
     pub(crate) fn new(settings: &Settings, limit: usize, prefix: Vec<u32>) -> Beam {
+        let beam = settings.search.beam.max(1);
+        let mut first = Vec::with_capacity(beam);
+        first.push(Open { node: None, score: 0.0, parent_row: None });
         Beam {
-            nodes: Vec::new(),
-            open: vec![Open { node: None, score: 0.0, parent_row: None }],
-            finished: Vec::new(),
-            width: settings.search.beam.max(1),
+            // Room for what a search of usual length makes, so that its steps allocate nothing.
+            nodes: Vec::with_capacity(beam * limit.min(USUAL_STEPS)),
+            open: first,
+            finished: Vec::with_capacity(2 * beam),
+            candidates: Vec::with_capacity(2 * beam * beam),
+            spare: Vec::with_capacity(beam),
+            width: beam,
             length: 0,
             limit: limit.max(prefix.len()),
             minimum: settings.search.min_length,
@@ -154,7 +168,8 @@ impl Beam {
         choices: impl Iterator<Item = &'c [Choice]>,
         mut details: impl FnMut(usize, Choice) -> Details,
     ) {
-        let candidates = self.rank(settings, choices);
+        self.rank(settings, choices);
+        let candidates = std::mem::take(&mut self.candidates);
         let last = self.at_limit();
         self.length += 1;
         let going_on = match settings.search.finish {
@@ -165,28 +180,45 @@ impl Beam {
             Finish::Full => self.full(settings, &candidates, last, &mut details),
             Finish::FullBounded => self.bounded(settings, &candidates, last, &mut details),
         };
-        self.open = going_on;
+        self.candidates = candidates;
+        self.spare = std::mem::replace(&mut self.open, going_on);
+        if settings.search.early_stop.is_some_and(|delta| self.is_hopeless(delta)) {
+            self.open.clear();
+        }
+    }
+
+    /// Whether no open hypothesis comes within `delta` of the best finished one.
+    fn is_hopeless(&self, delta: f32) -> bool {
+        let best = |scores: &mut dyn Iterator<Item = f32>| scores.max_by(f32::total_cmp);
+        let open = best(&mut self.open.iter().map(|open| open.score));
+        let finished = best(&mut self.finished.iter().map(|finished| finished.path));
+        matches!((open, finished), (Some(open), Some(finished)) if open < finished - delta)
     }
 
     /// All candidates, best path first; of equals the one of the earlier hypothesis, then the one
     /// with the lower word id.
-    fn rank<'c>(
-        &self,
-        settings: &Settings,
-        choices: impl Iterator<Item = &'c [Choice]>,
-    ) -> Vec<Candidate> {
+    fn rank<'c>(&mut self, settings: &Settings, choices: impl Iterator<Item = &'c [Choice]>) {
         let in_prefix = self.length < self.prefix.len();
         let free = (in_prefix && !settings.search.score_prefix)
             || (!in_prefix && self.forced(settings).is_some());
-        let mut candidates: Vec<Candidate> = Vec::new();
+        let Beam { candidates, open, .. } = self;
+        candidates.clear();
         for (row, choices) in choices.enumerate() {
-            candidates.extend(choices.iter().map(|&choice| {
+            for &choice in choices {
                 let choice = if free { Choice { score: 0.0, ..choice } } else { choice };
-                Candidate { row, choice, path: self.open[row].score + choice.score }
-            }));
+                let path = open[row].score + choice.score;
+                candidates.push(Candidate { row, choice, path, order: candidates.len() });
+            }
         }
-        candidates.sort_by(|a, b| b.path.total_cmp(&a.path));
-        candidates
+        // Not the stable sort, which would ask for memory.
+        candidates.sort_unstable_by(|a, b| b.path.total_cmp(&a.path).then(a.order.cmp(&b.order)));
+    }
+
+    /// An empty list for the hypotheses that go on.
+    fn next_open(&mut self) -> Vec<Open> {
+        let mut next = std::mem::take(&mut self.spare);
+        next.clear();
+        next
     }
 
     fn push(&mut self, candidate: &Candidate, details: Details) -> u32 {
@@ -217,7 +249,7 @@ impl Beam {
         last: bool,
         details: &mut impl FnMut(usize, Choice) -> Details,
     ) -> Vec<Open> {
-        let mut next = Vec::with_capacity(self.width);
+        let mut next = self.next_open();
         for candidate in candidates.iter().take(self.width) {
             let kept = details(candidate.row, candidate.choice);
             if candidate.choice.token == settings.end || last {
@@ -241,7 +273,7 @@ impl Beam {
     ) -> Vec<Open> {
         let beam = settings.search.beam;
         let ends = |c: &Candidate| c.choice.token == settings.end;
-        let mut next = Vec::with_capacity(beam);
+        let mut next = self.next_open();
         let mut reserve = candidates.iter().skip(beam).filter(|c| !ends(c));
         for (place, candidate) in candidates.iter().take(beam).enumerate() {
             let mut chosen = Some(candidate);
@@ -280,7 +312,7 @@ impl Beam {
         self.sort_finished();
         self.finished.truncate(beam);
         let open = candidates.iter().take(2 * beam).filter(|c| !ends(c)).take(beam);
-        let mut next = Vec::with_capacity(beam);
+        let mut next = self.next_open();
         for candidate in open {
             let kept = details(candidate.row, candidate.choice);
             next.push(self.go_on(candidate, kept));

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use peregrine_nn::{Choices, Sentence, profile};
+use peregrine_nn::{Ask, Choices, Sentence, profile};
 
 use crate::batching::{BatchSize, Batching, Haste, Queue, Waiting};
 use crate::beam::{Banned, Details};
 use crate::job::Done;
-use crate::scorer::{Member, Scorer};
+use crate::scorer::{Member, PlannedRow, Scorer};
 use crate::sentence::Running;
 use crate::settings::Settings;
 use crate::stats::{Clock, Stats, TracedStep};
@@ -15,6 +15,9 @@ use crate::stats::{Clock, Stats, TracedStep};
 /// One worker: a model's networks and a batch.
 pub struct Decoder {
     scorer: Scorer,
+    /// Memory for the lists of a step.
+    rows: Vec<PlannedRow<'static>>,
+    asks: Vec<Ask<'static>>,
 }
 
 /// Who is in the batch, and who has been encoded for it.
@@ -40,7 +43,7 @@ struct Work<'a> {
 impl Decoder {
     /// A worker for a model of one or several networks.
     pub fn new(members: Vec<Member>) -> Decoder {
-        Decoder { scorer: Scorer::new(members) }
+        Decoder { scorer: Scorer::new(members), rows: Vec::new(), asks: Vec::new() }
     }
 
     /// Translates what is in the queue until it is closed and empty, or stopped. `done` gets each
@@ -160,7 +163,8 @@ impl Decoder {
         for sentence in &mut batch.running {
             sentence.prepare(settings, &work.banned, constant);
         }
-        let (mut rows, mut asks) = (Vec::new(), Vec::new());
+        let (mut rows, mut asks) =
+            (recycled(std::mem::take(&mut self.rows)), recycled(std::mem::take(&mut self.asks)));
         for sentence in &batch.running {
             sentence.plan(settings, &work.banned, &mut rows, &mut asks);
         }
@@ -173,6 +177,7 @@ impl Decoder {
         stats.decode += decode;
         stats.output += output;
         let row_count = rows.len();
+        (self.rows, self.asks) = (recycled(rows), recycled(asks));
         if work.measured {
             batch.count(
                 TracedStep { time: decode + output, sentences: 0, rows: row_count },
@@ -273,4 +278,10 @@ fn take(work: &Work<'_>, size: BatchSize, haste: Haste, stats: &mut Stats) -> Ve
     let waiting = work.queue.take(size, haste);
     stats.waiting += clock.lap();
     waiting
+}
+
+/// An empty list in the memory of another, whose entries differ in lifetime only.
+fn recycled<T, U>(mut list: Vec<T>) -> Vec<U> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }

@@ -21,6 +21,9 @@ pub(crate) struct Scorer {
     /// Where each row's words begin in them.
     starts: Vec<usize>,
     combined: Vec<f32>,
+    /// Memory for the rows of a member.
+    rows: Vec<Row>,
+    best: Vec<Choice>,
 }
 
 /// A sentence's slots, one a member.
@@ -38,7 +41,14 @@ pub(crate) struct PlannedRow<'a> {
 
 impl Scorer {
     pub(crate) fn new(members: Vec<Member>) -> Scorer {
-        Scorer { members, scores: Vec::new(), starts: Vec::new(), combined: Vec::new() }
+        Scorer {
+            members,
+            scores: Vec::new(),
+            starts: Vec::new(),
+            combined: Vec::new(),
+            rows: Vec::new(),
+            best: Vec::new(),
+        }
     }
 
     pub(crate) fn members(&self) -> usize {
@@ -67,17 +77,15 @@ impl Scorer {
 
     pub(crate) fn step(&mut self, rows: &[PlannedRow<'_>], alignments: bool) {
         for (index, member) in self.members.iter_mut().enumerate() {
-            let rows: Vec<Row> = rows
-                .iter()
-                .map(|row| Row {
-                    slot: row.slots[index],
-                    parent: row.parent,
-                    token: row.token,
-                    position: row.position,
-                })
-                .collect();
+            self.rows.clear();
+            self.rows.extend(rows.iter().map(|row| Row {
+                slot: row.slots[index],
+                parent: row.parent,
+                token: row.token,
+                position: row.position,
+            }));
             // Only the first member's attention is ever reported.
-            member.network.step(&rows, alignments && index == 0);
+            member.network.step(&self.rows, alignments && index == 0);
         }
     }
 
@@ -97,13 +105,14 @@ impl Scorer {
         }
         self.log_probabilities(rows, asks, scoring);
         answer.clear();
-        let mut best = Vec::new();
+        let mut best = std::mem::take(&mut self.best);
         for (i, (row, ask)) in rows.iter().zip(asks).enumerate() {
             self.combine(i);
             let candidates = Candidates { scores: &self.combined, words: row.words };
             choose(candidates, ask, Scoring::Logit, &mut best);
             answer.push(best.iter().copied());
         }
+        self.best = best;
     }
 
     fn log_probabilities(&mut self, rows: &[PlannedRow<'_>], asks: &[Ask<'_>], scoring: Scoring) {

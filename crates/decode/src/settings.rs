@@ -51,7 +51,8 @@ impl Settings {
     pub(crate) fn limit(&self, source_length: usize, position_limit: usize) -> usize {
         let by_factor = self.search.max_length_factor.map_or(usize::MAX, |factor| {
             // As a float cast saturates, a huge factor means no limit.
-            (factor * source_length as f32).ceil() as usize
+            ((factor * source_length as f32).ceil() as usize)
+                .saturating_add(self.search.max_length_extra)
         });
         let fixed = self.search.max_length.unwrap_or(usize::MAX);
         by_factor.min(fixed).min(position_limit).max(1)

@@ -8,12 +8,19 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Recurrent, RnnFc};
+
 /// A network's description.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "a model has one")]
 pub enum Architecture {
     /// Attention encoder, and a decoder of attention, average attention or recurrent layers.
     Transformer(Transformer),
+    /// Recurrent encoder and decoder with additive attention.
+    Recurrent(Recurrent),
+    /// A recurrent layer with attention under dense layers.
+    RnnFc(RnnFc),
 }
 
 impl Architecture {
@@ -21,6 +28,8 @@ impl Architecture {
     pub fn target_vocabulary(&self) -> usize {
         match self {
             Architecture::Transformer(t) => t.target_vocabulary,
+            Architecture::Recurrent(r) => r.target_vocabulary,
+            Architecture::RnnFc(r) => r.target_vocabulary,
         }
     }
 
@@ -28,6 +37,8 @@ impl Architecture {
     pub fn source_vocabulary(&self) -> usize {
         match self {
             Architecture::Transformer(t) => t.source_vocabulary,
+            Architecture::Recurrent(r) => r.source_vocabulary,
+            Architecture::RnnFc(r) => r.source_vocabulary,
         }
     }
 
@@ -35,6 +46,8 @@ impl Architecture {
     pub fn source_frame(&self) -> &SourceFrame {
         match self {
             Architecture::Transformer(t) => &t.source_frame,
+            Architecture::Recurrent(r) => &r.source_frame,
+            Architecture::RnnFc(r) => &r.source_frame,
         }
     }
 
@@ -42,6 +55,7 @@ impl Architecture {
     pub fn position_limit(&self) -> Option<usize> {
         match self {
             Architecture::Transformer(t) => t.position_limit,
+            Architecture::Recurrent(_) | Architecture::RnnFc(_) => None,
         }
     }
 }

@@ -33,12 +33,49 @@ pub(crate) struct Lookup {
 pub(crate) fn gather(
     path: &Path,
     description: &Transformer,
-    mut look_up: impl FnMut(&Expected) -> Result<Lookup, ModelError>,
+    look_up: impl FnMut(&Expected) -> Result<Lookup, ModelError>,
 ) -> Result<Weights, ModelError> {
     self::description(path, description)?;
+    gather_list(path, names::transformer_weights(description), look_up)
+}
+
+/// The same for any architecture.
+pub(crate) fn gather_any(
+    path: &Path,
+    architecture: &Architecture,
+    look_up: impl FnMut(&Expected) -> Result<Lookup, ModelError>,
+) -> Result<Weights, ModelError> {
+    let nonsense = match architecture {
+        Architecture::Transformer(t) => return gather(path, t, look_up),
+        Architecture::Recurrent(r) => r.nonsense(),
+        Architecture::RnnFc(r) => r.nonsense(),
+    };
+    if let Some(problem) = nonsense {
+        return Err(ModelError::invalid(path, problem));
+    }
+    gather_list(path, names::weights(architecture), look_up)
+}
+
+/// The same where the weights have their canonical names already.
+pub(crate) fn gather_known(
+    path: &Path,
+    architecture: &Architecture,
+    weights: &Weights,
+) -> Result<Weights, ModelError> {
+    gather_any(path, architecture, |expected| {
+        let weight = weights.get(&expected.name).cloned();
+        Ok(Lookup { stored: expected.name.clone(), weight })
+    })
+}
+
+fn gather_list(
+    path: &Path,
+    list: Vec<Expected>,
+    mut look_up: impl FnMut(&Expected) -> Result<Lookup, ModelError>,
+) -> Result<Weights, ModelError> {
     let mut weights = Weights::default();
     let mut problems = Vec::new();
-    for expected in names::transformer_weights(description) {
+    for expected in list {
         let Lookup { stored, weight } = look_up(&expected)?;
         let weight = match expected.shape.len() {
             1 => weight.map(as_vector),
@@ -182,6 +219,9 @@ fn odd_search(search: &Search, words: usize) -> Option<String> {
     if search.max_length_factor.is_some_and(|factor| !factor.is_finite() || factor <= 0.0) {
         return Some("a length factor that is not positive".into());
     }
+    if search.early_stop.is_some_and(|delta| delta.is_nan()) {
+        return Some("an early stop that is not a number".into());
+    }
     let id = search.suppress.iter().find(|&&id| id as usize >= words)?;
     Some(format!("word {id} is to be suppressed, but there are {words}"))
 }
@@ -192,10 +232,10 @@ fn vocabularies(
     source: &Tokenizer,
     target: &Tokenizer,
 ) -> Result<Vec<String>, ModelError> {
-    let Architecture::Transformer(t) = &member.architecture;
+    let rows = member.architecture.source_vocabulary();
     let sides = [
-        ("source", source.size(), t.source_vocabulary),
-        ("target", target.size(), t.target_vocabulary),
+        ("source", source.size(), rows),
+        ("target", target.size(), member.architecture.target_vocabulary()),
     ];
     let mut notes = Vec::new();
     for (side, words, rows) in sides {
@@ -208,9 +248,8 @@ fn vocabularies(
             notes.push(format!("{path}: {rows} {side} rows, but a vocabulary of {words} words"));
         }
     }
-    if let Some(id) = source.unk().filter(|&id| id as usize >= t.source_vocabulary) {
-        let problem =
-            format!("the unknown word {id} has no row, the model {}", t.source_vocabulary);
+    if let Some(id) = source.unk().filter(|&id| id as usize >= rows) {
+        let problem = format!("the unknown word {id} has no row, the model {rows}");
         return Err(ModelError::invalid(&member.path, problem));
     }
     Ok(notes)

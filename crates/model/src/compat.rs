@@ -90,8 +90,9 @@ impl Compat {
             Compat::DropPad => model.search.suppression = Suppression::BeforeSoftmax,
             _ => {
                 for member in &mut model.members {
-                    let Architecture::Transformer(description) = &mut member.architecture;
-                    self.apply_to_description(description);
+                    if let Architecture::Transformer(description) = &mut member.architecture {
+                        self.apply_to_description(description);
+                    }
                 }
             }
         }

@@ -3,12 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use crate::marian::{DecoderConfig, is_decoder_config};
-use crate::{ModelError, files, huggingface};
+use crate::{ModelError, amun, files, huggingface, rnnfc_file};
 
 /// A model of a dialect.
 pub(crate) enum Kind {
     /// A `decoder.yml` or the like, which names files.
     MarianConfig(PathBuf),
+    /// Amun's `config.yml`.
+    AmunConfig(PathBuf),
+    /// A network of Devlin's kind alone.
+    RnnFc(PathBuf),
     /// A network alone.
     MarianFile(PathBuf),
     /// A directory.
@@ -32,7 +36,7 @@ fn ending(path: &Path) -> &str {
 fn file(path: &Path) -> Result<Kind, ModelError> {
     match ending(path) {
         "peregrine" => Ok(Kind::Peregrine(path.into())),
-        "yml" | "yaml" => Ok(Kind::MarianConfig(path.into())),
+        "yml" | "yaml" => Ok(config(path.into())),
         "npz" => Ok(Kind::MarianFile(path.into())),
         "bin" => match Magic::of(path)? {
             Magic::MarianBin => Ok(Kind::MarianFile(path.into())),
@@ -50,9 +54,15 @@ fn file(path: &Path) -> Result<Kind, ModelError> {
         "safetensors" if huggingface::is_checkpoint(&files::folder_of(path)) => {
             Ok(Kind::HuggingFace(files::folder_of(path)))
         }
+        "safetensors" if rnnfc_file::is_network(path)? => Ok(Kind::RnnFc(path.into())),
         "safetensors" => Ok(Kind::Peregrine(path.into())),
         _ => Err(unknown(path)),
     }
+}
+
+/// A configuration of Marian's or Amun's.
+fn config(path: PathBuf) -> Kind {
+    if amun::is_config(&path) { Kind::AmunConfig(path) } else { Kind::MarianConfig(path) }
 }
 
 fn unknown(path: &Path) -> ModelError {
@@ -70,7 +80,7 @@ pub(crate) fn config_beside(network: &Path) -> Option<PathBuf> {
 
 fn directory(folder: &Path) -> Result<Kind, ModelError> {
     if let Some(config) = decoder_config(folder)? {
-        return Ok(Kind::MarianConfig(config));
+        return Ok(self::config(config));
     }
     let model_bin = folder.join("model.bin");
     if model_bin.is_file() && Magic::of(&model_bin)? == Magic::Ctranslate2 {
@@ -139,7 +149,10 @@ fn decoder_config(folder: &Path) -> Result<Option<PathBuf>, ModelError> {
         .filter_map(|path| rank(&path).map(|rank| (rank, path)))
         .collect();
     candidates.sort();
-    Ok(candidates.into_iter().map(|(_, path)| path).find(|path| is_decoder_config(path)))
+    Ok(candidates
+        .into_iter()
+        .map(|(_, path)| path)
+        .find(|path| is_decoder_config(path) || amun::is_config(path)))
 }
 
 /// What the first bytes of a `.bin` file say.

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amun;
 mod architecture;
 mod check;
 mod compat;
@@ -18,9 +19,14 @@ mod huggingface;
 mod marian;
 mod model;
 pub mod names;
+mod nematus;
 mod open;
 mod peregrine_file;
+mod presets;
 mod random;
+mod recurrent;
+mod rnnfc;
+mod rnnfc_file;
 mod search;
 mod shortlist;
 mod tensors;
@@ -31,7 +37,13 @@ pub use compat::Compat;
 pub use error::ModelError;
 pub use model::{Member, Model};
 pub use open::{OpenOptions, open, open_bytes, save};
-pub use random::random_transformer;
+pub use presets::{PRESETS, preset};
+pub use random::{made_up_model, random_transformer, random_weights};
+pub use recurrent::{
+    CellKind, CellPlace, EncoderKind, Recurrent, RecurrentDecoder, RecurrentEncoder, RecurrentNorm,
+    StartCell, recurrent_weights,
+};
+pub use rnnfc::{RnnFc, Top, rnnfc_weights};
 pub use search::{AtLimit, Dialect, Finish, Search, Suppression};
 pub use shortlist::{Shortlist, ShortlistChoice, ShortlistFile};
 pub use weights::{Precision, Weight, Weights};

@@ -49,6 +49,15 @@ pub struct Expected {
     pub optional: bool,
 }
 
+/// Every weight a network needs.
+pub fn weights(architecture: &crate::Architecture) -> Vec<Expected> {
+    match architecture {
+        crate::Architecture::Transformer(t) => transformer_weights(t),
+        crate::Architecture::Recurrent(r) => crate::recurrent_weights(r),
+        crate::Architecture::RnnFc(r) => crate::rnnfc_weights(r),
+    }
+}
+
 /// Every weight a transformer needs, in the order a translation meets them.
 pub fn transformer_weights(t: &Transformer) -> Vec<Expected> {
     let mut list = List::default();

@@ -9,7 +9,8 @@ use crate::discover::{Kind, config_beside, discover};
 use crate::marian::{self, DecoderConfig};
 use crate::shortlist::{Shortlist, ShortlistChoice, ShortlistFile};
 use crate::{
-    Compat, Model, ModelError, Precision, check, ctranslate2, huggingface, peregrine_file,
+    Compat, Dialect, Model, ModelError, Precision, amun, check, ctranslate2, huggingface, nematus,
+    peregrine_file, rnnfc_file,
 };
 
 /// What a user may say besides the path.
@@ -32,8 +33,10 @@ pub struct OpenOptions {
 /// Tokenizers, search settings and shortlist are those of the first path. No path at all is fine where
 /// the options name a configuration.
 pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Model, ModelError> {
-    let mut opened = match paths {
-        [] => vec![open_config_only(options)?],
+    let amun = options.config.as_deref().filter(|path| amun::is_config(path));
+    let mut opened = match (paths, amun) {
+        (_, Some(config)) => vec![open_amun(config, paths, options)?],
+        ([], None) => vec![open_config_only(options)?],
         _ => open_all(paths, options)?,
     };
     let rest = opened.split_off(1);
@@ -86,6 +89,17 @@ fn open_config_only(options: &OpenOptions) -> Result<Opened, ModelError> {
     }
 }
 
+/// What Amun's configuration names; networks of the command line count more than its scorers.
+fn open_amun(
+    config: &Path,
+    networks: &[PathBuf],
+    options: &OpenOptions,
+) -> Result<Opened, ModelError> {
+    let config = amun::Config::read(config, networks, options.vocabularies.as_ref())?;
+    let (model, shortlist) = config.open()?;
+    Ok(Opened { model, shortlist })
+}
+
 fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, ModelError> {
     let mut opened: Vec<Opened> = Vec::new();
     // A bare network may have to borrow the vocabularies of the one before it.
@@ -96,6 +110,14 @@ fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, Mod
                 let config = override_config(DecoderConfig::read(&config)?, options)?;
                 vocabularies = vocabularies.or_else(|| config.vocabularies.clone());
                 open_configured(&config, options)?
+            }
+            Kind::AmunConfig(config) => open_amun(&config, &[], options)?,
+            Kind::RnnFc(file) => {
+                let Some((source, target)) = &vocabularies else {
+                    rnnfc_file::examine(&file)?;
+                    return Err(no_vocabulary(&file));
+                };
+                rnnfc_file::open(&file, &marian::pair(source, target)?)?.into()
             }
             Kind::MarianFile(file) => open_marian_file(&file, &mut vocabularies, options)?,
             Kind::Ctranslate2(folder) => {
@@ -157,7 +179,10 @@ fn open_marian_file(
     let configured = config.as_ref().and_then(|config| config.vocabularies.clone());
     let found = match vocabularies.take().or(configured) {
         Some(found) => Some(found),
-        None => marian::beside(file)?,
+        None => match nematus::dictionaries(file)? {
+            Some(found) => Some(found),
+            None => marian::beside(file)?,
+        },
     };
     let files = [file.to_path_buf()];
     let Some((source, target)) = found else {
@@ -203,6 +228,10 @@ fn set_weights(model: &mut Model, options: &OpenOptions) -> Result<(), ModelErro
     pad_weights(model);
     let given = &options.member_weights;
     if given.is_empty() {
+        if model.dialect == Dialect::Devlin {
+            // Its ensembles are means.
+            model.member_weights.fill(1.0 / model.members.len() as f32);
+        }
         return Ok(());
     }
     if given.len() != model.members.len() || given.iter().any(|weight| !weight.is_finite()) {

@@ -73,9 +73,8 @@ pub(crate) fn open(source: &Source) -> Result<Model, ModelError> {
         return Err(ModelError::unsupported(path, what));
     }
     let header: Header = serde_json::from_str(json).map_err(bad)?;
-    let Architecture::Transformer(description) = &header.architecture;
     let tensors = &file.tensors;
-    let mut weights = check::gather(path, description, |expected| {
+    let mut weights = check::gather_any(path, &header.architecture, |expected| {
         let stored = header.aliases.get(&expected.name).unwrap_or(&expected.name);
         Ok(Lookup { stored: stored.clone(), weight: weight(path, tensors, stored)? })
     })?;

@@ -1,7 +1,13 @@
 //! Networks of random numbers, for tests and for measuring speed where no trained model is at hand.
 
+use std::sync::Arc;
+
+use peregrine_text::Tokenizer;
+
 use crate::names::{self, OUTPUT_WEIGHT, SOURCE_EMBEDDING, TARGET_EMBEDDING, transformer_weights};
-use crate::{Transformer, Weight, Weights};
+use crate::{
+    Architecture, Dialect, Member, Model, ModelError, Search, Transformer, Weight, Weights,
+};
 
 /// Weights for a description: matrices scaled by their number of inputs, norms near the identity,
 /// small biases. Tables of equal size are tied, as in most models. The same seed gives the same
@@ -9,9 +15,49 @@ use crate::{Transformer, Weight, Weights};
 ///
 /// Position tables are filled like matrices: a description with computed positions is more useful.
 pub fn random_transformer(description: &Transformer, seed: u64) -> Weights {
+    random_list(transformer_weights(description), seed)
+}
+
+/// The same for any network.
+pub fn random_weights(architecture: &Architecture, seed: u64) -> Weights {
+    random_list(names::weights(architecture), seed)
+}
+
+/// A model of random numbers whose vocabularies are made-up words: `</s>`, `<unk>`, `w2`, `w3`, …
+pub fn made_up_model(architecture: Architecture, seed: u64) -> Result<Model, ModelError> {
+    let words = |count: usize| -> Result<Arc<Tokenizer>, ModelError> {
+        let mut list = String::from("</s>\n<unk>\n");
+        for id in 2..count {
+            list.push_str(&format!("w{id}\n"));
+        }
+        Ok(Arc::new(Tokenizer::words("words.txt", list.into_bytes().into(), None)?))
+    };
+    let dialect = match architecture {
+        Architecture::RnnFc(_) => Dialect::Devlin,
+        _ => Dialect::Marian,
+    };
+    let source = words(architecture.source_vocabulary())?;
+    let target = match architecture.source_vocabulary() == architecture.target_vocabulary() {
+        true => Arc::clone(&source),
+        false => words(architecture.target_vocabulary())?,
+    };
+    let weights = random_weights(&architecture, seed);
+    Ok(Model {
+        dialect,
+        members: vec![Member { path: "random".into(), architecture, weights }],
+        member_weights: vec![1.0],
+        source,
+        target,
+        search: Search::of(dialect),
+        shortlist: None,
+        notes: Vec::new(),
+    })
+}
+
+fn random_list(list: Vec<names::Expected>, seed: u64) -> Weights {
     let mut weights = Weights::default();
     let mut random = Random(seed);
-    for expected in transformer_weights(description) {
+    for expected in list {
         let tied = match expected.name.as_str() {
             TARGET_EMBEDDING => weights.get(SOURCE_EMBEDDING),
             OUTPUT_WEIGHT => weights.get(TARGET_EMBEDDING),

@@ -13,6 +13,10 @@ pub enum Dialect {
     Ctranslate2,
     /// Hugging Face MarianMT.
     HuggingFace,
+    /// Amun.
+    Amun,
+    /// The decoder of "Sharp Models on Dull Hardware".
+    Devlin,
 }
 
 /// How a beam ends.
@@ -62,6 +66,9 @@ pub struct Search {
     pub word_penalty: f32,
     /// Most target tokens (end symbol included) for each source token (frame included).
     pub max_length_factor: Option<f32>,
+    /// Added to what the factor gives.
+    #[serde(default)]
+    pub max_length_extra: usize,
     /// Most target tokens, end symbol included.
     pub max_length: Option<usize>,
     /// What happens at that limit.
@@ -78,6 +85,10 @@ pub struct Search {
     pub score_prefix: bool,
     /// Longest source, frame included; a longer line is split.
     pub max_source: usize,
+    /// The search is over when the best open hypothesis is this much worse than the best finished
+    /// one, by the sum of log-probabilities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<f32>,
 }
 
 impl Search {
@@ -94,6 +105,7 @@ impl Search {
             normalize: 0.0,
             word_penalty: 0.0,
             max_length_factor: Some(3.0),
+            max_length_extra: 0,
             max_length: None,
             at_limit: AtLimit::Cut,
             min_length: 0,
@@ -102,6 +114,7 @@ impl Search {
             suppression: Suppression::AfterSoftmax,
             score_prefix: true,
             max_source: 1000,
+            early_stop: None,
         };
         match dialect {
             Dialect::Marian => marian,
@@ -127,6 +140,16 @@ impl Search {
                 at_limit: AtLimit::ForceEnd,
                 allow_unk: true,
                 max_source: 512,
+                ..marian
+            },
+            Dialect::Amun => {
+                Search { beam: 1, max_length_factor: Some(2.0), max_source: 200, ..marian }
+            }
+            Dialect::Devlin => Search {
+                beam: 6,
+                max_length_factor: Some(2.0),
+                max_length_extra: 5,
+                allow_unk: true,
                 ..marian
             },
         }

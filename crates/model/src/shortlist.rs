@@ -61,12 +61,15 @@ pub struct ShortlistFile {
     pub best: usize,
     /// Only translations more probable than this.
     pub prune: f32,
+    /// Amun's reading: lines with tabs are `source target probability`, and only words that are not
+    /// selected anyway count as translations.
+    pub amun: bool,
 }
 
 impl ShortlistFile {
     /// A file with Marian's defaults.
     pub fn new(path: impl Into<PathBuf>) -> ShortlistFile {
-        ShortlistFile { path: path.into(), first: 100, best: 100, prune: 0.0 }
+        ShortlistFile { path: path.into(), first: 100, best: 100, prune: 0.0, amun: false }
     }
 
     pub(crate) fn is_binary(&self) -> bool {
@@ -75,6 +78,15 @@ impl ShortlistFile {
 }
 
 impl Shortlist {
+    /// From the translations of every source word, `first` words always selected.
+    pub fn new(lists: Vec<Vec<u32>>, first: usize, target_size: usize, end: u32) -> Shortlist {
+        let exists = |&word: &u32| (word as usize) < target_size;
+        let lists = lists.into_iter().map(|list| list.into_iter().filter(exists).collect());
+        let (offsets, lists) = flatten(lists.collect());
+        let rules = Rules { first, target_size, end, include_source: false };
+        Shortlist { rules, offsets, lists }
+    }
+
     /// The target words for a sentence, sorted, from its source ids with the frame around them.
     pub fn select(&self, framed_source_ids: &[u32]) -> Vec<u32> {
         let mut selected = Selection::new(self.rules.target_size);
@@ -203,6 +215,9 @@ fn read_text(
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let (words, probability) = match fields[..] {
             [] => continue,
+            [from, to, probability] if file.amun && line.contains('\t') => {
+                ((to, from), probability.parse::<f32>().ok())
+            }
             [to, from, probability] => ((to, from), probability.parse::<f32>().ok()),
             _ => (("", ""), None),
         };
@@ -229,6 +244,7 @@ fn prune(table: Table, source_size: usize, file: &ShortlistFile) -> Vec<Vec<u32>
             .into_iter()
             .map(|(target, probability)| (probability, target))
             .filter(|(probability, _)| *probability > file.prune)
+            .filter(|(_, target)| !file.amun || *target as usize >= file.first)
             .collect();
         kept.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
         kept.truncate(file.best);

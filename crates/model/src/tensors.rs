@@ -102,6 +102,29 @@ pub(crate) fn rows_of(weight: &Weight, first: usize, count: usize) -> Option<Wei
     Some(Weight { shape, precision: weight.precision, data, scales })
 }
 
+/// Weights with rows of one length, one after the other. Where all are stored in one floating point
+/// type that is kept; anything else becomes float32.
+pub(crate) fn joined(parts: &[Weight]) -> Weight {
+    let same = |w: &Weight| w.precision == parts[0].precision && w.scales.is_none();
+    if !parts.iter().all(same) {
+        let floats: Vec<Weight> = parts.iter().map(|w| w.convert(Precision::Float32)).collect();
+        return joined(&floats);
+    }
+    let mut shape = parts[0].shape.clone();
+    if let Some(rows) = shape.first_mut() {
+        *rows = parts.iter().map(Weight::rows).sum();
+    }
+    let data: Vec<u8> = parts.iter().flat_map(|w| w.data.iter().copied()).collect();
+    Weight { shape, precision: parts[0].precision, data: Bytes::from(data), scales: None }
+}
+
+/// Equal groups of rows in another order; a weight that does not divide so stays as it is.
+pub(crate) fn blocks(weight: &Weight, parts: usize, order: &[usize]) -> Weight {
+    let groups: Option<Vec<Weight>> =
+        order.iter().map(|&index| row_group(weight, index, parts)).collect();
+    groups.map_or_else(|| weight.clone(), |groups| joined(&groups))
+}
+
 /// The transpose of a matrix; anything else is returned as it is. One scale a row cannot be kept, so
 /// such integers become float32 first (no file in the wild needs it).
 pub(crate) fn transposed(weight: &Weight) -> Weight {

@@ -31,7 +31,7 @@ fn hugging_face_checkpoints_of_another_kind() {
         ("eos_token_id", json!(3), "eos_token_id 3"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        export::huggingface(&random_model(&small(), 4), folder.path()).unwrap();
+        export::huggingface(&made_model(&small(), 4), folder.path()).unwrap();
         std::fs::remove_file(folder.path().join("generation_config.json")).unwrap();
         change_json(&folder.path().join("config.json"), |config| config[key] = value);
         let message = message(open_one(folder.path()));
@@ -43,7 +43,7 @@ fn hugging_face_checkpoints_of_another_kind() {
 fn generation_settings_are_followed() {
     use serde_json::json;
     let folder = tempfile::tempdir().unwrap();
-    export::huggingface(&random_model(&small(), 4), folder.path()).unwrap();
+    export::huggingface(&made_model(&small(), 4), folder.path()).unwrap();
     change_json(&folder.path().join("config.json"), |config| {
         config["num_beams"] = json!(9);
         config["length_penalty"] = json!(0.6);
@@ -110,7 +110,7 @@ fn ctranslate2_models_of_another_kind() {
     ];
     let with = |change: &dyn Fn(&mut File)| {
         let folder = tempfile::tempdir().unwrap();
-        export::ctranslate2(&random_model(&small(), 4), folder.path()).unwrap();
+        export::ctranslate2(&made_model(&small(), 4), folder.path()).unwrap();
         let path = folder.path().join("model.bin");
         let source = Source::new(&path, std::fs::read(&path).unwrap());
         let mut file = ctranslate2::read(&source).unwrap();
@@ -137,7 +137,7 @@ fn ctranslate2_models_of_another_kind() {
 fn old_ctranslate2_files_keep_their_options_inside() {
     use peregrine_formats::ctranslate2;
     let folder = tempfile::tempdir().unwrap();
-    export::ctranslate2(&random_model(&small(), 4), folder.path()).unwrap();
+    export::ctranslate2(&made_model(&small(), 4), folder.path()).unwrap();
     let path = folder.path().join("model.bin");
     let source = Source::new(&path, std::fs::read(&path).unwrap());
     let mut file = ctranslate2::read(&source).unwrap();
@@ -161,7 +161,7 @@ fn old_ctranslate2_files_keep_their_options_inside() {
 fn integer_ctranslate2_weights_come_apart_with_their_scales() {
     use peregrine_formats::ctranslate2;
     let folder = tempfile::tempdir().unwrap();
-    export::ctranslate2(&random_model(&small(), 4), folder.path()).unwrap();
+    export::ctranslate2(&made_model(&small(), 4), folder.path()).unwrap();
     let path = folder.path().join("model.bin");
     let source = Source::new(&path, std::fs::read(&path).unwrap());
     let mut file = ctranslate2::read(&source).unwrap();
@@ -186,7 +186,7 @@ fn integer_ctranslate2_weights_come_apart_with_their_scales() {
 fn position_tables_of_different_length() {
     use peregrine_formats::ctranslate2;
     let folder = tempfile::tempdir().unwrap();
-    export::ctranslate2(&random_model(&small(), 4), folder.path()).unwrap();
+    export::ctranslate2(&made_model(&small(), 4), folder.path()).unwrap();
     let path = folder.path().join("model.bin");
     let source = Source::new(&path, std::fs::read(&path).unwrap());
     let mut file = ctranslate2::read(&source).unwrap();
@@ -203,7 +203,7 @@ fn position_tables_of_different_length() {
 #[test]
 fn sharded_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
-    export::huggingface(&random_model(&small(), 4), folder.path()).unwrap();
+    export::huggingface(&made_model(&small(), 4), folder.path()).unwrap();
     let whole = open_one(folder.path()).unwrap();
     let path = folder.path().join("model.safetensors");
     let source = Source::new(&path, std::fs::read(&path).unwrap());
@@ -240,7 +240,7 @@ fn with_intgemm(width: usize, heads: usize) -> Result<Model, ModelError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.bin");
     std::fs::write(folder.path().join("vocab.yml"), vocabulary(WORDS)).unwrap();
-    export::marian_bin(&random_model(&description, 1).members[0], &path).unwrap();
+    export::marian_bin(&made_model(&description, 1).members[0], &path).unwrap();
     let source = Source::new(&path, std::fs::read(&path).unwrap());
     let mut items = marian_bin::read(&source).unwrap();
     let item = items.iter_mut().find(|item| item.name == "encoder_l1_self_Wq").unwrap();

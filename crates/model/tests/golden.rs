@@ -146,11 +146,16 @@ fn ensembles_by_configuration_and_by_path() {
 }
 
 #[test]
-fn recurrent_models_are_named() {
+fn recurrent_models_are_described() {
     let Some(folder) = reference("golden") else { return };
     for name in ["gru", "lstm", "mlstm", "bideep", "gru/theano"] {
-        let message = message(open_one(&folder.join(name)));
-        assert!(message.contains("recurrent models are not supported yet"), "{name}: {message}");
+        let model = open_one(&folder.join(name)).unwrap();
+        let Architecture::Recurrent(r) = &model.members[0].architecture else {
+            panic!("{name} is recurrent");
+        };
+        assert_eq!(r.width, if name == "bideep" { 64 } else { 96 });
+        let layers = if name == "bideep" { 2 } else { 1 };
+        assert_eq!((r.encoder.layers, r.decoder.high_layers + 1), (layers, layers));
     }
 }
 
@@ -241,7 +246,7 @@ fn text_shortlists() {
     let text = "NULL a 0.9\n\u{2581}a \u{2581}a 0.5\n\u{2581}b \u{2581}a 0.5\n\u{2581}c \u{2581}a 0.1\n\
                 \u{2581}a \u{2581}a 0.05\nnot-a-piece \u{2581}a 0.4\n";
     std::fs::write(&lex, text).unwrap();
-    let file = ShortlistFile { path: lex.clone(), first: 2, best: 2, prune: 0.07 };
+    let file = ShortlistFile { path: lex.clone(), first: 2, best: 2, prune: 0.07, amun: false };
     let choice =
         |file| OpenOptions { shortlist: ShortlistChoice::File(file), ..OpenOptions::default() };
     let path = [folder.join("transformer-post")];

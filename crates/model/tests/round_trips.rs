@@ -18,7 +18,7 @@ fn folder_with_vocabulary() -> tempfile::TempDir {
 fn marian_files_hold_every_description() {
     let folder = folder_with_vocabulary();
     for (name, description) in varied() {
-        let model = random_model(&description, 7);
+        let model = made_model(&description, 7);
         let npz = folder.path().join(format!("{name}.npz"));
         let bin = folder.path().join(format!("{name}.bin"));
         export::marian_npz(&model.members[0], &npz).unwrap();
@@ -41,13 +41,13 @@ fn peregrine_files_hold_every_description_and_precision() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.peregrine");
     for (_, description) in varied() {
-        let model = random_model(&description, 8);
+        let model = made_model(&description, 8);
         save(&model, &path, None).unwrap();
         assert_same_model(&open_one(&path).unwrap(), &model);
     }
     use Precision::*;
     for precision in [Float32, Float16, Bfloat16, Int16, Int8] {
-        let model = random_model(&small(), 9);
+        let model = made_model(&small(), 9);
         save(&model, &path, Some(precision)).unwrap();
         let again = open_one(folder.path()).unwrap();
         for (name, weight) in model.members[0].weights.iter() {
@@ -64,7 +64,7 @@ fn peregrine_files_hold_every_description_and_precision() {
 fn opening_a_peregrine_file_copies_no_weight() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.peregrine");
-    save(&random_model(&small(), 1), &path, Some(Precision::Int8)).unwrap();
+    save(&made_model(&small(), 1), &path, Some(Precision::Int8)).unwrap();
     let bytes = peregrine_formats::Bytes::from(std::fs::read(&path).unwrap());
     let range = bytes.as_ptr_range();
     let model = open_bytes("memory", bytes.clone()).unwrap();
@@ -77,7 +77,7 @@ fn opening_a_peregrine_file_copies_no_weight() {
 fn untied() -> Model {
     let mut description = small();
     description.source_vocabulary = WORDS;
-    let mut model = random_model(&description, 11);
+    let mut model = made_model(&description, 11);
     let member = &mut model.members[0];
     let fresh = random_transformer(&description, 12);
     let other = random_transformer(&description, 13);
@@ -88,7 +88,7 @@ fn untied() -> Model {
 
 #[test]
 fn ctranslate2_directories() {
-    for model in [random_model(&small(), 3), untied()] {
+    for model in [made_model(&small(), 3), untied()] {
         let folder = tempfile::tempdir().unwrap();
         export::ctranslate2(&model, folder.path()).unwrap();
         let again = open_one(folder.path()).unwrap();
@@ -120,7 +120,7 @@ fn the_librarys_own_positions_need_no_table() {
     let own = Positions::Sinusoid { first: 1, spacing: Spacing::HalfLessOne };
     description.encoder.positions = own;
     description.decoder.positions = own;
-    let model = random_model(&description, 3);
+    let model = made_model(&description, 3);
     let folder = tempfile::tempdir().unwrap();
     export::ctranslate2(&model, folder.path()).unwrap();
     let again = open_one(folder.path()).unwrap();
@@ -129,7 +129,7 @@ fn the_librarys_own_positions_need_no_table() {
 
 #[test]
 fn hugging_face_checkpoints() {
-    for model in [random_model(&small(), 4), untied()] {
+    for model in [made_model(&small(), 4), untied()] {
         let folder = tempfile::tempdir().unwrap();
         export::huggingface(&model, folder.path()).unwrap();
         let again = open_one(folder.path()).unwrap();
@@ -155,7 +155,7 @@ fn hugging_face_checkpoints() {
 #[test]
 fn a_converted_checkpoint_can_follow_marian() {
     let folder = tempfile::tempdir().unwrap();
-    export::huggingface(&random_model(&small(), 4), folder.path()).unwrap();
+    export::huggingface(&made_model(&small(), 4), folder.path()).unwrap();
     let compat = ["marian-positions", "marian-epsilon", "search-marian", "drop-pad"];
     let compat = compat.iter().map(|name| name.parse().unwrap()).collect();
     let options = OpenOptions { compat, ..OpenOptions::default() };
@@ -170,7 +170,7 @@ fn a_converted_checkpoint_can_follow_marian() {
 #[test]
 fn half_precision_stays_half_precision() {
     let folder = folder_with_vocabulary();
-    let mut model = random_model(&small(), 5);
+    let mut model = made_model(&small(), 5);
     let mut halves = Weights::default();
     for (name, weight) in model.members[0].weights.iter() {
         halves.insert(name, weight.convert(Precision::Float16));
@@ -186,15 +186,15 @@ fn half_precision_stays_half_precision() {
 fn exporters_refuse_what_a_format_cannot_say() {
     let folder = tempfile::tempdir().unwrap();
     for (name, description) in varied().iter().skip(1) {
-        let model = random_model(description, 1);
+        let model = made_model(description, 1);
         assert!(message(export::huggingface(&model, folder.path())).contains("has no"), "{name}");
         assert!(message(export::ctranslate2(&model, folder.path())).contains("has no"), "{name}");
     }
     let mut started = small();
     started.start = Start::Token(0);
-    let member = &random_model(&started, 1).members[0];
+    let member = &made_model(&started, 1).members[0];
     assert!(message(export::marian_npz(member, Path::new("x.npz"))).contains("start words"));
-    let mut ensemble = random_model(&small(), 1);
+    let mut ensemble = made_model(&small(), 1);
     ensemble.members.push(ensemble.members[0].clone());
     let path = folder.path().join("x.peregrine");
     assert!(message(save(&ensemble, &path, None)).contains("2 networks"));
@@ -207,6 +207,6 @@ fn random_models_repeat() {
     let other = random_transformer(&small(), 2);
     let name = "encoder.0.self.query.weight";
     assert_ne!(a.get(name).unwrap().to_f32(), other.get(name).unwrap().to_f32());
-    let description = random_model(&small(), 1).describe();
+    let description = made_model(&small(), 1).describe();
     assert_eq!(description["members"][0]["architecture"]["type"], "transformer");
 }

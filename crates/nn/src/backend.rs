@@ -5,14 +5,15 @@
 //! fuse. Batches are ragged: rows laid end to end, and for attention a list of the rows each row
 //! reads ([`Reads`]). No verb can let one row see another that it was not told to read.
 
-use peregrine_model::{Activation, Weight};
+use peregrine_model::{Activation, CellKind, Weight};
 
 use crate::positions::PositionTable;
+use crate::recur::{Term, Terms};
 
 /// A device that can run networks.
 pub trait Backend: Sized + Send + Sync + 'static {
     /// Rows of activations, or of recurrent states. The width is set when a verb writes it.
-    type Rows: Send;
+    type Rows: Send + Sync;
     /// Keys and values of many positions, laid out for the step that reads them.
     type Cache: Send;
     /// One or several dense layers side by side, packed for products.
@@ -38,6 +39,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn select(&self, output: &Self::Output, words: &[u32]) -> Self::Selection;
     /// No rows yet.
     fn rows(&self) -> Self::Rows;
+    /// Width of rows.
+    fn width(&self, rows: &Self::Rows) -> usize;
     /// Makes at least `rows` rows of that width, keeping what is in them.
     fn reserve(&self, states: &mut Self::Rows, rows: usize, width: usize);
     /// An empty cache.
@@ -99,6 +102,38 @@ pub trait Backend: Sized + Send + Sync + 'static {
     );
     /// `y = a∘x + b∘y`.
     fn mix(&self, a: &Self::Rows, x: &Self::Rows, b: &Self::Rows, y: &mut Self::Rows);
+    /// `out[i] = rows[at[i]]`.
+    fn gather(&self, rows: &Self::Rows, at: &[u32], out: &mut Self::Rows);
+    /// Copies row `i` of `x` to row `at[i]` of `out`, from column `column` on.
+    fn scatter(&self, x: &Self::Rows, at: &[u32], column: usize, out: &mut Self::Rows);
+    /// Makes it `count` rows of that width. Rows that were there stay, new ones are zero; another
+    /// width forgets all.
+    fn resize(&self, rows: &mut Self::Rows, count: usize, width: usize);
+    /// `out[i]` = the mean of the rows that row `i` reads.
+    fn mean(&self, rows: &Self::Rows, reads: &Reads, out: &mut Self::Rows);
+    /// One step of a recurrent cell for every row of `h`, in place: see [`CellKind`] and
+    /// [`Terms`]. Multiplicative cells are their base cell here.
+    fn recur(
+        &self,
+        kind: CellKind,
+        terms: Terms<'_, Self>,
+        h: &mut Self::Rows,
+        c: Option<&mut Self::Rows>,
+    );
+    /// `h = a∘s`, what multiplicative cells begin with.
+    fn modulate(&self, a: Term<'_, Self>, s: Term<'_, Self>, h: &mut Self::Rows);
+    /// Attention weights of every row over the keys it reads, end to end: the softmax of
+    /// `energy · tanh(key + query)`, or without energy of `key · query`.
+    fn align(
+        &self,
+        queries: &Self::Rows,
+        keys: &Self::Rows,
+        reads: &Reads,
+        energy: Option<&Self::Rows>,
+        weights: &mut Vec<f32>,
+    );
+    /// `out[i]` = the sum of the rows that row `i` reads, with those weights.
+    fn weigh(&self, weights: &[f32], reads: &Reads, values: &Self::Rows, out: &mut Self::Rows);
     /// The best words of every row, without handing out the scores of the others.
     fn best(
         &self,
@@ -149,6 +184,17 @@ pub enum Step<B: Backend> {
     Add,
     /// Normalise.
     Norm(B::Norm),
+    /// Normalise neighbouring groups of columns, each for itself.
+    Norms(Vec<B::Norm>),
+    /// Hyperbolic tangent.
+    Tanh,
+    /// Values outside go to the nearer end.
+    Clamp {
+        /// Least value.
+        least: f32,
+        /// Largest value.
+        most: f32,
+    },
     /// `g = sigmoid(input · W + b)`, `y = g∘y + (1-g)∘input`.
     Highway(B::Linear),
 }
@@ -229,7 +275,8 @@ impl Reads {
         &mut self.positions[range]
     }
 
-    fn range(&self, row: usize) -> std::ops::Range<usize> {
+    /// Where the list of row `row` stands in all lists laid end to end.
+    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
         let list = self.lists[row] as usize;
         let start = if list == 0 { 0 } else { self.ends[list - 1] };
         start..self.ends[list]

@@ -13,6 +13,10 @@ mod pool;
 mod positions;
 mod prepare;
 pub mod profile;
+mod recur;
+mod recurrent;
+mod rnnfc;
+mod speedups;
 mod transformer;
 
 pub use backend::{
@@ -20,6 +24,8 @@ pub use backend::{
     Reads, Scoring, Step,
 };
 pub use choose::{Candidates, choose, log_sum_exp};
-pub use network::{Network, Prepared, Row, Sentence, Slot, prepare};
+pub use network::{Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};
 pub use positions::PositionTable;
 pub use prepare::MissingWeight;
+pub use recur::{Of, Term, Terms};
+pub use speedups::Speedups;

@@ -6,7 +6,9 @@ use peregrine_model::{Architecture, Weights};
 
 use crate::backend::{Backend, Choices, Question};
 use crate::prepare::MissingWeight;
+use crate::speedups::Speedups;
 use crate::transformer::Transformer;
+use crate::{recurrent, rnnfc};
 
 /// A sentence's place in a network's caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,6 +71,11 @@ pub trait Network: Send {
 pub trait Prepared: Send + Sync {
     /// A worker with an empty batch.
     fn session(self: Arc<Self>) -> Box<dyn Network>;
+
+    /// Bytes taken by what was computed ahead, see [`Speedups::embeddings`].
+    fn precomputed_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// Packs a network's weights for a backend.
@@ -77,7 +84,19 @@ pub fn prepare<B: Backend>(
     architecture: &Architecture,
     weights: &Weights,
 ) -> Result<Arc<dyn Prepared>, MissingWeight> {
+    prepare_with(backend, architecture, weights, &Speedups::default())
+}
+
+/// The same, with some of the recurrent networks' short cuts off.
+pub fn prepare_with<B: Backend>(
+    backend: B,
+    architecture: &Architecture,
+    weights: &Weights,
+    speedups: &Speedups,
+) -> Result<Arc<dyn Prepared>, MissingWeight> {
     Ok(match architecture {
         Architecture::Transformer(t) => Arc::new(Transformer::prepare(backend, t, weights)?),
+        Architecture::Recurrent(r) => recurrent::prepare(backend, r, weights, speedups)?,
+        Architecture::RnnFc(r) => rnnfc::prepare(backend, r, weights, speedups)?,
     })
 }

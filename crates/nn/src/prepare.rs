@@ -25,7 +25,7 @@ impl<'a, B: Backend> Preparer<'a, B> {
         self.weights.get(name).and_then(|w| w.to_f32().first().copied())
     }
 
-    fn dense(&self, name: &str) -> Result<Dense<'a>, MissingWeight> {
+    pub(crate) fn dense(&self, name: &str) -> Result<Dense<'a>, MissingWeight> {
         Ok(Dense {
             weight: self.weight(&format!("{name}.weight"))?,
             bias: self.weights.get(&format!("{name}.bias")),

@@ -1,32 +1,59 @@
 //! How products are computed.
 
-use peregrine_cpu::Level;
+use peregrine_cpu::{Functions, Level, fits_int16};
 use peregrine_model::{Model, Precision};
+use peregrine_nn::Speedups;
 
 /// How products are computed. The default is what the model and the machine are best at.
 #[derive(Debug, Clone, Default)]
 pub struct Compute {
-    /// In int8 or float32; by default int8 where most of a model is stored in int8.
+    /// In int8, int16 or float32; by default int8 where most of a model is stored in int8.
     pub precision: Option<Precision>,
     /// With which instructions; by default the best there are.
     pub isa: Option<Level>,
+    /// Short cuts of recurrent networks.
+    pub speedups: Speedups,
+    /// How the functions of recurrent cells are computed.
+    pub functions: Functions,
 }
 
 impl Compute {
     /// In float32, as the tools that made the models compute.
     pub fn float32() -> Compute {
-        Compute { precision: Some(Precision::Float32), isa: None }
+        Compute { precision: Some(Precision::Float32), ..Compute::default() }
     }
 
     /// In int8.
     pub fn int8() -> Compute {
-        Compute { precision: Some(Precision::Int8), isa: None }
+        Compute { precision: Some(Precision::Int8), ..Compute::default() }
+    }
+
+    /// In 16-bit fixed point.
+    pub fn int16() -> Compute {
+        Compute { precision: Some(Precision::Int16), ..Compute::default() }
+    }
+
+    /// Matrices that do not fit 16-bit fixed point, and so are computed in float32: a note each.
+    pub(crate) fn unfit(model: &Model) -> Vec<String> {
+        let matrices = model.members.iter().flat_map(|member| {
+            let matrix = |(_, weight): &(&str, &peregrine_model::Weight)| weight.shape.len() == 2;
+            member.weights.iter().filter(matrix).map(move |(name, weight)| (member, name, weight))
+        });
+        let unfit = matrices.filter(|(_, name, weight)| {
+            !name.ends_with(".embedding") && !name.ends_with(".positions") && !fits_int16(weight)
+        });
+        let note = |member: &peregrine_model::Member, name: &str| {
+            let path = member.path.display();
+            format!("{path}: {name} does not fit 16-bit fixed point: computed in float32")
+        };
+        unfit.map(|(member, name, _)| note(member, name)).collect()
     }
 
     pub(crate) fn precision_for(&self, model: &Model) -> Precision {
         let stored = model.members.first().map(|member| member.stored_precision());
         match self.precision.or(stored) {
             Some(Precision::Int8) => Precision::Int8,
+            Some(Precision::Int16) if self.precision.is_some() => Precision::Int16,
             _ => Precision::Float32,
         }
     }

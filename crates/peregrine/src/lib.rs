@@ -33,6 +33,7 @@ mod error;
 mod line;
 pub mod marian_format;
 mod options;
+mod replace;
 mod score;
 mod stream;
 mod translation;
@@ -41,6 +42,7 @@ mod translator;
 pub use compute::Compute;
 pub use error::Error;
 pub use options::Options;
+pub use replace::Dictionary;
 pub use score::Scored;
 pub use stream::{Answer, Line, StreamOptions, Summary};
 pub use translation::{Alternative, Translation};
@@ -57,11 +59,12 @@ pub fn instruction_set() -> &'static str {
     peregrine_cpu::Isa::best().level().name()
 }
 
-pub use peregrine_cpu::Level;
+pub use peregrine_cpu::{FAST_ERROR, Functions, Level, narrowed_rows};
 pub use peregrine_decode::batching::{BatchSize, Policy};
 pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
     Search, ShortlistChoice, ShortlistFile, Suppression,
 };
+pub use peregrine_nn::Speedups;
 pub use peregrine_text::Split;

@@ -8,7 +8,7 @@ use peregrine_cpu::{Cpu, Isa};
 use peregrine_decode::batching::{Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
 use peregrine_model::{Model, OpenOptions, Precision};
-use peregrine_nn::{Prepared, prepare};
+use peregrine_nn::{Prepared, prepare_with};
 
 use crate::{Compute, Error, Options, Translation};
 
@@ -63,10 +63,15 @@ impl Translator {
             None => Isa::best(),
         };
         let precision = compute.precision_for(&model);
+        if precision == Precision::Int16 {
+            model.notes.extend(Compute::unfit(&model));
+        }
         let mut networks = Vec::new();
         for member in &mut model.members {
             let weights = std::mem::take(&mut member.weights);
-            networks.push(prepare(Cpu::new(isa, precision), &member.architecture, &weights)?);
+            let cpu = Cpu::new(isa, precision).with_functions(compute.functions);
+            let speedups = &compute.speedups;
+            networks.push(prepare_with(cpu, &member.architecture, &weights, speedups)?);
         }
         Ok(Translator { model, networks, precision, decoders: Mutex::new(Vec::new()) })
     }
@@ -74,6 +79,11 @@ impl Translator {
     /// The precision products are computed in.
     pub fn precision(&self) -> Precision {
         self.precision
+    }
+
+    /// Bytes taken by what was computed ahead of the first sentence (recurrent networks).
+    pub fn precomputed_bytes(&self) -> usize {
+        self.networks.iter().map(|network| network.precomputed_bytes()).sum()
     }
 
     /// What is known of the model. Its weights have been packed and are no longer there.

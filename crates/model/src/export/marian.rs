@@ -41,7 +41,9 @@ pub fn marian_bin(member: &Member, path: &Path) -> Result<(), ModelError> {
 }
 
 fn tensors(member: &Member, path: &Path) -> Result<Tensors, ModelError> {
-    let Architecture::Transformer(t) = &member.architecture;
+    let Architecture::Transformer(t) = &member.architecture else {
+        return refuse(path, "way to write recurrent networks yet");
+    };
     let (source, output) = tied(&member.weights);
     let tied = Tied { source, output };
     let mut tensors = Tensors::new();

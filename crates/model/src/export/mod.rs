@@ -43,7 +43,9 @@ fn only_member<'a>(model: &'a Model, path: &Path) -> Result<&'a Member, ModelErr
 
 /// A description if it is a plain post-norm transformer.
 fn plain<'a>(member: &'a Member, path: &Path) -> Result<&'a Transformer, ModelError> {
-    let Architecture::Transformer(t) = &member.architecture;
+    let Architecture::Transformer(t) = &member.architecture else {
+        return refuse(path, "recurrent networks");
+    };
     let is_plain = [&t.encoder, &t.decoder].iter().all(|stack| {
         stack.after_block == [Op::Add, Op::Norm]
             && stack.before_block.is_empty()

@@ -6,16 +6,19 @@
 //! | `yaml.rs` | Marian's dialect of YAML |
 //! | `options.rs`, `version.rs` | the options inside a model as a description |
 //! | `names.rs` | canonical names to Marian's |
+//! | `recurrent.rs`, `theano.rs` | recurrent models, and Nematus' names for their parameters |
 //! | `config.rs` | `decoder.yml` |
 //! | `vocabulary.rs` | its vocabularies as tokenizers |
 
 mod config;
 pub(crate) mod names;
 pub(crate) mod options;
+pub(crate) mod recurrent;
 pub(crate) mod stored;
+pub(crate) mod theano;
 mod version;
 mod vocabulary;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +31,9 @@ use crate::check::{self, Lookup};
 use crate::marian::names::{Place, place};
 use crate::marian::options::{Described, Tied};
 use crate::marian::stored::Stored;
-use crate::{Architecture, Dialect, Member, Model, ModelError, Search, Weight, names as canonical};
+use crate::{
+    Architecture, Dialect, Member, Model, ModelError, Search, Weight, names as canonical, nematus,
+};
 
 /// Opens one or more Marian files that share vocabularies.
 pub(crate) fn open(
@@ -40,7 +45,11 @@ pub(crate) fn open(
         return Err(ModelError::Option("no model file was given".into()));
     };
     let stored = files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
-    let limit = stored[0].options(first)?.numbers("dim-vocabs")?.first().copied().unwrap_or(0);
+    let limit = match stored[0].has_options() {
+        true => stored[0].options(first)?.numbers("dim-vocabs")?.first().copied().unwrap_or(0),
+        // Without options the table's rows are all there is to know.
+        false => stored[0].rows("encoder_Wemb").or(stored[0].rows("Wemb")).unwrap_or(0),
+    };
     let (source, target) = vocabularies.tokenizers(limit)?;
     let mut notes = Vec::new();
     let mut members = Vec::new();
@@ -68,8 +77,11 @@ pub(crate) fn open(
     })
 }
 
-fn read(path: &Path) -> Result<Stored, ModelError> {
-    Stored::read(&Source::open(path)?)
+/// A file's parameters under Marian's names.
+pub(crate) fn read(path: &Path) -> Result<Stored, ModelError> {
+    let mut stored = Stored::read(&Source::open(path)?)?;
+    theano::rename(&mut stored);
+    Ok(stored)
 }
 
 /// Whether a file is a network this engine knows, vocabularies aside.
@@ -84,7 +96,14 @@ fn member(
     source_end: u32,
     notes: &mut Vec<String>,
 ) -> Result<Member, ModelError> {
+    if !stored.has_options() && stored.has("decoder_cell2_W") {
+        return recurrent::member(path, stored, &nematus::shape(path, stored)?, source_end);
+    }
     let options = stored.options(path)?;
+    if recurrent::is_recurrent(options.text("type")?.as_deref().unwrap_or("amun")) {
+        options::refuse_unknown_parts(&options)?;
+        return recurrent::member(path, stored, &recurrent::shape(&options)?, source_end);
+    }
     let tied = options::tied(&options)?;
     let rows = |name: &str| {
         place(name, tied).and_then(|place| stored.rows(&place.name)).unwrap_or_default()

@@ -64,20 +64,22 @@ pub(crate) fn tied(options: &Yaml) -> Result<Tied, ModelError> {
     })
 }
 
+/// Refuses types other than the transformer.
 fn check_type(options: &Yaml) -> Result<(), ModelError> {
     // Files without the key were written by programs that knew only this type.
     let kind = options.text("type")?.unwrap_or_else(|| "amun".into());
     let why = match kind.as_str() {
         "transformer" => return Ok(()),
-        "s2s" | "amun" | "nematus" | "multi-s2s" | "shared-multi-s2s" | "char-s2s" | "lm"
-        | "transformer_s2s" => "recurrent models are not supported yet",
+        "multi-s2s" | "shared-multi-s2s" | "char-s2s" | "lm" | "transformer_s2s" => {
+            "models with several encoders or none are not supported"
+        }
         _ => "is not supported; \"transformer\" is",
     };
     let separator = if why.starts_with("is") { "" } else { ":" };
     Err(ModelError::unsupported(options.path(), format!("model type {kind:?}{separator} {why}")))
 }
 
-fn refuse_unknown_parts(options: &Yaml) -> Result<(), ModelError> {
+pub(crate) fn refuse_unknown_parts(options: &Yaml) -> Result<(), ModelError> {
     for key in ["transformer-pool", "ulr", "right-left", "transformer-train-positions"] {
         if options.flag(key)? {
             return Err(options.unsupported(key));

@@ -54,6 +54,21 @@ impl Stored {
         Yaml::parse(path, &text[..end])
     }
 
+    /// Whether the file has options inside.
+    pub(crate) fn has_options(&self) -> bool {
+        self.items.contains_key(OPTIONS)
+    }
+
+    /// Gives parameters other names; those without one are dropped.
+    pub(crate) fn rename(&mut self, name: impl Fn(&str) -> Option<String>) {
+        let items = std::mem::take(&mut self.items);
+        let renamed = items.into_iter().filter_map(|(old, item)| match old.as_str() {
+            OPTIONS => Some((old, item)),
+            _ => Some((name(&old)?, item)),
+        });
+        self.items = renamed.collect();
+    }
+
     /// Whether a parameter of that name exists.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.items.contains_key(name)
@@ -114,12 +129,6 @@ impl Quantised {
 }
 
 fn no_options(path: &Path) -> ModelError {
-    let mut nematus = path.as_os_str().to_owned();
-    nematus.push(".json");
-    if Path::new(&nematus).exists() {
-        let what = "a Nematus model: recurrent models are not supported yet";
-        return ModelError::unsupported(path, what);
-    }
     ModelError::invalid(path, format!("no {OPTIONS} inside: not a Marian model, or a very old one"))
 }
 

@@ -35,6 +35,11 @@ impl Yaml {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
+    /// Whatever a key holds, unless it is null.
+    pub(crate) fn value(&self, key: &str) -> Option<&Value> {
+        self.get(key)
+    }
+
     /// Whether a key is there and not null.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.get(key).is_some()

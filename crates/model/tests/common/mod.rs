@@ -27,7 +27,9 @@ pub(crate) fn open_one(path: &Path) -> Result<Model, ModelError> {
 }
 
 pub(crate) fn transformer(model: &Model) -> &Transformer {
-    let Architecture::Transformer(t) = &model.members[0].architecture;
+    let Architecture::Transformer(t) = &model.members[0].architecture else {
+        panic!("a transformer")
+    };
     t
 }
 
@@ -157,7 +159,7 @@ pub(crate) fn vocabulary(size: usize) -> String {
 }
 
 /// A model of random numbers.
-pub(crate) fn random_model(t: &Transformer, seed: u64) -> Model {
+pub(crate) fn made_model(t: &Transformer, seed: u64) -> Model {
     let words = vocabulary(t.target_vocabulary);
     let tokenizer = Tokenizer::words("vocab.yml", words.as_bytes().into(), None).unwrap();
     let tokenizer = Arc::new(tokenizer);

@@ -1,0 +1,113 @@
+//! Times this crate's products against the `gemm` crate, at the sizes of Devlin's networks.
+//!
+//! `gemm` has no way to pack a matrix ahead, as the papers' BLAS had none; both compute float32 on
+//! one thread. Ours are also shown in 16-bit fixed point. Every round measures all of them in turn.
+
+use std::time::Instant;
+
+use peregrine_cpu::{Cpu, Isa, Linear, Matrix};
+use peregrine_model::{Precision, Weight};
+use peregrine_nn::{After, Backend, Dense};
+
+const ROUNDS: usize = 9;
+
+fn main() {
+    println!(
+        "{:>6} {:>6} {:>6} {:>12} {:>12} {:>8} {:>12} {:>8}",
+        "rows", "inputs", "outputs", "gemm µs", "float32 µs", "ratio", "int16 µs", "ratio"
+    );
+    for (inputs, outputs) in [(1024, 3072), (512, 3072), (512, 1536), (768, 768), (1024, 500)] {
+        for rows in [1, 2, 6, 25] {
+            time(rows, inputs, outputs);
+        }
+    }
+}
+
+fn time(rows: usize, inputs: usize, outputs: usize) {
+    let values =
+        |n: usize| -> Vec<f32> { (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 100.0).collect() };
+    let weight = Weight::from_f32(vec![outputs, inputs], &values(outputs * inputs));
+    let turned = transposed(&weight);
+    let dense = Dense { weight: &weight, bias: None, alpha: None };
+    let (float, fixed) =
+        (Cpu::new(Isa::best(), Precision::Float32), Cpu::new(Isa::best(), Precision::Int16));
+    let (float_weights, fixed_weights) =
+        (float.prepare_linear(&[dense]), fixed.prepare_linear(&[dense]));
+    let x = Matrix::from_rows(inputs, values(rows * inputs));
+    let mut out = Matrix::default();
+    let mut theirs = vec![0.0f32; rows * outputs];
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        times[0].push(clock(|| their_product(&x, &turned, outputs, &mut theirs)));
+        times[1].push(clock(|| our_product(&float, &x, &float_weights, &mut out)));
+        times[2].push(clock(|| our_product(&fixed, &x, &fixed_weights, &mut out)));
+    }
+    let median = |times: &mut Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    let [gemm, ours, int16] = &mut times;
+    let (gemm, ours, int16) = (median(gemm), median(ours), median(int16));
+    println!(
+        "{rows:6} {inputs:6} {outputs:6} {gemm:12.1} {ours:12.1} {:7.2}x {int16:12.1} {:7.2}x",
+        gemm / ours,
+        gemm / int16
+    );
+}
+
+/// Microseconds of one of many calls.
+fn clock(mut product: impl FnMut()) -> f64 {
+    const CALLS: usize = 40;
+    product();
+    let start = Instant::now();
+    for _ in 0..CALLS {
+        product();
+    }
+    start.elapsed().as_secs_f64() * 1e6 / CALLS as f64
+}
+
+fn our_product(cpu: &Cpu, x: &Matrix, linear: &Linear, out: &mut Matrix) {
+    cpu.linear(x, linear, After::nothing(), out);
+}
+
+/// (inputs, outputs), row by row: what `gemm` reads fastest.
+fn transposed(weight: &Weight) -> Vec<f32> {
+    let (outputs, inputs) = (weight.rows(), weight.columns());
+    let values = weight.to_f32();
+    let mut turned = vec![0.0; values.len()];
+    for o in 0..outputs {
+        for i in 0..inputs {
+            turned[i * outputs + o] = values[o * inputs + i];
+        }
+    }
+    turned
+}
+
+fn their_product(x: &Matrix, weights: &[f32], outputs: usize, out: &mut [f32]) {
+    let (m, k, n) = (x.rows(), x.width(), outputs);
+    assert!(weights.len() == k * n && out.len() == m * n, "sizes that fit");
+    // SAFETY: the strides describe row-major matrices of the sizes just checked.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            1,
+            n as isize,
+            false,
+            x.values().as_ptr(),
+            1,
+            k as isize,
+            weights.as_ptr(),
+            1,
+            n as isize,
+            0.0f32,
+            1.0f32,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}

@@ -1,0 +1,375 @@
+//! Matrix products in 16-bit fixed point, as Devlin (2017): `y = (x̂ · Ŵᵀ) / (S·1024) + b`.
+//!
+//! A weight is rounded to a multiple of 1/1024; one that does not fit 16 bits (beyond ±31.99) makes
+//! the whole layer unfit, see [`fits_int16`]. A row of inputs is rounded to multiples of 1/S with
+//! S = 1024; where a value would not fit, or the sum of an output could pass 2³¹, S is halved for
+//! that row until neither can happen ([`narrowed_rows`] counts those). Products are summed in int32,
+//! so every kernel gives the same bits.
+//!
+//! Sixteen outputs make a panel, which holds two inputs at a time, sixteen pairs a cache line:
+//!
+//! ```text
+//! panel 0:  w[0][0..2] w[1][0..2] … w[15][0..2] │ w[0][2..4] … w[15][2..4] │ …
+//! panel 1:  w[16][0..2] …
+//! ```
+//!
+//! Cost: two bytes of weights for each output and input, read once for every block of rows.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytemuck::Zeroable;
+use peregrine_model::Weight;
+use peregrine_nn::Dense;
+
+use crate::arena::{Arena, Store};
+use crate::isa::{Isa, Level, kernel};
+use crate::lanes::LANES;
+use crate::linear::vector;
+use crate::product::Line;
+
+/// Steps of a weight in one, and of an input unless it does not fit.
+const STEPS: f32 = 1024.0;
+
+/// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
+const BLOCK_BYTES: usize = 256 << 10;
+
+static NARROWED: AtomicU64 = AtomicU64::new(0);
+
+/// Rows so far that had to be rounded to fewer bits to fit.
+pub fn narrowed_rows() -> u64 {
+    NARROWED.load(Ordering::Relaxed)
+}
+
+/// Whether every number of a weight fits 16 bits.
+pub fn fits_int16(weight: &Weight) -> bool {
+    weight.to_f32().iter().all(|w| (w * STEPS).abs() <= f32::from(i16::MAX))
+}
+
+/// Sixteen pairs of weights.
+#[derive(Clone, Copy, Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct Pairs([[i16; 2]; LANES]);
+
+/// Weights ready for products in fixed point.
+pub struct Packed16 {
+    lines: Store<Pairs>,
+    bias: Vec<Line>,
+    outputs: usize,
+    inputs: usize,
+    /// Largest input (as an integer) with which no sum can overflow.
+    limit: i32,
+}
+
+impl Packed16 {
+    fn new(outputs: usize, inputs: usize, zeroed: impl Fn(usize) -> Store<Pairs>) -> Packed16 {
+        let panels = outputs.div_ceil(LANES);
+        Packed16 {
+            lines: zeroed(panels * inputs.div_ceil(2)),
+            bias: vec![Line([0.0; LANES]); panels],
+            outputs,
+            inputs,
+            limit: i32::from(i16::MAX),
+        }
+    }
+
+    /// Packs dense layers that share their input; none if a weight does not fit.
+    pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Option<Packed16> {
+        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
+        let inputs = parts.first().map_or(0, |p| p.weight.columns());
+        let mut packed = Packed16::new(outputs, inputs, |count| arena.zeroed(count));
+        let mut row = vec![0.0; inputs];
+        let mut output = 0;
+        for part in parts {
+            let bias = vector(part.bias);
+            for i in 0..part.weight.rows() {
+                part.weight.read_row(i, &mut row);
+                packed.set(output, &row, bias.get(i).copied().unwrap_or(0.0))?;
+                output += 1;
+            }
+        }
+        Some(packed)
+    }
+
+    fn set(&mut self, output: usize, weights: &[f32], bias: f32) -> Option<()> {
+        let (panel, lane, groups) = (output / LANES, output % LANES, self.groups());
+        let lines = &mut self.lines[panel * groups..][..groups];
+        let mut sum = 0i64;
+        for (k, w) in weights.iter().enumerate() {
+            let rounded = (w * STEPS).round_ties_even();
+            if rounded.is_nan() || rounded.abs() > f32::from(i16::MAX) {
+                return None;
+            }
+            lines[k / 2].0[lane][k % 2] = rounded as i16;
+            sum += i64::from(rounded as i32).abs();
+        }
+        self.bias[panel].0[lane] = bias;
+        let most = i64::from(i32::MAX) / sum.max(1);
+        self.limit = self.limit.min(most.min(i64::from(i16::MAX)) as i32);
+        Some(())
+    }
+
+    /// A layer with some of the outputs.
+    pub(crate) fn select(&self, outputs: &[u32]) -> Packed16 {
+        let mut selected = Packed16::new(outputs.len(), self.inputs, Store::zeroed);
+        selected.limit = self.limit;
+        let groups = self.groups();
+        for (to, &from) in outputs.iter().enumerate() {
+            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
+            let (to_panel, to_lane) = (to / LANES, to % LANES);
+            let source = &self.lines[panel * groups..][..groups];
+            let target = &mut selected.lines[to_panel * groups..][..groups];
+            for (target, source) in target.iter_mut().zip(source) {
+                target.0[to_lane] = source.0[lane];
+            }
+            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
+        }
+        selected
+    }
+
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    pub(crate) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// Lines of a panel.
+    fn groups(&self) -> usize {
+        self.inputs.div_ceil(2)
+    }
+}
+
+/// Rounded rows of inputs.
+#[derive(Default)]
+pub(crate) struct Quantised16 {
+    values: Vec<i16>,
+    /// What a sum is multiplied with, for each row.
+    steps: Vec<f32>,
+    stride: usize,
+}
+
+impl Quantised16 {
+    /// Rounds rows for a layer.
+    pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], packed: &Packed16) {
+        let inputs = packed.inputs;
+        let rows = x.len() / inputs.max(1);
+        self.stride = 2 * packed.groups();
+        self.steps.clear();
+        self.values.clear();
+        self.values.resize(rows * self.stride, 0);
+        let limit = packed.limit as f32;
+        let rows =
+            x.chunks_exact(inputs.max(1)).zip(self.values.chunks_exact_mut(self.stride.max(1)));
+        for (row, values) in rows {
+            let mut most = 0.0;
+            largest_of(isa, row, &mut most);
+            let mut scale = STEPS;
+            // Halving an infinite value gets nowhere: it is cut off by the conversion.
+            while most * scale > limit && scale > 1e-6 {
+                scale /= 2.0;
+            }
+            if scale != STEPS {
+                NARROWED.fetch_add(1, Ordering::Relaxed);
+            }
+            round(isa, row, scale, &mut values[..inputs]);
+            self.steps.push(1.0 / (scale * STEPS));
+        }
+    }
+}
+
+kernel! {
+    fn largest_of(values: &[f32], most: &mut f32) = largest_of_body
+}
+
+#[inline(always)]
+fn largest_of_body<const FMA: bool>(values: &[f32], most: &mut f32) {
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut lanes = [0.0f32; LANES];
+    for chunk in chunks {
+        for i in 0..LANES {
+            let v = chunk[i].abs();
+            lanes[i] = if v > lanes[i] { v } else { lanes[i] };
+        }
+    }
+    *most = lanes.iter().chain(rest).fold(0.0, |m: f32, v| m.max(v.abs()));
+}
+
+kernel! {
+    fn round(values: &[f32], scale: f32, out: &mut [i16]) = round_body
+}
+
+#[inline(always)]
+fn round_body<const FMA: bool>(values: &[f32], scale: f32, out: &mut [i16]) {
+    // Adding and taking off 1.5 · 2²³ rounds to the nearest even integer.
+    const ROUND: f32 = 12_582_912.0;
+    for (out, &v) in out.iter_mut().zip(values) {
+        let v = v * scale;
+        let v = if v > -32767.0 { v } else { -32767.0 };
+        let v = if v < 32767.0 { v } else { 32767.0 };
+        let bits = (v + ROUND).to_bits();
+        *out = bits.wrapping_sub(ROUND.to_bits()) as i16;
+    }
+}
+
+/// A product with everything a kernel needs.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    values: &'a [i16],
+    stride: usize,
+    steps: &'a [f32],
+    packed: &'a Packed16,
+    first_panel: usize,
+    panels: usize,
+}
+
+impl Task<'_> {
+    fn width(&self) -> usize {
+        let end = (self.first_panel + self.panels) * LANES;
+        end.min(self.packed.outputs) - self.first_panel * LANES
+    }
+}
+
+/// Writes the product with a run of panels to `out`, rows of as many numbers as those have outputs.
+pub(crate) fn multiply(
+    isa: Isa,
+    x: &Quantised16,
+    packed: &Packed16,
+    panels: Range<usize>,
+    out: &mut [f32],
+) {
+    let task = Task {
+        values: &x.values,
+        stride: x.stride,
+        steps: &x.steps,
+        packed,
+        first_panel: panels.start,
+        panels: panels.len(),
+    };
+    assert!(panels.end <= packed.panels() && x.stride == 2 * packed.groups(), "panels that exist");
+    if panels.is_empty() || x.stride == 0 {
+        return;
+    }
+    let width = task.width();
+    assert_eq!(x.values.len(), x.steps.len() * x.stride, "whole rows");
+    assert_eq!(out.len(), x.steps.len() * width, "room for every output");
+    let block = (BLOCK_BYTES / (2 * x.stride)).max(1);
+    let values = x.values.chunks(block * x.stride);
+    for ((values, steps), out) in
+        values.zip(x.steps.chunks(block)).zip(out.chunks_mut(block * width))
+    {
+        multiply_block(isa, Task { values, steps, ..task }, out);
+    }
+}
+
+fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+    match isa.level() {
+        // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512Vnni => unsafe { avx512::vnni::multiply(task, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { avx512::plain::multiply(task, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { avx2::multiply(task, out) },
+        _ => portable::multiply(task, out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn numbers(count: usize, seed: u64, scale: f32) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * scale
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    fn packed(weights: &[f32], bias: &[f32], inputs: usize) -> Packed16 {
+        let weight = Weight::from_f32(vec![bias.len(), inputs], weights);
+        let bias = Weight::from_f32(vec![bias.len()], bias);
+        let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
+        Packed16::from_dense(&[dense], &Arena::default()).expect("small weights fit")
+    }
+
+    fn product(isa: Isa, x: &[f32], packed: &Packed16) -> Vec<f32> {
+        let mut quantised = Quantised16::default();
+        quantised.fill(isa, x, packed);
+        let mut out = vec![f32::NAN; quantised.steps.len() * packed.outputs()];
+        multiply(isa, &quantised, packed, 0..packed.panels(), &mut out);
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn every_level_gives_the_same_bits_near_the_exact_product(
+            rows in 0usize..30, inputs in 1usize..90, outputs in 1usize..70, seed in 1u64..1000,
+            size in prop::sample::select(vec![1.0f32, 2.0, 60.0, 1e4]),
+        ) {
+            let (x, w) = (numbers(rows * inputs, seed, size), numbers(outputs * inputs, seed + 7, 2.0));
+            let bias = numbers(outputs, seed + 13, 1.0);
+            let packed = packed(&w, &bias, inputs);
+            let expected = product(Isa::new(Level::Portable).unwrap(), &x, &packed);
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                prop_assert_eq!(&product(isa, &x, &packed), &expected);
+            }
+            for (r, row) in x.chunks(inputs).enumerate() {
+                let most = row.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+                // Half a step of either factor; the input's step grows with large inputs.
+                let step = (most / 32767.0).max(1.0 / 1024.0) * 2.0;
+                let allowed = inputs as f32 * (step + most / 2048.0) + 1e-4;
+                for (o, bias) in bias.iter().enumerate() {
+                    let dot: f64 = row.iter().zip(&w[o * inputs..]).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+                    let error = (f64::from(expected[r * outputs + o]) - dot - f64::from(*bias)).abs();
+                    prop_assert!(error < f64::from(allowed), "off by {error}, allowed {allowed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn weights_that_do_not_fit_are_told_apart() {
+        let weight = |w: f32| Weight::from_f32(vec![1, 2], &[0.5, w]);
+        for (w, fits) in [(31.9, true), (-31.9, true), (32.1, false), (f32::NAN, false)] {
+            assert_eq!(fits_int16(&weight(w)), fits);
+            let dense = Dense { weight: &weight(w), bias: None, alpha: None };
+            assert_eq!(Packed16::from_dense(&[dense], &Arena::default()).is_some(), fits);
+        }
+    }
+
+    #[test]
+    fn no_sum_overflows_whatever_the_inputs() {
+        // 4096 products of about 30 · 30 are far beyond 2³¹ steps of 2⁻²⁰.
+        let w = vec![30.0; 4096];
+        let packed = packed(&w, &[0.0], 4096);
+        let before = narrowed_rows();
+        for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+            let got = product(isa, &vec![30.0; 4096], &packed)[0];
+            assert!((got / (30.0 * 30.0 * 4096.0) - 1.0).abs() < 0.05, "{got}");
+        }
+        assert!(narrowed_rows() > before);
+        let odd = product(Isa::best(), &[f32::INFINITY; 4096], &packed)[0];
+        assert!(!odd.is_nan());
+    }
+}

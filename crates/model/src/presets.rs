@@ -1,0 +1,154 @@
+//! Networks of well-known shapes, to be filled with random numbers where speed is what matters.
+
+use crate::compat::{MARIAN_EPSILON, MARIAN_POSITIONS};
+use crate::{
+    Activation, AlignmentHeads, Architecture, Autoregression, CellKind, EncoderKind, FeedForward,
+    Op, Recurrent, RecurrentDecoder, RecurrentEncoder, RecurrentNorm, RnnFc, SelfKeys, SourceFrame,
+    Stack, Start, StartCell, Top, Transformer,
+};
+
+/// Names and what they stand for.
+pub const PRESETS: [(&str, &str); 12] = [
+    ("base", "transformer of 6+6 layers, 512/2048, 8 heads, 32k words"),
+    ("student", "transformer of 6+3 layers, 256/1024, 8 heads, 32k words"),
+    ("gru", "shallow GRU of 1024, embeddings 512, 32k words"),
+    (
+        "bideep",
+        "GRU of 4x2 alternating encoder cells and 4 decoder layers (4, 2, 2, 2), 1024, 32k words",
+    ),
+    ("mlstm", "mLSTM of 1024 with a GRU after attention, 32k words"),
+    ("rnnfc-s1", "Devlin's S1: 1024-AttGRU, 80k words"),
+    ("rnnfc-s2", "S2: S1 + 1024-GRU"),
+    ("rnnfc-s3", "S3: S1 + 3 x 768-FC + 1024-FC-tanh"),
+    ("rnnfc-s4", "S4: S1 + 7 x 768-FC + 1024-FC-tanh"),
+    ("rnnfc-s5", "S5: S1 + 7 x 768-FC + 1024-GRU"),
+    ("rnnfc-s6", "S6: S1 + 15 x 768-FC + 1024-FC-tanh"),
+    ("rnnfc-s7", "S7: 8 LSTM layers on the source side, 1024-AttLSTM + 7 x 1024-LSTM"),
+];
+
+const END: SourceFrame = SourceFrame { begin: None, end: Some(0) };
+
+/// The description of a preset; with `words`, of another vocabulary size.
+pub fn preset(name: &str, words: Option<usize>) -> Option<Architecture> {
+    let size = |usual: usize| words.unwrap_or(usual);
+    Some(match name {
+        "base" => Architecture::Transformer(transformer(512, 2048, 6, size(32_000))),
+        "student" => Architecture::Transformer(transformer(256, 1024, 3, size(32_000))),
+        "gru" | "bideep" | "mlstm" => Architecture::Recurrent(recurrent(name, size(32_000))),
+        _ => {
+            let (dense_layers, top) = match name.strip_prefix("rnnfc-")? {
+                "s1" => (0, Top::None),
+                "s2" => (0, Top::Recurrent(1)),
+                "s3" => (3, Top::Tanh),
+                "s4" => (7, Top::Tanh),
+                "s5" => (7, Top::Recurrent(1)),
+                "s6" => (15, Top::Tanh),
+                "s7" => (0, Top::Recurrent(7)),
+                _ => return None,
+            };
+            Architecture::RnnFc(rnnfc(name == "rnnfc-s7", dense_layers, top, size(80_000)))
+        }
+    })
+}
+
+fn rnnfc(lstm: bool, dense_layers: usize, top: Top, words: usize) -> RnnFc {
+    RnnFc {
+        source_vocabulary: words,
+        target_vocabulary: words,
+        source_frame: END,
+        source_embedding: 512,
+        target_embedding: 512,
+        cell: if lstm { CellKind::Lstm } else { CellKind::Gru },
+        source_width: 512,
+        // Wu et al. (2016): one layer that reads both ways, the others from the left.
+        source_layers: if lstm { 1 } else { 3 },
+        source_single_layers: if lstm { 7 } else { 0 },
+        width: 1024,
+        attention_width: 512,
+        dense_layers,
+        dense_width: 768,
+        top,
+        top_width: 1024,
+    }
+}
+
+fn recurrent(name: &str, words: usize) -> Recurrent {
+    let deep = name == "bideep";
+    let cell = if name == "mlstm" { CellKind::Mlstm } else { CellKind::Gru };
+    let gru = CellKind::Gru;
+    Recurrent {
+        width: 1024,
+        source_embedding: 512,
+        target_embedding: 512,
+        source_vocabulary: words,
+        target_vocabulary: words,
+        source_frame: END,
+        encoder: RecurrentEncoder {
+            kind: if deep { EncoderKind::Alternating } else { EncoderKind::Bidirectional },
+            layers: if deep { 4 } else { 1 },
+            forward: vec![cell; if deep { 2 } else { 1 }],
+            backward: vec![cell; if deep { 2 } else { 1 }],
+            skip: deep,
+        },
+        decoder: RecurrentDecoder {
+            base: if deep { vec![gru; 4] } else { vec![cell, gru] },
+            high_layers: if deep { 3 } else { 0 },
+            high: vec![gru; 2],
+            skip: deep,
+            start_cell: StartCell::Zero,
+        },
+        attention_width: 2048,
+        cell_norm: if deep { RecurrentNorm::Marian } else { RecurrentNorm::None },
+        dense_norm: if deep { RecurrentNorm::Marian } else { RecurrentNorm::None },
+    }
+}
+
+fn transformer(width: usize, inner: usize, decoder_layers: usize, words: usize) -> Transformer {
+    let stack = |layers| Stack {
+        layers,
+        heads: 8,
+        feed_forward: FeedForward { width: inner, depth: 2, activation: Activation::Relu },
+        embedding_scale: (width as f32).sqrt(),
+        positions: MARIAN_POSITIONS,
+        after_embedding: Vec::new(),
+        before_block: Vec::new(),
+        after_block: vec![Op::Add, Op::Norm],
+        after_stack: Vec::new(),
+        norm_epsilon: MARIAN_EPSILON,
+        attention_projection: true,
+        self_keys: SelfKeys::Processed,
+    };
+    Transformer {
+        width,
+        source_vocabulary: words,
+        target_vocabulary: words,
+        source_frame: END,
+        encoder: stack(6),
+        decoder: stack(decoder_layers),
+        autoregression: Autoregression::SelfAttention,
+        decoder_parameters: (0..decoder_layers).collect(),
+        start: Start::Zero,
+        alignment: AlignmentHeads { layer: decoder_layers - 1, heads: 1 },
+        position_limit: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_is_described_and_makes_sense() {
+        for (name, what) in PRESETS {
+            assert!(!what.is_empty());
+            let sound = match preset(name, Some(100)) {
+                Some(Architecture::Recurrent(r)) => r.nonsense().is_none(),
+                Some(Architecture::RnnFc(r)) => r.nonsense().is_none(),
+                Some(Architecture::Transformer(_)) => true,
+                None => false,
+            };
+            assert!(sound, "{name}");
+        }
+        assert!(preset("nothing", None).is_none());
+    }
+}

@@ -1,0 +1,350 @@
+//! One worker's running state, the same for every recurrent network: which sentence owns which rows
+//! of the caches, and what each row of a step reads and writes.
+//!
+//! A sentence's *memory* is a run of rows, one a source token. The n-th hypothesis of a sentence
+//! owns two rows of every state cache and writes to them in turn: what the step before wrote is
+//! still there for all that go on from it. The start state is written where step −1 would have.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::cell::{Groups, State};
+use super::ragged::Ragged;
+use crate::backend::{Backend, Choices, Question, Reads};
+use crate::network::{Network, Prepared, Row, Sentence, Slot};
+use crate::pool::RowPool;
+use crate::speedups::Speedups;
+
+/// What a recurrent network must know to be run by a [`Session`].
+pub(crate) trait Core<B: Backend>: Send + Sync + 'static {
+    /// Working memory of one worker.
+    type Work: Send;
+
+    fn backend(&self) -> &B;
+    fn speedups(&self) -> &Speedups;
+    fn output(&self) -> &B::Output;
+    fn target_words(&self) -> usize;
+    /// For each recurrent decoder layer its width and whether it has a cell vector.
+    fn states(&self) -> Vec<(usize, bool)>;
+    /// Widths of what is kept of each source token.
+    fn memories(&self) -> Vec<usize>;
+    fn work(&self) -> Self::Work;
+    /// Bytes computed ahead.
+    fn precomputed_bytes(&self) -> usize;
+
+    /// Encodes sentences. Their tokens' memory goes to rows `at`, the start states to rows `start`
+    /// of the state caches.
+    fn encode(&self, batch: Encode<'_, B>, work: &mut Self::Work);
+
+    /// One decoder step; the rows for the output layer are in [`Self::top`] afterwards, and the
+    /// attention weights in `weights`.
+    fn step(
+        &self,
+        plan: &Plan,
+        memory: &[B::Rows],
+        states: &mut [State<B>],
+        weights: &mut Vec<f32>,
+        work: &mut Self::Work,
+    );
+
+    fn top<'w>(&self, work: &'w Self::Work) -> &'w B::Rows;
+}
+
+/// Sentences to encode.
+pub(crate) struct Encode<'a, B: Backend> {
+    /// All tokens, end to end.
+    pub(crate) ids: &'a [Option<u32>],
+    pub(crate) batch: &'a mut Ragged,
+    /// The tokens of each sentence.
+    pub(crate) reads: &'a Reads,
+    pub(crate) memory: &'a mut [B::Rows],
+    pub(crate) at: &'a [u32],
+    pub(crate) states: &'a mut [State<B>],
+    pub(crate) start: &'a [u32],
+}
+
+/// What the rows of a step read and write.
+#[derive(Default)]
+pub(crate) struct Plan {
+    slots: Vec<Slot>,
+    pub(crate) tokens: Vec<Option<u32>>,
+    /// Rows of the memories.
+    pub(crate) source: Reads,
+    /// Rows of the state caches.
+    pub(crate) from: Vec<u32>,
+    pub(crate) to: Vec<u32>,
+    /// Memory for the next step's list.
+    spare: Vec<u32>,
+    /// Rows that go on from the same state.
+    groups: Groups,
+    merge: bool,
+}
+
+impl Plan {
+    /// Rows with the same state, if that is to be made use of.
+    pub(crate) fn groups(&self) -> Option<&Groups> {
+        self.merge.then_some(&self.groups)
+    }
+}
+
+/// A recurrent network with the state of one worker.
+pub(crate) struct Session<B: Backend, N: Core<B>> {
+    network: Arc<N>,
+    work: N::Work,
+    memory: Vec<B::Rows>,
+    states: Vec<State<B>>,
+    memory_pool: RowPool,
+    state_pool: RowPool,
+    slots: Vec<Option<SlotState<B>>>,
+    plan: Plan,
+    batch: Ragged,
+    weights: Vec<f32>,
+}
+
+struct SlotState<B: Backend> {
+    memory: Range<u32>,
+    /// First of the two state rows of each hypothesis.
+    lanes: Vec<u32>,
+    selection: Option<B::Selection>,
+}
+
+/// Rows for which a list of selections fits the stack.
+const FEW_ROWS: usize = 64;
+
+impl<B: Backend, N: Core<B>> Session<B, N> {
+    pub(crate) fn new(network: Arc<N>) -> Self {
+        let backend = network.backend();
+        let states = network.states();
+        Session {
+            work: network.work(),
+            memory: network.memories().iter().map(|_| backend.rows()).collect(),
+            states: states.iter().map(|&(_, cell)| State::new(backend, cell)).collect(),
+            memory_pool: RowPool::default(),
+            state_pool: RowPool::default(),
+            slots: Vec::new(),
+            plan: Plan { merge: network.speedups().merge, ..Plan::default() },
+            batch: Ragged::default(),
+            weights: Vec::new(),
+            network,
+        }
+    }
+
+    fn new_slot(&mut self, state: SlotState<B>) -> Slot {
+        let free = self.slots.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[index] = Some(state);
+        Slot(index as u32)
+    }
+
+    fn state(&self, slot: Slot) -> &SlotState<B> {
+        self.slots[slot.0 as usize].as_ref().expect("a released slot is not used again")
+    }
+
+    fn reserve_states(&mut self) {
+        let rows = self.state_pool.size();
+        let widths = self.network.states();
+        for (cache, (width, _)) in self.states.iter_mut().zip(widths) {
+            let backend = self.network.backend();
+            backend.reserve(&mut cache.h, rows, width);
+            if let Some(c) = &mut cache.c {
+                backend.reserve(c, rows, width);
+            }
+        }
+    }
+
+    /// The first of a lane's two rows.
+    fn lane(&mut self, slot: Slot, lane: usize) -> u32 {
+        let state =
+            self.slots[slot.0 as usize].as_mut().expect("a released slot is not used again");
+        while state.lanes.len() <= lane {
+            state.lanes.push(self.state_pool.take(2));
+        }
+        state.lanes[lane]
+    }
+
+    /// Works out what each row reads and writes.
+    fn plan(&mut self, rows: &[Row]) {
+        let mut plan = std::mem::take(&mut self.plan);
+        // The rows just written become those to read; the lists change places.
+        let mut from = std::mem::take(&mut plan.from);
+        from.clear();
+        let before = std::mem::replace(&mut plan.to, std::mem::take(&mut plan.spare));
+        plan.clear();
+        let known = self.state_pool.size();
+        let mut lane = 0;
+        for (i, row) in rows.iter().enumerate() {
+            lane = if i > 0 && rows[i - 1].slot == row.slot { lane + 1 } else { 0 };
+            let own = self.lane(row.slot, lane);
+            let start = self.state(row.slot).lanes[0] + 1;
+            from.push(row.parent.map_or(start, |parent| before[parent as usize]));
+            plan.to.push(own + row.position % 2);
+            plan.slots.push(row.slot);
+            plan.tokens.push(row.token);
+            plan.source.push(self.state(row.slot).memory.clone());
+        }
+        plan.from = from;
+        plan.spare = before;
+        plan.group();
+        self.plan = plan;
+        if self.state_pool.size() > known {
+            self.reserve_states();
+        }
+    }
+
+    fn with_selections<R>(&self, read: impl FnOnce(&Self, &[Option<&B::Selection>]) -> R) -> R {
+        let of = |slot: &Slot| self.state(*slot).selection.as_ref();
+        let rows = &self.plan.slots;
+        if rows.len() <= FEW_ROWS {
+            let mut few = [None; FEW_ROWS];
+            for (place, slot) in few.iter_mut().zip(rows) {
+                *place = of(slot);
+            }
+            return read(self, &few[..rows.len()]);
+        }
+        let all: Vec<_> = rows.iter().map(of).collect();
+        read(self, &all)
+    }
+}
+
+impl Plan {
+    fn clear(&mut self) {
+        self.slots.clear();
+        self.tokens.clear();
+        self.source.clear();
+        self.to.clear();
+    }
+
+    /// Finds rows that go on from the same one. There are few rows of a sentence, and they stand
+    /// together, so looking back from the end finds a twin soon.
+    fn group(&mut self) {
+        let Plan { from, slots, groups, .. } = self;
+        groups.first.clear();
+        groups.of.clear();
+        let mut sentence = 0;
+        for (i, state) in from.iter().enumerate() {
+            if i > 0 && slots[i] != slots[i - 1] {
+                sentence = groups.first.len();
+            }
+            let twin = groups.first[sentence..].iter().position(|&g| from[g as usize] == *state);
+            let group = twin.map_or(groups.first.len(), |place| sentence + place);
+            if group == groups.first.len() {
+                groups.first.push(i as u32);
+            }
+            groups.of.push(group as u32);
+        }
+    }
+}
+
+impl<B: Backend, N: Core<B>> Network for Session<B, N> {
+    fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot> {
+        let network = Arc::clone(&self.network);
+        let backend = network.backend();
+        let mut slots = Vec::with_capacity(sentences.len());
+        let (mut at, mut start, mut reads) = (Vec::new(), Vec::new(), Reads::default());
+        let mut tokens = 0;
+        for sentence in sentences {
+            let length = sentence.source.len() as u32;
+            let first = self.memory_pool.take(length);
+            let lane = self.state_pool.take(2);
+            at.extend(first..first + length);
+            start.push(lane + 1);
+            reads.push(tokens..tokens + length);
+            tokens += length;
+            slots.push(SlotState {
+                memory: first..first + length,
+                lanes: vec![lane],
+                selection: sentence.words.map(|words| backend.select(network.output(), words)),
+            });
+        }
+        for (cache, width) in self.memory.iter_mut().zip(network.memories()) {
+            backend.reserve(cache, self.memory_pool.size(), width);
+        }
+        self.reserve_states();
+        self.batch.set(sentences.iter().map(|s| s.source.len()));
+        let ids: Vec<Option<u32>> =
+            sentences.iter().flat_map(|s| s.source).map(|&id| Some(id)).collect();
+        let encode = Encode {
+            ids: &ids,
+            batch: &mut self.batch,
+            reads: &reads,
+            memory: &mut self.memory,
+            at: &at,
+            states: &mut self.states,
+            start: &start,
+        };
+        network.encode(encode, &mut self.work);
+        slots.into_iter().map(|state| self.new_slot(state)).collect()
+    }
+
+    fn release(&mut self, slot: Slot) {
+        let Some(state) = self.slots[slot.0 as usize].take() else { return };
+        self.memory_pool.give_back(state.memory.start, state.memory.len() as u32);
+        for lane in state.lanes {
+            self.state_pool.give_back(lane, 2);
+        }
+    }
+
+    fn step(&mut self, rows: &[Row], _alignments: bool) {
+        self.plan(rows);
+        let network = Arc::clone(&self.network);
+        if !network.speedups().reuse {
+            self.work = network.work();
+            self.weights = Vec::new();
+        }
+        let Session { plan, memory, states, weights, work, .. } = self;
+        network.step(plan, memory, states, weights, work);
+    }
+
+    fn best(&mut self, question: Question<'_>, answer: &mut Choices) {
+        self.with_selections(|session, selections| {
+            let network = &session.network;
+            let top = network.top(&session.work);
+            network.backend().best(top, network.output(), selections, question, answer);
+        });
+    }
+
+    fn logits(&mut self, out: &mut Vec<f32>) {
+        self.with_selections(|session, selections| {
+            let network = &session.network;
+            let top = network.top(&session.work);
+            network.backend().logits(top, network.output(), selections, out);
+        });
+    }
+
+    fn alignment(&self, row: usize) -> &[f32] {
+        &self.weights[self.plan.source.range(row)]
+    }
+
+    fn target_words(&self) -> usize {
+        self.network.target_words()
+    }
+
+    fn position_limit(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// A prepared recurrent network: what hands out sessions.
+pub(crate) struct Runner<B: Backend, N: Core<B>> {
+    network: Arc<N>,
+    backend: std::marker::PhantomData<fn() -> B>,
+}
+
+impl<B: Backend, N: Core<B>> Runner<B, N> {
+    pub(crate) fn new(network: N) -> Arc<Self> {
+        Arc::new(Runner { network: Arc::new(network), backend: std::marker::PhantomData })
+    }
+}
+
+impl<B: Backend, N: Core<B>> Prepared for Runner<B, N> {
+    fn session(self: Arc<Self>) -> Box<dyn Network> {
+        Box::new(Session::new(Arc::clone(&self.network)))
+    }
+
+    fn precomputed_bytes(&self) -> usize {
+        self.network.precomputed_bytes()
+    }
+}
