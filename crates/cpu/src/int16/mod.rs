@@ -40,6 +40,9 @@ const STEPS: f32 = 1024.0;
 /// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
 const BLOCK_BYTES: usize = 256 << 10;
 
+/// 1.5 · 2²³: adding and taking it off rounds to the nearest even integer.
+const ROUND: f32 = 12_582_912.0;
+
 static NARROWED: AtomicU64 = AtomicU64::new(0);
 
 /// Rows so far that had to be rounded to fewer bits to fit.
@@ -102,10 +105,11 @@ impl Packed16 {
         let lines = &mut self.lines[panel * groups..][..groups];
         let mut sum = 0i64;
         for (k, w) in weights.iter().enumerate() {
-            let rounded = (w * STEPS).round_ties_even();
-            if rounded.is_nan() || rounded.abs() > f32::from(i16::MAX) {
+            let scaled = w * STEPS;
+            if scaled.is_nan() || scaled.abs() > f32::from(i16::MAX) {
                 return None;
             }
+            let rounded = (scaled + ROUND) - ROUND;
             lines[k / 2].0[lane][k % 2] = rounded as i16;
             sum += i64::from(rounded as i32).abs();
         }
@@ -212,8 +216,6 @@ kernel! {
 
 #[inline(always)]
 fn round_body<const FMA: bool>(values: &[f32], scale: f32, out: &mut [i16]) {
-    // Adding and taking off 1.5 · 2²³ rounds to the nearest even integer.
-    const ROUND: f32 = 12_582_912.0;
     for (out, &v) in out.iter_mut().zip(values) {
         let v = v * scale;
         let v = if v > -32767.0 { v } else { -32767.0 };
