@@ -175,7 +175,7 @@ fn sixteen_bits_are_nearly_enough() {
     for names in MODELS {
         let float = open(&folder, names, &Compute::float32());
         let fixed = open(&folder, names, &Compute::int16());
-        assert_eq!(fixed.precision(), Precision::Int16);
+        assert_eq!(fixed.precision(), "int16");
         let options = options(&float, 6);
         let (a, b) = (translate(&float, &folder, &options), translate(&fixed, &folder, &options));
         let same = same_best(&a, &b);

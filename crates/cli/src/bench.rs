@@ -133,7 +133,7 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
         "batching": options.batching.name(),
         "threads": options.threads,
         "precision": translator.precision(),
-        "isa": peregrine::instruction_set(),
+        "device": translator.device(),
         "version": env!("CARGO_PKG_VERSION"),
     });
     if args.profile {

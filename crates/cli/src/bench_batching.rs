@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let options = args.search.options(&translator);
     let mut report = json!({
         "precision": translator.precision(),
-        "isa": peregrine::instruction_set(),
+        "device": translator.device(),
         "version": env!("CARGO_PKG_VERSION"),
         "beam": options.search.beam,
         "batch_sentences": options.batch.sentences,

@@ -55,14 +55,14 @@ enum Command {
 const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Translate(args) => translate::run(&args),
-        Command::Score(args) => score::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Convert(args) => convert::run(&args),
-        Command::MakeModel(args) => make_model::run(&args),
-        Command::Bench(args) => bench::run(&args),
-    };
+    let command = Cli::parse().command;
+    // A device that fails unwinds with its reason.
+    let result = std::panic::catch_unwind(|| run(command)).unwrap_or_else(|reason| {
+        match reason.downcast::<peregrine::Fault>() {
+            Ok(fault) => Err(anyhow::anyhow!(fault.reason)),
+            Err(other) => std::panic::resume_unwind(other),
+        }
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has enough of it: nothing went wrong.
@@ -74,5 +74,16 @@ fn main() -> ExitCode {
             eprintln!("peregrine: {error:#}");
             ExitCode::from(BAD_INPUT)
         }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Translate(args) => translate::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::MakeModel(args) => make_model::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use peregrine::{
-    Compat, Compute, Level, Model, OpenOptions, Precision, ShortlistChoice, ShortlistFile,
+    Compat, Compute, Device, Level, Model, Numbers, OpenOptions, Precision, ShortlistChoice, ShortlistFile,
     Translator,
 };
 
@@ -22,12 +22,14 @@ pub(crate) struct ModelArgs {
     #[command(flatten)]
     open: OpenArgs,
 
-    /// Where to compute
-    #[arg(long, value_parser = ["auto", "cpu"], default_value = "auto")]
-    device: String,
+    /// Where to compute: `auto` is the first NVIDIA GPU, if there is one, else the processor
+    #[arg(long, value_parser = parse_device, value_name = "auto|cpu|cuda[:N]", default_value = "auto")]
+    device: Device,
 
-    /// Precision of products: `auto` is int8 where the model is stored in int8, else float32
-    #[arg(long, value_parser = ["auto", "float32", "int16", "int8"], default_value = "auto")]
+    /// Precision of products. A processor knows float32, int16 and int8, and `auto` is int8 where the
+    /// model is stored in int8, else float32. A GPU knows float32 (without tensor cores), tf32, float16,
+    /// bfloat16, int8 and fp8, and `auto` is float16
+    #[arg(long, value_parser = ["auto", "float32", "tf32", "float16", "bfloat16", "int16", "int8", "fp8"], default_value = "auto", hide_possible_values = true, value_name = "NAME")]
     precision: String,
 
     /// Instructions to use [default: the best this processor has]
@@ -69,14 +71,27 @@ pub(crate) struct OpenArgs {
 impl ModelArgs {
     /// Reads the model and packs it for this machine.
     pub(crate) fn open(&self) -> anyhow::Result<Translator> {
-        let precision = match self.precision.as_str() {
+        let name = self.precision.as_str();
+        let precision = match name {
             "float32" => Some(Precision::Float32),
             "int16" => Some(Precision::Int16),
             "int8" => Some(Precision::Int8),
             _ => None,
         };
+        let numbers = name.parse::<Numbers>().ok();
+        let mut device = self.device;
+        match (device, precision, numbers) {
+            (_, None, None) | (Device::Auto, Some(_), Some(_)) => {}
+            (Device::Cuda(_), _, None) => bail!("--precision {name}: not on a GPU"),
+            (Device::Cpu, None, _) => bail!("--precision {name}: not on a processor"),
+            // What only one of the two can do is a choice between them.
+            (Device::Auto, None, _) => device = Device::Cuda(0),
+            (Device::Auto, _, None) => device = Device::Cpu,
+            (Device::Cpu | Device::Cuda(_), _, _) => {}
+        }
         let (speedups, functions) = (self.speedups.speedups(), self.speedups.functions());
-        let compute = Compute { precision, isa: self.isa, speedups, functions };
+        let isa = self.isa;
+        let compute = Compute { precision, isa, speedups, functions, device, numbers };
         Ok(Translator::prepare(self.open.read(&self.model)?, &compute)?)
     }
 }
@@ -138,6 +153,10 @@ pub(crate) fn parse_precision(name: &str) -> Result<Precision, String> {
     let all = [Precision::Float32, Precision::Float16, Precision::Int16, Precision::Int8];
     let found = all.into_iter().find(|p| p.name() == name);
     found.ok_or_else(|| "expected float32, float16, int16 or int8".to_owned())
+}
+
+fn parse_device(name: &str) -> Result<Device, String> {
+    name.parse()
 }
 
 fn parse_isa(name: &str) -> Result<Level, String> {

@@ -83,6 +83,7 @@ impl Backend for Cpu {
     type Norm = Norm;
     type Output = Output;
     type Selection = Selection;
+    type Weights = Vec<f32>;
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
         Linear::prepare(parts, self.precision, &self.arena)
@@ -119,6 +120,14 @@ impl Backend for Cpu {
 
     fn reserve(&self, states: &mut Matrix, rows: usize, width: usize) {
         states.grow(rows, width);
+    }
+
+    fn weights(&self) -> Vec<f32> {
+        Vec::new()
+    }
+
+    fn read_weights(&self, weights: &Vec<f32>, out: &mut Vec<f32>) {
+        out.clone_from(weights);
     }
 
     fn cache(&self) -> Cache {
@@ -314,7 +323,7 @@ impl Backend for Cpu {
         }
     }
 
-    fn weigh(&self, weights: &[f32], reads: &Reads, values: &Matrix, out: &mut Matrix) {
+    fn weigh(&self, weights: &Vec<f32>, reads: &Reads, values: &Matrix, out: &mut Matrix) {
         out.shape(reads.len(), values.width());
         for (i, out) in out.iter_mut().enumerate() {
             let weights = &weights[reads.range(i)];

@@ -1,8 +1,10 @@
 //! One worker: takes sentences from the queue as its policy says and steps them together.
 
+use std::any::Any;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use peregrine_nn::{Ask, Choices, Sentence, profile};
+use peregrine_nn::{Ask, Choices, Fault, Sentence, profile};
 
 use crate::batching::{BatchSize, Batching, Haste, Queue, Waiting};
 use crate::beam::{Banned, Details};
@@ -18,6 +20,7 @@ pub struct Decoder {
     /// Memory for the lists of a step.
     rows: Vec<PlannedRow<'static>>,
     asks: Vec<Ask<'static>>,
+    faulted: bool,
 }
 
 /// Who is in the batch, and who has been encoded for it.
@@ -33,7 +36,7 @@ struct Batch {
 /// What a worker works by.
 struct Work<'a> {
     queue: &'a Queue,
-    batching: &'a Batching,
+    batching: Batching,
     settings: &'a Settings,
     banned: Banned,
     /// Whether anybody wants to know how it went.
@@ -43,7 +46,13 @@ struct Work<'a> {
 impl Decoder {
     /// A worker for a model of one or several networks.
     pub fn new(members: Vec<Member>) -> Decoder {
-        Decoder { scorer: Scorer::new(members), rows: Vec::new(), asks: Vec::new() }
+        let scorer = Scorer::new(members);
+        Decoder { scorer, rows: Vec::new(), asks: Vec::new(), faulted: false }
+    }
+
+    /// Whether its device failed it. It can go on, but a new one is better.
+    pub fn faulted(&self) -> bool {
+        self.faulted
     }
 
     /// Translates what is in the queue until it is closed and empty, or stopped. `done` gets each
@@ -59,7 +68,7 @@ impl Decoder {
     ) {
         let measured = stats.is_some();
         let banned = Banned::new(settings);
-        let work = Work { queue, batching, settings, banned, measured };
+        let mut work = Work { queue, batching: *batching, settings, banned, measured };
         let mut nobodys = Stats::default();
         let stats = stats.unwrap_or(&mut nobodys);
         let mut batch = Batch::default();
@@ -67,14 +76,13 @@ impl Decoder {
             profile::begin();
         }
         loop {
-            self.fill(&mut batch, &work, stats);
-            if batch.running.is_empty() || queue.is_stopped() {
-                break;
+            // A device that runs out of memory unwinds from wherever it is.
+            let turn = AssertUnwindSafe(|| self.turn(&mut batch, &work, stats, done));
+            match catch_unwind(turn) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(fault) => self.retry_smaller(fault, &mut batch, &mut work),
             }
-            self.step(&mut batch, &work, stats);
-            let mut clock = Clock::new(measured);
-            self.retire(&mut batch, &work, done);
-            stats.search += clock.lap();
         }
         for sentence in batch.running.iter().chain(&batch.ready) {
             self.scorer.release(&sentence.slots);
@@ -86,9 +94,55 @@ impl Decoder {
         }
     }
 
+    /// Lets sentences join, steps, lets them leave. Whether there was anything to do.
+    fn turn(
+        &mut self,
+        batch: &mut Batch,
+        work: &Work<'_>,
+        stats: &mut Stats,
+        done: &mut dyn FnMut(Done),
+    ) -> bool {
+        self.fill(batch, work, stats);
+        if batch.running.is_empty() || work.queue.is_stopped() {
+            return false;
+        }
+        self.step(batch, work, stats);
+        let mut clock = Clock::new(work.measured);
+        self.retire(batch, work, done);
+        stats.search += clock.lap();
+        true
+    }
+
+    /// Where the batch was too large for the device, its sentences begin again in a batch of half
+    /// the size. Anything else is passed on.
+    fn retry_smaller(
+        &mut self,
+        reason: Box<dyn Any + Send>,
+        batch: &mut Batch,
+        work: &mut Work<'_>,
+    ) {
+        let memory = reason.downcast_ref::<Fault>().is_some_and(|fault| fault.out_of_memory);
+        let size = &mut work.batching.size;
+        let sentences = batch.running.len() + batch.ready.len();
+        if !memory || size.sentences.min(sentences.max(2)) < 2 {
+            resume_unwind(reason);
+        }
+        self.faulted = true;
+        size.sentences = (size.sentences.min(sentences.max(2)) / 2).max(1);
+        size.tokens = (size.tokens / 2).max(1);
+        work.batching.encode_tokens = (work.batching.encode_tokens / 2).max(1);
+        let begun: Vec<Running> = batch.running.drain(..).chain(batch.ready.drain(..)).collect();
+        let again = begun.into_iter().filter(|sentence| !sentence.over).map(|sentence| {
+            self.scorer.release(&sentence.slots);
+            Waiting { ticket: sentence.ticket, job: sentence.job }
+        });
+        work.queue.put_back(again.collect());
+        *batch = Batch::default();
+    }
+
     /// Lets sentences join where the policy has them join.
     fn fill(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
-        let batching = work.batching;
+        let batching = &work.batching;
         if !batching.admits(batch.running.len()) {
             return;
         }

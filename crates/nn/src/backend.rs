@@ -5,6 +5,9 @@
 //! fuse. Batches are ragged: rows laid end to end, and for attention a list of the rows each row
 //! reads ([`Reads`]). No verb can let one row see another that it was not told to read.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 use peregrine_model::{Activation, CellKind, Weight};
 
 use crate::positions::PositionTable;
@@ -26,6 +29,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     type Output: Send + Sync;
     /// The part of an output layer that a shortlist leaves.
     type Selection: Send;
+    /// Attention weights of recurrent networks.
+    type Weights: Send;
 
     /// Packs dense layers that share their input; their outputs stand side by side.
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;
@@ -43,6 +48,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn width(&self, rows: &Self::Rows) -> usize;
     /// Makes at least `rows` rows of that width, keeping what is in them.
     fn reserve(&self, states: &mut Self::Rows, rows: usize, width: usize);
+    /// No attention weights yet.
+    fn weights(&self) -> Self::Weights;
+    /// Attention weights, row after row.
+    fn read_weights(&self, weights: &Self::Weights, out: &mut Vec<f32>);
     /// An empty cache.
     fn cache(&self) -> Self::Cache;
     /// Makes room for at least `positions` keys and values of that width, keeping what is there.
@@ -130,10 +139,16 @@ pub trait Backend: Sized + Send + Sync + 'static {
         keys: &Self::Rows,
         reads: &Reads,
         energy: Option<&Self::Rows>,
-        weights: &mut Vec<f32>,
+        weights: &mut Self::Weights,
     );
     /// `out[i]` = the sum of the rows that row `i` reads, with those weights.
-    fn weigh(&self, weights: &[f32], reads: &Reads, values: &Self::Rows, out: &mut Self::Rows);
+    fn weigh(
+        &self,
+        weights: &Self::Weights,
+        reads: &Reads,
+        values: &Self::Rows,
+        out: &mut Self::Rows,
+    );
     /// The best words of every row, without handing out the scores of the others.
     fn best(
         &self,
@@ -235,18 +250,40 @@ pub struct Embed<'a> {
 }
 
 /// For each row the positions of a cache that it reads. Neighbouring rows may share a list.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Reads {
     positions: Vec<u32>,
     /// End of each list in `positions`.
     ends: Vec<usize>,
     /// The list of each row.
     lists: Vec<u32>,
+    /// Zero until somebody asks.
+    identity: AtomicU64,
 }
 
+/// The last identity given out.
+static LAST_IDENTITY: AtomicU64 = AtomicU64::new(0);
+
 impl Reads {
+    /// A number no other lists have or had: while it stays the same, so do the lists.
+    pub fn identity(&self) -> u64 {
+        let known = self.identity.load(Relaxed);
+        if known != 0 {
+            return known;
+        }
+        let new = LAST_IDENTITY.fetch_add(1, Relaxed) + 1;
+        self.identity.store(new, Relaxed);
+        new
+    }
+
+    /// All lists end to end.
+    pub fn positions(&self) -> &[u32] {
+        &self.positions
+    }
+
     /// Forgets all rows.
     pub fn clear(&mut self) {
+        *self.identity.get_mut() = 0;
         self.positions.clear();
         self.ends.clear();
         self.lists.clear();
@@ -254,6 +291,7 @@ impl Reads {
 
     /// The next row reads these positions.
     pub fn push(&mut self, positions: impl IntoIterator<Item = u32>) {
+        *self.identity.get_mut() = 0;
         self.positions.extend(positions);
         self.lists.push(self.ends.len() as u32);
         self.ends.push(self.positions.len());
@@ -261,6 +299,7 @@ impl Reads {
 
     /// The next row reads what the one before it reads.
     pub fn push_same(&mut self) {
+        *self.identity.get_mut() = 0;
         self.lists.extend(self.lists.last().copied());
     }
 
@@ -271,6 +310,7 @@ impl Reads {
 
     /// The same, to be changed; rows that share the list change with it.
     pub fn of_mut(&mut self, row: usize) -> &mut [u32] {
+        *self.identity.get_mut() = 0;
         let range = self.range(row);
         &mut self.positions[range]
     }

@@ -24,7 +24,7 @@ pub use backend::{
     Reads, Scoring, Step,
 };
 pub use choose::{Candidates, choose, log_sum_exp};
-pub use network::{Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};
+pub use network::{Fault, Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};
 pub use positions::PositionTable;
 pub use prepare::MissingWeight;
 pub use recur::{Of, Term, Terms};

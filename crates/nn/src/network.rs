@@ -67,6 +67,16 @@ pub trait Network: Send {
     fn position_limit(&self) -> usize;
 }
 
+/// What ends a worker when its device fails. Verbs return no errors, since nothing in a network can
+/// answer one: a backend unwinds with this, and whoever runs the worker catches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What happened.
+    pub reason: String,
+    /// Whether a smaller batch may help.
+    pub out_of_memory: bool,
+}
+
 /// A prepared network, shared by all workers.
 pub trait Prepared: Send + Sync {
     /// A worker with an empty batch.

@@ -1,6 +1,7 @@
 //! How products are computed.
 
 use peregrine_cpu::{Functions, Level, fits_int16};
+use peregrine_cuda::{Cuda, Numbers};
 use peregrine_model::{Model, Precision};
 use peregrine_nn::Speedups;
 
@@ -15,6 +16,42 @@ pub struct Compute {
     pub speedups: Speedups,
     /// How the functions of recurrent cells are computed.
     pub functions: Functions,
+    /// Where; by default on the CPU, to which all of the above applies.
+    pub device: Device,
+    /// With which numbers on a GPU; by default float16.
+    pub numbers: Option<Numbers>,
+}
+
+/// Where a model is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Device {
+    /// On the processor.
+    #[default]
+    Cpu,
+    /// On a GPU, by its number.
+    Cuda(usize),
+    /// On the first GPU, if there is one that can be used, else on the processor.
+    Auto,
+}
+
+impl std::str::FromStr for Device {
+    type Err = String;
+
+    /// ```
+    /// use peregrine::Device;
+    /// assert_eq!("cuda:1".parse(), Ok(Device::Cuda(1)));
+    /// assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
+    /// ```
+    fn from_str(name: &str) -> Result<Device, String> {
+        let expected = || "expected auto, cpu, cuda or cuda:NUMBER".to_owned();
+        match (name, name.strip_prefix("cuda:")) {
+            ("auto", _) => Ok(Device::Auto),
+            ("cpu", _) => Ok(Device::Cpu),
+            ("cuda", _) => Ok(Device::Cuda(0)),
+            (_, Some(number)) => number.parse().map(Device::Cuda).map_err(|_| expected()),
+            _ => Err(expected()),
+        }
+    }
 }
 
 impl Compute {
@@ -31,6 +68,21 @@ impl Compute {
     /// In 16-bit fixed point.
     pub fn int16() -> Compute {
         Compute { precision: Some(Precision::Int16), ..Compute::default() }
+    }
+
+    /// On a GPU.
+    pub fn cuda(number: usize, numbers: Numbers) -> Compute {
+        Compute { device: Device::Cuda(number), numbers: Some(numbers), ..Compute::default() }
+    }
+
+    /// The GPU to compute on, if it is to be one.
+    pub(crate) fn gpu(&self) -> Result<Option<Cuda>, peregrine_cuda::Error> {
+        let numbers = self.numbers.unwrap_or(Numbers::Float16);
+        match self.device {
+            Device::Cpu => Ok(None),
+            Device::Cuda(number) => Cuda::open(number, numbers).map(Some),
+            Device::Auto => Ok(Cuda::open(0, numbers).ok()),
+        }
     }
 
     /// Matrices that do not fit 16-bit fixed point, and so are computed in float32: a note each.

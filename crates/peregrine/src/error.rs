@@ -17,4 +17,7 @@ pub enum Error {
     /// Instructions this processor does not have.
     #[error("this processor has no {0} instructions")]
     Instructions(&'static str),
+    /// A GPU that is not there or cannot be used.
+    #[error(transparent)]
+    Gpu(#[from] peregrine_cuda::Error),
 }

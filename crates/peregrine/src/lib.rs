@@ -39,7 +39,7 @@ mod stream;
 mod translation;
 mod translator;
 
-pub use compute::Compute;
+pub use compute::{Compute, Device};
 pub use error::Error;
 pub use options::Options;
 pub use replace::Dictionary;
@@ -60,11 +60,12 @@ pub fn instruction_set() -> &'static str {
 }
 
 pub use peregrine_cpu::{FAST_ERROR, Functions, Level, narrowed_rows};
+pub use peregrine_cuda::{self as cuda, Numbers};
 pub use peregrine_decode::batching::{BatchSize, Policy};
 pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
     Search, ShortlistChoice, ShortlistFile, Suppression,
 };
-pub use peregrine_nn::Speedups;
+pub use peregrine_nn::{Fault, Speedups};
 pub use peregrine_text::Split;

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa};
+use peregrine_cuda::Cuda;
 use peregrine_decode::batching::{Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
 use peregrine_model::{Model, OpenOptions, Precision};
@@ -17,7 +19,8 @@ pub struct Translator {
     /// What the model says, without its weights: the networks have packed theirs.
     model: Model,
     networks: Vec<Arc<dyn Prepared>>,
-    precision: Precision,
+    precision: &'static str,
+    device: String,
     /// Workers at rest; their caches are worth keeping.
     decoders: Mutex<Vec<Decoder>>,
 }
@@ -58,6 +61,9 @@ impl Translator {
 
     /// Packs a model's weights.
     pub fn prepare(mut model: Model, compute: &Compute) -> Result<Translator, Error> {
+        if let Some(gpu) = compute.gpu()? {
+            return Translator::prepare_on(gpu, model, compute);
+        }
         let isa = match compute.isa {
             Some(level) => Isa::new(level).ok_or(Error::Instructions(level.name()))?,
             None => Isa::best(),
@@ -73,12 +79,30 @@ impl Translator {
             let speedups = &compute.speedups;
             networks.push(prepare_with(cpu, &member.architecture, &weights, speedups)?);
         }
-        Ok(Translator { model, networks, precision, decoders: Mutex::new(Vec::new()) })
+        let precision = precision.name();
+        let device = format!("CPU, {}", isa.level().name());
+        Ok(Translator { model, networks, precision, device, decoders: Mutex::default() })
+    }
+
+    fn prepare_on(gpu: Cuda, mut model: Model, compute: &Compute) -> Result<Translator, Error> {
+        let mut networks = Vec::new();
+        for member in &mut model.members {
+            let weights = std::mem::take(&mut member.weights);
+            let (architecture, speedups) = (&member.architecture, &compute.speedups);
+            networks.push(prepare_with(gpu.clone(), architecture, &weights, speedups)?);
+        }
+        let (precision, device) = (gpu.numbers().name(), gpu.properties().name.clone());
+        Ok(Translator { model, networks, precision, device, decoders: Mutex::default() })
     }
 
     /// The precision products are computed in.
-    pub fn precision(&self) -> Precision {
+    pub fn precision(&self) -> &'static str {
         self.precision
+    }
+
+    /// What computes, in words.
+    pub fn device(&self) -> &str {
+        &self.device
     }
 
     /// Bytes taken by what was computed ahead of the first sentence (recurrent networks).
@@ -200,10 +224,9 @@ impl Translator {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..workers {
-                scope.spawn(work);
-            }
+            let others: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
             work();
+            others.into_iter().for_each(join);
         });
         results.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,7 +242,9 @@ impl Translator {
     ) {
         let mut decoder = self.take_decoder();
         decoder.serve(queue, &options.batching(), settings, stats, done);
-        self.give_decoder_back(decoder);
+        if !decoder.faulted() {
+            self.give_decoder_back(decoder);
+        }
     }
 
     fn take_decoder(&self) -> Decoder {
@@ -237,4 +262,9 @@ impl Translator {
     fn give_decoder_back(&self, decoder: Decoder) {
         self.decoders.lock().unwrap_or_else(PoisonError::into_inner).push(decoder);
     }
+}
+
+/// Waits for a worker; what ended it before its time goes on here.
+pub(crate) fn join<T>(worker: ScopedJoinHandle<'_, T>) -> T {
+    worker.join().unwrap_or_else(|reason| std::panic::resume_unwind(reason))
 }

@@ -91,6 +91,13 @@ impl Queue {
         });
     }
 
+    /// Puts sentences back that were taken but could not be translated: they are next.
+    pub(crate) fn put_back(&self, waiting: Vec<Waiting>) {
+        self.change(|state| {
+            waiting.into_iter().rev().for_each(|waiting| state.window.push_front(waiting));
+        });
+    }
+
     /// No more will come.
     pub fn close(&self) {
         self.change(|state| state.closed = true);

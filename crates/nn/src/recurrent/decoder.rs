@@ -14,7 +14,7 @@ impl<B: Backend> Recurrent<B> {
         plan: &Plan,
         memory: &[B::Rows],
         states: &mut [State<B>],
-        weights: &mut Vec<f32>,
+        weights: &mut B::Weights,
         work: &mut Work<B>,
     ) {
         let b = &self.backend;
@@ -42,7 +42,7 @@ impl<B: Backend> Recurrent<B> {
         plan: &Plan,
         memory: &[B::Rows],
         cache: &mut State<B>,
-        weights: &mut Vec<f32>,
+        weights: &mut B::Weights,
         work: &mut Work<B>,
     ) {
         let b = &self.backend;

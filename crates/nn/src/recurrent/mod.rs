@@ -271,7 +271,7 @@ impl<B: Backend> Core<B> for Recurrent<B> {
         plan: &Plan,
         memory: &[B::Rows],
         states: &mut [State<B>],
-        weights: &mut Vec<f32>,
+        weights: &mut B::Weights,
         work: &mut Work<B>,
     ) {
         self.decode(plan, memory, states, weights, work);

@@ -43,7 +43,7 @@ pub(crate) trait Core<B: Backend>: Send + Sync + 'static {
         plan: &Plan,
         memory: &[B::Rows],
         states: &mut [State<B>],
-        weights: &mut Vec<f32>,
+        weights: &mut B::Weights,
         work: &mut Self::Work,
     );
 
@@ -98,7 +98,9 @@ pub(crate) struct Session<B: Backend, N: Core<B>> {
     slots: Vec<Option<SlotState<B>>>,
     plan: Plan,
     batch: Ragged,
-    weights: Vec<f32>,
+    weights: B::Weights,
+    /// The same where somebody wants to see them.
+    alignment: Vec<f32>,
 }
 
 struct SlotState<B: Backend> {
@@ -124,7 +126,8 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
             slots: Vec::new(),
             plan: Plan { merge: network.speedups().merge, ..Plan::default() },
             batch: Ragged::default(),
-            weights: Vec::new(),
+            weights: backend.weights(),
+            alignment: Vec::new(),
             network,
         }
     }
@@ -287,15 +290,19 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
         }
     }
 
-    fn step(&mut self, rows: &[Row], _alignments: bool) {
+    fn step(&mut self, rows: &[Row], alignments: bool) {
         self.plan(rows);
         let network = Arc::clone(&self.network);
+        let backend = network.backend();
         if !network.speedups().reuse {
             self.work = network.work();
-            self.weights = Vec::new();
+            self.weights = backend.weights();
         }
-        let Session { plan, memory, states, weights, work, .. } = self;
+        let Session { plan, memory, states, weights, work, alignment, .. } = self;
         network.step(plan, memory, states, weights, work);
+        if alignments {
+            backend.read_weights(weights, alignment);
+        }
     }
 
     fn best(&mut self, question: Question<'_>, answer: &mut Choices) {
@@ -315,7 +322,7 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
     }
 
     fn alignment(&self, row: usize) -> &[f32] {
-        &self.weights[self.plan.source.range(row)]
+        &self.alignment[self.plan.source.range(row)]
     }
 
     fn target_words(&self) -> usize {

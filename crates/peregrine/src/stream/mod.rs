@@ -28,6 +28,7 @@ use budget::Budget;
 use flow::Flow;
 
 use crate::line::Plan;
+use crate::translator::join;
 use crate::{Options, Request, Translation, Translator};
 
 /// A line to translate, with what its owner wants back together with the translation.
@@ -148,12 +149,11 @@ impl Translator {
                 drop(alarm);
                 error
             });
-            for _ in 0..workers {
-                scope.spawn(|| {
-                    let _alarm = Alarm(stream);
-                    stream.work();
-                });
-            }
+            let work = || {
+                let _alarm = Alarm(stream);
+                stream.work();
+            };
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
             while let Some(answer) = stream.flow.next(|| stream.is_stopped()) {
                 if let Err(error) = write(answer) {
                     write_error = Some(error);
@@ -163,8 +163,8 @@ impl Translator {
             }
             summary.stopped = stream.is_stopped() && !stream.flow.is_complete();
             stream.end();
-            // A panic of the reader is passed on by the scope.
-            reader.join().ok().flatten()
+            workers.into_iter().for_each(join);
+            join(reader)
         });
         if options.measure {
             summary.stats = stream.stats.into_inner().ok();

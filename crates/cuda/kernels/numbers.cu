@@ -1,0 +1,123 @@
+// Numbers: how they are stored, converted and passed through functions.
+//
+// A build of these files serves one precision. ROWS says how activations are stored
+// (0 float32, 1 float16, 2 bfloat16); all arithmetic outside products is float32.
+// No header of the CUDA toolkit is used: NVRTC alone can compile this.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define NONE 0xffffffffu
+#define INFINITE __int_as_float(0x7f800000)
+
+__device__ __forceinline__ float from_half(u16 h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
+
+__device__ __forceinline__ u16 to_half(float f) {
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+
+__device__ __forceinline__ float from_bfloat(u16 h) { return __uint_as_float((u32)h << 16); }
+
+// Round to nearest, ties to even; infinities stay, and no not-a-number comes here.
+__device__ __forceinline__ u16 to_bfloat(float f) {
+    u32 bits = __float_as_uint(f);
+    return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+#if ROWS == 0
+typedef float act;
+__device__ __forceinline__ float up(act v) { return v; }
+__device__ __forceinline__ act down(float v) { return v; }
+#elif ROWS == 1
+typedef u16 act;
+__device__ __forceinline__ float up(act v) { return from_half(v); }
+__device__ __forceinline__ act down(float v) { return to_half(v); }
+#else
+typedef u16 act;
+__device__ __forceinline__ float up(act v) { return from_bfloat(v); }
+__device__ __forceinline__ act down(float v) { return to_bfloat(v); }
+#endif
+
+// Eight neighbouring activations; `from` must be aligned to their size.
+struct Eight {
+    float v[8];
+};
+
+__device__ __forceinline__ Eight load8(const act *from) {
+    Eight e;
+#if ROWS == 0
+    float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
+    e.v[0] = a.x, e.v[1] = a.y, e.v[2] = a.z, e.v[3] = a.w;
+    e.v[4] = b.x, e.v[5] = b.y, e.v[6] = b.z, e.v[7] = b.w;
+#else
+    uint4 a = *(const uint4 *)from;
+    u32 w[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        e.v[2 * i] = up((u16)(w[i] & 0xffffu));
+        e.v[2 * i + 1] = up((u16)(w[i] >> 16));
+    }
+#endif
+    return e;
+}
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// The costlier functions, out of line: products apply them in fully unrolled loops.
+__device__ __noinline__ float activate_slowly(u32 kind, float x) {
+    switch (kind) {
+    case 2: return x * sigmoid(x);
+    case 3: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case 4: return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    case 5: return x * sigmoid(1.702f * x);
+    case 6: return sigmoid(x);
+    case 7: return tanhf(x);
+    default: return x;
+    }
+}
+
+// In the order of the enum `Activation`.
+__device__ __forceinline__ float activate(u32 kind, float x) {
+    return kind == 0 ? x : kind == 1 ? fmaxf(x, 0.0f) : activate_slowly(kind, x);
+}
+
+// Every kernel begins with one of these. The next kernel may be brought up while this one runs
+// (its blocks wait in `after_previous`); nothing another kernel wrote may be read, and nothing be
+// written, before `after_previous`.
+__device__ __forceinline__ void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void after_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void begin() {
+    let_next_begin();
+    after_previous();
+}
+
+// Sums and maxima over a warp: every lane gets the result, in an order that never varies.
+__device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+    for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+    for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
+    return v;
+}

@@ -1,0 +1,426 @@
+// Products on tensor cores: out[r][n] = Σ x[r][k] · w[n][k], one loop for every precision.
+//
+// PRODUCT says how: 1 float16, 2 bfloat16, 3 tf32, 4 int8, 5 fp8 (e4m3). Whatever the numbers, an
+// instruction takes 32 bytes of k: 16 rows of x against 8 rows of w. A lane reads 16 bytes of a row
+// at a time, four lanes side by side 64 bytes (a *chunk*), which feeds two instructions. So x and w
+// are read as they lie in memory, no shuffling, and the same bytes meet in the same order whatever
+// the tile: a row's result does not depend on how many rows there are.
+//
+// 0 is float32 on ordinary units (tensor cores off), each sum in the order of k.
+
+#if PRODUCT == 4
+typedef int sum_t;
+#else
+typedef float sum_t;
+#endif
+
+#if PRODUCT == 0 || PRODUCT == 3
+#define SIZE 4
+#elif PRODUCT == 1 || PRODUCT == 2
+#define SIZE 2
+#else
+#define SIZE 1
+#endif
+
+#define CHUNK 64
+
+// A product's operands. Rows of w are padded with zeros to whole chunks, rows of x to 16 numbers.
+struct Product {
+    const u8 *x;       // activations, or their quantised form
+    const u8 *w;
+    const float *x_scale; // quantised precisions: a row's, and a column's
+    const float *w_scale;
+    const float *bias;
+    const act *input;  // added at the end, rows as wide as out
+    void *out;
+    const u32 *words;  // columns that stand for other rows of w
+    const u32 *count;
+    u32 x_stride;      // bytes
+    u32 w_stride;      // bytes
+    u32 bytes;         // of a row of x, a multiple of 16
+    u32 columns;
+    u32 out_stride;    // numbers
+    u32 activation;
+    u32 exact_out;     // write float32, whatever rows are stored in
+};
+
+__device__ __forceinline__ float finish(const Product &p, u32 row, u32 column, float v) {
+#if PRODUCT >= 4
+    v *= p.x_scale[row] * p.w_scale[p.words ? p.words[column] : column];
+#endif
+    if (p.bias) v += p.bias[p.words ? p.words[column] : column];
+    v = activate(p.activation, v);
+    if (p.input) v += up(p.input[(u64)row * p.out_stride + column]);
+    return v;
+}
+
+__device__ __forceinline__ void put(const Product &p, u32 row, u32 column, float v) {
+    u64 at = (u64)row * p.out_stride + column;
+    if (p.exact_out)
+        ((float *)p.out)[at] = v;
+    else
+        ((act *)p.out)[at] = down(v);
+}
+
+// Finishes the sums of a tile, `rows` by `columns` as far as there are any, neighbouring threads
+// neighbouring columns.
+__device__ __forceinline__ void finish_tile(const Product &p, const float *tile, u32 stride, u32 first_row,
+                                            u32 rows, u32 first_column, u32 columns) {
+    for (u32 i = threadIdx.x; i < rows * columns; i += blockDim.x) {
+        u32 r = i / columns, c = i % columns;
+        if (first_column + c < p.columns) {
+            float v = finish(p, first_row + r, first_column + c, tile[r * stride + c]);
+            put(p, first_row + r, first_column + c, v);
+        }
+    }
+}
+
+#if PRODUCT != 0
+
+__device__ __forceinline__ u32 rounded(u32 bits) {
+#if PRODUCT == 3
+    u32 r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(__uint_as_float(bits)));
+    return r;
+#else
+    return bits;
+#endif
+}
+
+__device__ __forceinline__ void multiply(sum_t *s, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+#if PRODUCT == 1
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#elif PRODUCT == 2
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#elif PRODUCT == 3
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#elif PRODUCT == 4
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#else
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#endif
+#if PRODUCT == 4
+                 : "+r"(s[0]), "+r"(s[1]), "+r"(s[2]), "+r"(s[3])
+#else
+                 : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3])
+#endif
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// A chunk of two rows of x against one of w, for a lane: two instructions.
+__device__ __forceinline__ void multiply_chunk(sum_t *s, uint4 top, uint4 bottom, uint4 w) {
+    multiply(s, top.x, bottom.x, top.y, bottom.y, w.x, w.y);
+    multiply(s, top.z, bottom.z, top.w, bottom.w, w.z, w.w);
+}
+
+__device__ __forceinline__ uint4 rounded4(uint4 v) {
+    v.x = rounded(v.x), v.y = rounded(v.y), v.z = rounded(v.z), v.w = rounded(v.w);
+    return v;
+}
+
+// 16 bytes of a row of x at byte `at`, zeros beyond its end.
+__device__ __forceinline__ uint4 read_x(const Product &p, u32 row, u32 rows, u32 at) {
+    if (row >= rows || at >= p.bytes) return make_uint4(0, 0, 0, 0);
+    return rounded4(*(const uint4 *)(p.x + (u64)row * p.x_stride + at));
+}
+
+// Few rows: one warp computes 16·TALL rows by 8·WIDE columns, everything straight from memory into
+// registers. The weights do not depend on the kernel before: the first of them are asked for
+// before it ends.
+template <int TALL, int WIDE, int AHEAD>
+__device__ __forceinline__ void narrow_sums(const Product &p, u32 first_row, u32 rows, u32 first_column,
+                                            sum_t (&sums)[TALL][WIDE][4]) {
+    u32 lane = threadIdx.x % 32, part = (lane % 4) * 16;
+    const u8 *w[WIDE];
+#pragma unroll
+    for (int n = 0; n < WIDE; n++) {
+        u32 column = min(first_column + 8 * n + lane / 4, p.columns - 1);
+        w[n] = p.w + (u64)(p.words ? p.words[column] : column) * p.w_stride + part;
+    }
+    uint4 ahead[AHEAD][WIDE];
+    u32 chunks = (p.bytes + CHUNK - 1) / CHUNK;
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+        for (int n = 0; n < WIDE; n++)
+            if (i < chunks) ahead[i][n] = __ldg((const uint4 *)(w[n] + i * CHUNK));
+    after_previous();
+#pragma unroll
+    for (int m = 0; m < TALL; m++)
+#pragma unroll
+        for (int n = 0; n < WIDE; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[m][n][i] = 0;
+    for (u32 base = 0; base < chunks; base += AHEAD) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            u32 chunk = base + i;
+            if (chunk < chunks) {
+                uint4 current[WIDE];
+#pragma unroll
+                for (int n = 0; n < WIDE; n++) {
+                    current[n] = ahead[i][n];
+                    if (chunk + AHEAD < chunks)
+                        ahead[i][n] = __ldg((const uint4 *)(w[n] + (chunk + AHEAD) * CHUNK));
+                }
+#pragma unroll
+                for (int m = 0; m < TALL; m++) {
+                    u32 row = first_row + 16 * m + lane / 4;
+                    uint4 top = read_x(p, row, rows, chunk * CHUNK + part);
+                    uint4 bottom = read_x(p, row + 8, rows, chunk * CHUNK + part);
+#pragma unroll
+                    for (int n = 0; n < WIDE; n++) multiply_chunk(sums[m][n], top, bottom, current[n]);
+                }
+            }
+        }
+    }
+}
+
+// Puts a warp's sums into a tile of shared memory, from which they are finished in a loop that is
+// not unrolled. A lane has two neighbouring columns of rows lane/4 and lane/4 + 8.
+template <int TALL, int WIDE>
+__device__ __forceinline__ void lay_out(sum_t (&sums)[TALL][WIDE][4], u32 first_row, u32 first_column, float *tile, u32 stride) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < TALL; m++)
+#pragma unroll
+        for (int n = 0; n < WIDE; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                tile[(first_row + 16 * m + lane / 4 + 8 * (i / 2)) * stride + first_column + 8 * n +
+                     2 * (lane % 4) + i % 2] = (float)sums[m][n][i];
+}
+
+template <int TALL> __device__ __forceinline__ void narrow(const Product &p) {
+    __shared__ float tile[16 * TALL * 9];
+    let_next_begin();
+    u32 rows = *p.count;
+    u32 first_row = blockIdx.y * 16 * TALL, first_column = blockIdx.x * 8;
+    if (first_row >= rows) return;
+    sum_t sums[TALL][1][4];
+    narrow_sums<TALL, 1, 8>(p, first_row, rows, first_column, sums);
+    lay_out<TALL, 1>(sums, 0, 0, tile, 9);
+    __syncwarp();
+    finish_tile(p, tile, 9, first_row, min(16u * TALL, rows - first_row), first_column, 8);
+}
+
+extern "C" __global__ void __launch_bounds__(32) product_16(Product p) { narrow<1>(p); }
+extern "C" __global__ void __launch_bounds__(32) product_32(Product p) { narrow<2>(p); }
+extern "C" __global__ void __launch_bounds__(32) product_64(Product p) { narrow<4>(p); }
+
+// Many rows: tiles of x and w travel through shared memory, chunk by chunk, some chunks ahead.
+// Neighbouring lanes read neighbouring 16 bytes there, two rows in 128 bytes: no bank twice.
+__device__ __forceinline__ void copy_ahead(u8 *to, const u8 *from, u32 bytes) {
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
+}
+
+template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct Wide {
+    static const int THREADS = 32 * WARPS_M * WARPS_N;
+    static const int TALL = ROWS_ / WARPS_M / 16;
+    static const int WIDE = COLUMNS_ / WARPS_N / 8;
+    static const int STAGE = (ROWS_ + COLUMNS_) * CHUNK;
+
+    __device__ __forceinline__ static void fetch(const Product &p, u8 *stage, u32 first_row, u32 rows,
+                                                 u32 first_column, u32 chunk) {
+        for (u32 i = threadIdx.x; i < ROWS_ * 4; i += THREADS) {
+            u32 row = first_row + i / 4, at = chunk * CHUNK + (i % 4) * 16;
+            bool there = row < rows && at < p.bytes;
+            const u8 *from = there ? p.x + (u64)row * p.x_stride + at : p.x;
+            copy_ahead(stage + i * 16, from, there ? 16 : 0);
+        }
+        stage += ROWS_ * CHUNK;
+        for (u32 i = threadIdx.x; i < COLUMNS_ * 4; i += THREADS) {
+            u32 column = min(first_column + i / 4, p.columns - 1);
+            const u8 *from = p.w + (u64)column * p.w_stride + chunk * CHUNK + (i % 4) * 16;
+            copy_ahead(stage + i * 16, from, 16);
+        }
+    }
+
+    __device__ __forceinline__ static void sums(const Product &p, u8 *shared, u32 first_row, u32 rows,
+                                                u32 first_column, sum_t (&sums)[TALL][WIDE][4]) {
+        u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        u32 x_at = (warp / WARPS_N * 16 * TALL + lane / 4) * CHUNK + (lane % 4) * 16;
+        u32 w_at = ROWS_ * CHUNK + (warp % WARPS_N * 8 * WIDE + lane / 4) * CHUNK + (lane % 4) * 16;
+        u32 chunks = (p.bytes + CHUNK - 1) / CHUNK;
+#pragma unroll
+        for (int m = 0; m < TALL; m++)
+#pragma unroll
+            for (int n = 0; n < WIDE; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) sums[m][n][i] = 0;
+#pragma unroll
+        for (u32 i = 0; i < STAGES - 1; i++) {
+            if (i < chunks) fetch(p, shared + i * STAGE, first_row, rows, first_column, i);
+            asm volatile("cp.async.commit_group;");
+        }
+        for (u32 chunk = 0; chunk < chunks; chunk++) {
+            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+            __syncthreads();
+            u32 next = chunk + STAGES - 1;
+            if (next < chunks) fetch(p, shared + next % STAGES * STAGE, first_row, rows, first_column, next);
+            asm volatile("cp.async.commit_group;");
+            const u8 *stage = shared + chunk % STAGES * STAGE;
+            uint4 w[WIDE];
+#pragma unroll
+            for (int n = 0; n < WIDE; n++) w[n] = *(const uint4 *)(stage + w_at + 8 * n * CHUNK);
+#pragma unroll
+            for (int m = 0; m < TALL; m++) {
+                uint4 top = rounded4(*(const uint4 *)(stage + x_at + 16 * m * CHUNK));
+                uint4 bottom = rounded4(*(const uint4 *)(stage + x_at + (16 * m + 8) * CHUNK));
+#pragma unroll
+                for (int n = 0; n < WIDE; n++) multiply_chunk(sums[m][n], top, bottom, w[n]);
+            }
+        }
+        asm volatile("cp.async.wait_group 0;");
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ static void run(const Product &p) {
+        extern __shared__ __align__(128) u8 tiles[];
+        begin();
+        u32 rows = *p.count, warp = threadIdx.x / 32;
+        u32 first_row = blockIdx.y * ROWS_, first_column = blockIdx.x * COLUMNS_;
+        if (first_row >= rows) return;
+        sum_t all[TALL][WIDE][4];
+        sums(p, tiles, first_row, rows, first_column, all);
+        float *tile = (float *)tiles;
+        lay_out<TALL, WIDE>(all, warp / WARPS_N * 16 * TALL, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + 4);
+        __syncthreads();
+        finish_tile(p, tile, COLUMNS_ + 4, first_row, min((u32)ROWS_, rows - first_row), first_column, COLUMNS_);
+    }
+};
+
+typedef Wide<64, 64, 2, 2, 4> Middle;
+typedef Wide<128, 128, 2, 4, 4> Large;
+
+extern "C" __global__ void __launch_bounds__(128) product_middle(Product p) { Middle::run(p); }
+extern "C" __global__ void __launch_bounds__(256) product_large(Product p) { Large::run(p); }
+
+#else
+
+// Float32 on ordinary units: a block computes 64 columns of TALL·16 rows, a thread 4 columns of
+// TALL rows.
+template <int TALL>
+__device__ __forceinline__ void plain_sums(const Product &p, u32 first_row, u32 rows, u32 first_column,
+                                           float (&sums)[TALL][4]) {
+    const int DEEP = 16;
+    __shared__ float xs[DEEP][16 * TALL + 1];
+    __shared__ float ws[DEEP][64 + 1];
+    u32 k_all = p.bytes / 4, t = threadIdx.x;
+#pragma unroll
+    for (int m = 0; m < TALL; m++)
+#pragma unroll
+        for (int n = 0; n < 4; n++) sums[m][n] = 0.0f;
+    for (u32 base = 0; base < k_all; base += DEEP) {
+        for (u32 i = t; i < 16 * TALL * DEEP; i += 256) {
+            u32 row = first_row + i / DEEP, k = base + i % DEEP;
+            bool there = row < rows && k < k_all;
+            xs[i % DEEP][i / DEEP] = there ? ((const float *)(p.x + (u64)row * p.x_stride))[k] : 0.0f;
+        }
+        for (u32 i = t; i < 64 * DEEP; i += 256) {
+            u32 column = first_column + i / DEEP, k = base + i % DEEP;
+            bool there = column < p.columns && k < k_all;
+            u32 line = there && p.words ? p.words[column] : column;
+            ws[i % DEEP][i / DEEP] = there ? ((const float *)(p.w + (u64)line * p.w_stride))[k] : 0.0f;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < DEEP; k++)
+#pragma unroll
+            for (int m = 0; m < TALL; m++)
+#pragma unroll
+                for (int n = 0; n < 4; n++)
+                    sums[m][n] = fmaf(xs[k][t / 16 + 16 * m], ws[k][t % 16 + 16 * n], sums[m][n]);
+        __syncthreads();
+    }
+}
+
+template <int TALL>
+__device__ __forceinline__ void lay_out_plain(float (&sums)[TALL][4], u32 first_column, float *tile, u32 stride) {
+#pragma unroll
+    for (int m = 0; m < TALL; m++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            tile[(threadIdx.x / 16 + 16 * m) * stride + first_column + threadIdx.x % 16 + 16 * n] = sums[m][n];
+}
+
+template <int TALL> __device__ __forceinline__ void plain(const Product &p) {
+    __shared__ float tile[16 * TALL * 65];
+    begin();
+    u32 rows = *p.count, first_row = blockIdx.y * 16 * TALL, first_column = blockIdx.x * 64;
+    if (first_row >= rows) return;
+    float sums[TALL][4];
+    plain_sums<TALL>(p, first_row, rows, first_column, sums);
+    lay_out_plain<TALL>(sums, 0, tile, 65);
+    __syncthreads();
+    finish_tile(p, tile, 65, first_row, min(16u * TALL, rows - first_row), first_column, 64);
+}
+
+extern "C" __global__ void __launch_bounds__(256) product_16(Product p) { plain<1>(p); }
+extern "C" __global__ void __launch_bounds__(256) product_64(Product p) { plain<4>(p); }
+
+#endif
+
+// Weights in the precision of products, one warp a row: `w` as floats in, rows of `stride` bytes out.
+// Quantised precisions divide a row by its scale, its largest value over the largest there is.
+__device__ __forceinline__ float largest_of(const float *row, u32 k) {
+    float most = 0.0f;
+    for (u32 i = LANE; i < k; i += 32) most = fmaxf(most, fabsf(row[i]));
+    return warp_max(most);
+}
+
+#if PRODUCT == 4
+#define LARGEST 127.0f
+__device__ __forceinline__ u8 quantised(float v) { return (u8)(signed char)min(127, max(-127, __float2int_rn(v))); }
+#elif PRODUCT == 5
+#define LARGEST 448.0f
+__device__ __forceinline__ u8 quantised(float v) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(v));
+    return (u8)pair;
+}
+#endif
+
+extern "C" __global__ void pack(const float *w, u8 *out, u32 stride, float *scales, u32 k, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    w += (u64)row * k;
+    out += (u64)row * stride;
+#if PRODUCT >= 4
+    float scale = largest_of(w, k) / LARGEST, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    if (LANE == 0) scales[row] = scale;
+#endif
+    for (u32 i = LANE; i < stride / SIZE; i += 32) {
+        float v = i < k ? w[i] : 0.0f;
+#if PRODUCT == 0
+        ((float *)out)[i] = v;
+#elif PRODUCT == 3
+        ((u32 *)out)[i] = rounded(__float_as_uint(v));
+#elif PRODUCT == 1
+        ((u16 *)out)[i] = to_half(v);
+#elif PRODUCT == 2
+        ((u16 *)out)[i] = to_bfloat(v);
+#else
+        out[i] = quantised(v * inverse);
+#endif
+    }
+}
+
+#if PRODUCT >= 4
+// Rows of activations, quantised each by its own scale.
+extern "C" __global__ void quantise(const act *x, u32 stride, u8 *out, u32 out_stride, float *scales,
+                                    u32 width, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    x += (u64)row * stride;
+    float most = 0.0f;
+    for (u32 i = LANE; i < width; i += 32) most = fmaxf(most, fabsf(up(x[i])));
+    float scale = warp_max(most) / LARGEST, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    if (LANE == 0) scales[row] = scale;
+    for (u32 i = LANE; i < out_stride; i += 32)
+        out[(u64)row * out_stride + i] = i < width ? quantised(up(x[i]) * inverse) : (u8)0;
+}
+#endif

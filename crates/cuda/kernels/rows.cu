@@ -1,0 +1,245 @@
+// What happens to rows one by one: embeddings, norms, element-wise steps, moves, recurrent cells.
+//
+// Kernels for many rows take one warp a row, eight rows a block; `count` is read from memory,
+// since a recorded graph serves every number of rows up to its grid.
+
+#define ROW_WARPS 8
+#define ROW_OF_WARP (blockIdx.x * ROW_WARPS + threadIdx.x / 32)
+#define LANE (threadIdx.x % 32)
+
+extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 words, u32 width,
+                                 const u32 *ids, const float *positions, const u32 *at, float scale,
+                                 const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    u32 id = ids[row];
+    const float *from = table + (u64)id * width;
+    const float *position = positions + (u64)(positions ? at[row] : 0) * width;
+    for (u32 i = LANE; i < width; i += 32) {
+        float v = id < words ? from[i] * scale : 0.0f;
+        if (positions) v += position[i];
+        out[(u64)row * stride + i] = down(v);
+    }
+}
+
+// `out = norm(x + input)` over `width` columns; `input` and `scale` may be missing. The variance
+// is taken of differences from the mean, as the CPU does.
+extern "C" __global__ void add_norm(const act *x, const act *input, act *out, u32 stride,
+                                    const float *scale, const float *bias, float epsilon,
+                                    u32 centred, u32 width, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    x += (u64)row * stride;
+    if (input) input += (u64)row * stride;
+    out += (u64)row * stride;
+    // A row of up to 1,024 columns stays in registers; a wider one is read again.
+    const int KEPT = 32;
+    float kept[KEPT];
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < KEPT; j++) {
+        u32 i = LANE + 32 * j;
+        kept[j] = 0.0f;
+        if (i < width) {
+            kept[j] = up(x[i]) + (input ? up(input[i]) : 0.0f);
+            sum += kept[j];
+        }
+    }
+    for (u32 i = LANE + 32 * KEPT; i < width; i += 32) sum += up(x[i]) + (input ? up(input[i]) : 0.0f);
+    float mean = 0.0f, factor = 1.0f;
+    if (scale) {
+        if (centred) mean = warp_sum(sum) / (float)width;
+        float square = 0.0f;
+#pragma unroll
+        for (int j = 0; j < KEPT; j++) {
+            float d = kept[j] - mean;
+            if (LANE + 32 * j < width) square += d * d;
+        }
+        for (u32 i = LANE + 32 * KEPT; i < width; i += 32) {
+            float d = up(x[i]) + (input ? up(input[i]) : 0.0f) - mean;
+            square += d * d;
+        }
+        factor = 1.0f / sqrtf(warp_sum(square) / (float)width + epsilon);
+    }
+#pragma unroll
+    for (int j = 0; j < KEPT; j++) {
+        u32 i = LANE + 32 * j;
+        if (i < width) {
+            float v = kept[j];
+            if (scale) v = (v - mean) * factor * scale[i] + (bias ? bias[i] : 0.0f);
+            out[i] = down(v);
+        }
+    }
+    for (u32 i = LANE + 32 * KEPT; i < width; i += 32) {
+        float v = up(x[i]) + (input ? up(input[i]) : 0.0f);
+        if (scale) v = (v - mean) * factor * scale[i] + (bias ? bias[i] : 0.0f);
+        out[i] = down(v);
+    }
+}
+
+// One number at a time, in place. `kind`: 0 tanh, 1 clamp to [a, b], 2 highway with gate `p` and
+// input `q`, 3 the mix p∘q + r∘y.
+extern "C" __global__ void element(u32 kind, act *y, const act *p, const act *q, const act *r, float a,
+                                   float b, u32 stride, u32 width, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    for (u32 i = LANE; i < width; i += 32) {
+        u64 at = (u64)row * stride + i;
+        float v = up(y[at]);
+        switch (kind) {
+        case 0: v = tanhf(v); break;
+        case 1: v = fminf(fmaxf(v, a), b); break;
+        case 2: v = fmaf(up(p[at]), v - up(q[at]), up(q[at])); break;
+        case 3: v = fmaf(up(p[at]), up(q[at]), up(r[at]) * v); break;
+        }
+        y[at] = down(v);
+    }
+}
+
+// Running mean; a missing state is zero.
+extern "C" __global__ void average(const act *x, act *out, u32 stride, act *state, const u32 *from,
+                                   const u32 *to, const u32 *before, u32 width, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    float n = (float)before[row];
+    for (u32 i = LANE; i < width; i += 32) {
+        float old = from[row] == NONE ? 0.0f : up(state[(u64)from[row] * stride + i]);
+        act v = down(fmaf(old, n, up(x[(u64)row * stride + i])) / (n + 1.0f));
+        out[(u64)row * stride + i] = v;
+        state[(u64)to[row] * stride + i] = v;
+    }
+}
+
+extern "C" __global__ void ssru(const act *candidate, const act *forget, act *out, u32 stride, act *state,
+                                const u32 *from, const u32 *to, u32 width, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    for (u32 i = LANE; i < width; i += 32) {
+        u64 at = (u64)row * stride + i;
+        float old = from[row] == NONE ? 0.0f : up(state[(u64)from[row] * stride + i]);
+        float x = up(candidate[at]);
+        float c = fmaf(sigmoid(up(forget[at])), old - x, x);
+        state[(u64)to[row] * stride + i] = down(c);
+        out[at] = down(fmaxf(c, 0.0f));
+    }
+}
+
+// out[i] = rows[at[i]], or out[at[i]][column..] = rows[i]. `at` missing: the row itself.
+extern "C" __global__ void move_rows(const act *from, u32 from_stride, const u32 *from_at, act *to,
+                                     u32 to_stride, const u32 *to_at, u32 column, u32 width,
+                                     const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    from += (u64)(from_at ? from_at[row] : row) * from_stride;
+    to += (u64)(to_at ? to_at[row] : row) * to_stride + column;
+    for (u32 i = LANE; i < width; i += 32) to[i] = from[i];
+}
+
+// Zeros from row `first` on, `count` rows.
+extern "C" __global__ void clear_rows(act *rows, u32 stride, const u32 *first, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    for (u32 i = LANE; i < stride; i += 32) rows[(u64)(*first + row) * stride + i] = down(0.0f);
+}
+
+// Moves memory that grows; `words` of four bytes.
+extern "C" __global__ void copy_words(const u32 *from, u32 *to, u64 words) {
+    begin();
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < words; i += (u64)gridDim.x * blockDim.x)
+        to[i] = from[i];
+}
+
+// The mean of the rows each row reads, or their sum with weights, which stand as the lists do.
+extern "C" __global__ void gather_sum(const act *rows, u32 stride, const u32 *spans, const u32 *list,
+                                      const float *weights, act *out, u32 out_stride, u32 width,
+                                      const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    u32 start = spans[2 * row], end = spans[2 * row + 1];
+    for (u32 i = LANE; i < width; i += 32) {
+        float sum = 0.0f;
+        for (u32 j = start; j < end; j++) {
+            float v = up(rows[(u64)list[j] * stride + i]);
+            sum = weights ? fmaf(weights[j], v, sum) : sum + v;
+        }
+        out[(u64)row * out_stride + i] = down(weights ? sum : sum / (float)(end - start));
+    }
+}
+
+// A term of a recurrent cell: its row for row `row` is at[row], 0 if `one`, or `row` itself.
+__device__ __forceinline__ const act *term(const act *rows, u32 stride, const u32 *at, u32 one, u32 row) {
+    return rows + (u64)(one ? 0 : at ? at[row] : row) * stride;
+}
+
+// One step of a recurrent cell. `kind` in the order: 0 gru, 1 lstm, 2 tanh, 3 relu, 4 sru, 5 ssru.
+extern "C" __global__ void recur(u32 kind, act *h, act *c, u32 stride, u32 d, const act *x, u32 x_stride,
+                                 const u32 *x_at, u32 x_one, const act *s, u32 s_stride, const u32 *s_at,
+                                 u32 s_one, const act *raw, u32 raw_stride, const u32 *raw_at,
+                                 const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    h += (u64)row * stride;
+    if (c) c += (u64)row * stride;
+    const act *px = x ? term(x, x_stride, x_at, x_one, row) : 0;
+    const act *ps = s ? term(s, s_stride, s_at, s_one, row) : 0;
+    const act *pr = raw ? term(raw, raw_stride, raw_at, 0, row) : 0;
+    for (u32 i = LANE; i < d; i += 32) {
+#define X(g) (px ? up(px[(g) * d + i]) : 0.0f)
+#define S(g) (ps ? up(ps[(g) * d + i]) : 0.0f)
+        switch (kind) {
+        case 0: {
+            float r = sigmoid(X(0) + S(0)), z = sigmoid(X(1) + S(1));
+            float n = tanhf(fmaf(r, S(2), X(2)));
+            h[i] = down(fmaf(z, up(h[i]) - n, n));
+            break;
+        }
+        case 1: {
+            float f = sigmoid(X(0) + S(0)), in = sigmoid(X(1) + S(1));
+            float g = tanhf(X(2) + S(2)), o = sigmoid(X(3) + S(3));
+            float cell = fmaf(f, up(c[i]), in * g);
+            c[i] = down(cell);
+            h[i] = down(o * tanhf(cell));
+            break;
+        }
+        case 2: h[i] = down(tanhf(X(0) + S(0))); break;
+        case 3: h[i] = down(fmaxf(X(0) + S(0), 0.0f)); break;
+        case 4: {
+            float f = sigmoid(X(1)), r = sigmoid(X(2)), v = X(0);
+            float cell = fmaf(f, up(c[i]) - v, v);
+            c[i] = down(cell);
+            float t = tanhf(cell), p = up(pr[i]);
+            h[i] = down(fmaf(r, t - p, p));
+            break;
+        }
+        case 5: {
+            float f = sigmoid(X(1)), v = X(0);
+            float cell = fmaf(f, up(c[i]) - v, v);
+            c[i] = down(cell);
+            h[i] = down(fmaxf(cell, 0.0f));
+            break;
+        }
+        }
+#undef X
+#undef S
+    }
+}
+
+// h = a∘s.
+extern "C" __global__ void modulate(act *h, u32 stride, u32 width, const act *a, u32 a_stride,
+                                    const u32 *a_at, const act *s, u32 s_stride, const u32 *s_at,
+                                    const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    const act *pa = term(a, a_stride, a_at, 0, row), *ps = term(s, s_stride, s_at, 0, row);
+    for (u32 i = LANE; i < width; i += 32) h[(u64)row * stride + i] = down(up(pa[i]) * up(ps[i]));
+}

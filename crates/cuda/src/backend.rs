@@ -1,0 +1,695 @@
+//! The verbs on a GPU.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use peregrine_model::{Activation, CellKind, Weight};
+use peregrine_nn::{
+    After, Attention, Backend, Choices, Dense, Embed, Fault, Move, NormWeights, Of, PositionTable,
+    Question, Reads, Step, Term, Terms,
+};
+use rustc_hash::FxHashMap;
+
+use crate::Error;
+use crate::device::{Arguments, Device, Properties, bucket};
+use crate::driver::Address;
+use crate::memory::{Buffer, Cache, Rows, stride};
+use crate::output::{self, Output, Selection};
+use crate::precision::Numbers;
+use crate::product::Linear;
+
+/// A row that is not there.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Head widths kernels can do.
+const WIDEST_HEAD: usize = 256;
+/// Warps that share a head.
+const ATTEND_WARPS: usize = 4;
+
+/// A GPU. All workers share its one queue of work.
+#[derive(Clone)]
+pub struct Cuda {
+    device: Arc<Device>,
+    /// Position vectors on the device, by the table they are from.
+    positions: Arc<Mutex<FxHashMap<usize, Positions>>>,
+}
+
+struct Positions {
+    buffer: Buffer,
+    rows: usize,
+}
+
+/// An embedding table.
+pub struct Table {
+    buffer: Buffer,
+    words: usize,
+    width: usize,
+}
+
+/// A norm.
+pub struct Norm {
+    scale: Buffer,
+    bias: Option<Buffer>,
+    width: usize,
+    epsilon: f32,
+    centred: bool,
+}
+
+/// Attention weights, where their lists stand.
+#[derive(Default)]
+pub struct Weights {
+    buffer: Option<Buffer>,
+    count: usize,
+}
+
+impl Cuda {
+    /// GPU `number`, computing with these numbers.
+    pub fn open(number: usize, numbers: Numbers) -> Result<Cuda, Error> {
+        let device = Arc::new(Device::open(number, numbers)?);
+        Ok(Cuda { device, positions: Arc::default() })
+    }
+
+    /// What is computed with.
+    pub fn numbers(&self) -> Numbers {
+        self.device.numbers
+    }
+
+    /// What the GPU is.
+    pub fn properties(&self) -> &Properties {
+        &self.device.properties
+    }
+
+    fn norm(
+        &self,
+        x: Address,
+        input: Address,
+        out: Address,
+        (norm, rows, width, stride): (Option<&Norm>, usize, usize, usize),
+    ) -> Result<(), Error> {
+        self.device.record(|segment| {
+            let bias = norm.and_then(|n| n.bias.as_ref());
+            let arguments = Arguments::default()
+                .address(x)
+                .address(input)
+                .address(out)
+                .number(stride)
+                .address(norm.map_or(0, |n| n.scale.address))
+                .address(bias.map_or(0, |bias| bias.address))
+                .float(norm.map_or(0.0, |n| n.epsilon))
+                .number(norm.is_some_and(|n| n.centred).into())
+                .number(width)
+                .address(segment.count(rows)?);
+            segment.launch_rows("add_norm", rows, &arguments)
+        })
+    }
+
+    fn element(
+        &self,
+        kind: usize,
+        y: &Rows,
+        operands: [Address; 3],
+        bounds: [f32; 2],
+    ) -> Result<(), Error> {
+        self.device.record(|segment| {
+            let arguments = Arguments::default()
+                .number(kind)
+                .address(y.address())
+                .address(operands[0])
+                .address(operands[1])
+                .address(operands[2])
+                .float(bounds[0])
+                .float(bounds[1])
+                .number(y.stride())
+                .number(y.width)
+                .address(segment.count(y.count)?);
+            segment.launch_rows("element", y.count, &arguments)
+        })
+    }
+
+    /// Applies ops to `y`. `from` is where their argument is if it is not there yet: the first op
+    /// takes it from there.
+    fn apply(
+        &self,
+        mut from: Option<Address>,
+        ops: &[Step<Cuda>],
+        input: Option<&Rows>,
+        y: &mut Rows,
+    ) -> Result<(), Error> {
+        let mut ops = ops;
+        let (rows, width, stride) = (y.count, y.width, y.stride());
+        while !ops.is_empty() || from.is_some() {
+            let x = from.take();
+            let here = x.unwrap_or(y.address());
+            ops = match (ops, input) {
+                ([Step::Add, Step::Norm(norm), rest @ ..], Some(input)) => {
+                    let whole = (Some(norm), rows, width, stride);
+                    self.norm(here, input.address(), y.address(), whole)?;
+                    rest
+                }
+                ([Step::Add, rest @ ..], Some(input)) => {
+                    let whole = (None, rows, width, stride);
+                    self.norm(here, input.address(), y.address(), whole)?;
+                    rest
+                }
+                ([Step::Norm(norm), rest @ ..], _) => {
+                    self.norm(here, 0, y.address(), (Some(norm), rows, width, stride))?;
+                    rest
+                }
+                (_, _) if x.is_some() => {
+                    self.norm(here, 0, y.address(), (None, rows, width, stride))?;
+                    ops
+                }
+                ([Step::Norms(norms), rest @ ..], _) => {
+                    let mut offset = 0;
+                    for norm in norms {
+                        let size = self.device.numbers.row_size();
+                        let group = y.address() + (offset * size) as Address;
+                        self.norm(group, 0, group, (Some(norm), rows, norm.width, stride))?;
+                        offset += norm.width;
+                    }
+                    rest
+                }
+                ([Step::Tanh, rest @ ..], _) => {
+                    self.element(0, y, [0; 3], [0.0; 2])?;
+                    rest
+                }
+                ([Step::Clamp { least, most }, rest @ ..], _) => {
+                    self.element(1, y, [0; 3], [*least, *most])?;
+                    rest
+                }
+                ([Step::Highway(linear), rest @ ..], Some(input)) => {
+                    let mut gate = Rows::default();
+                    self.multiply(input, linear, Activation::Sigmoid, None, &mut gate)?;
+                    self.element(2, y, [gate.address(), input.address(), 0], [0.0; 2])?;
+                    rest
+                }
+                ([Step::Add | Step::Highway(_), rest @ ..], None) => {
+                    debug_assert!(false, "an op has no input");
+                    rest
+                }
+                ([], _) => &[],
+            };
+        }
+        Ok(())
+    }
+
+    fn multiply(
+        &self,
+        x: &Rows,
+        linear: &Linear,
+        activation: Activation,
+        input: Option<&Rows>,
+        out: &mut Rows,
+    ) -> Result<(), Error> {
+        out.shape(&self.device, x.count, linear.outputs)?;
+        linear.multiply(&self.device, x, activation, input, out)
+    }
+
+    fn position_vectors(&self, table: &PositionTable, width: usize, at: &[u32]) -> Result<Address, Error> {
+        /// Vectors computed at a time, at least.
+        const FIRST: usize = 256;
+        let needed = at.iter().max().map_or(0, |&most| most as usize + 1);
+        let mut known = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = std::ptr::from_ref(table) as usize;
+        if let Some(positions) = known.get(&key).filter(|positions| positions.rows >= needed) {
+            return Ok(positions.buffer.address);
+        }
+        let rows = needed.next_power_of_two().max(FIRST).min(table.limit());
+        let mut values = Vec::with_capacity(rows * width);
+        (0..rows).for_each(|row| values.extend_from_slice(table.row(row)));
+        let buffer = Buffer::of_floats(&self.device, &values)?;
+        let address = buffer.address;
+        known.insert(key, Positions { buffer, rows });
+        Ok(address)
+    }
+
+    fn moved(
+        &self,
+        (from, from_at): (&Rows, Option<&[u32]>),
+        (to, to_at, column): (&Rows, Option<&[u32]>, usize),
+        count: usize,
+    ) -> Result<(), Error> {
+        self.device.record(|segment| {
+            let mut staged = |at: Option<&[u32]>| at.map_or(Ok(0), |at| segment.stage(at));
+            let (from_at, to_at) = (staged(from_at)?, staged(to_at)?);
+            let arguments = Arguments::default()
+                .address(from.address())
+                .number(from.stride())
+                .address(from_at)
+                .address(to.address())
+                .number(to.stride())
+                .address(to_at)
+                .number(column)
+                .number(from.width)
+                .address(segment.count(count)?);
+            segment.launch_rows("move_rows", count, &arguments)
+        })
+    }
+
+    fn gathered(
+        &self,
+        rows: &Rows,
+        reads: &Reads,
+        weights: Address,
+        out: &mut Rows,
+    ) -> Result<(), Error> {
+        out.shape(&self.device, reads.len(), rows.width)?;
+        self.device.record(|segment| {
+            let staged = segment.reads(reads)?;
+            let arguments = Arguments::default()
+                .address(rows.address())
+                .number(rows.stride())
+                .address(staged.spans)
+                .address(staged.list)
+                .address(weights)
+                .address(out.address())
+                .number(out.stride())
+                .number(rows.width)
+                .address(segment.count(reads.len())?);
+            segment.launch_rows("gather_sum", reads.len(), &arguments)
+        })
+    }
+}
+
+/// Lanes that share a position, and the width of a head.
+fn team(to: &Attention<'_, Cuda>) -> Result<(usize, usize), Error> {
+    let size = to.width / to.heads;
+    if size > WIDEST_HEAD {
+        let text = format!("attention heads of {size} columns (at most {WIDEST_HEAD})");
+        return Err(Error::Unsupported(text));
+    }
+    Ok((size.div_ceil(8).next_power_of_two(), size))
+}
+
+/// Verbs have no way to fail; what a GPU can do to them ends the worker, and whoever runs it gets
+/// the reason.
+fn done<T>(result: Result<T, Error>) -> T {
+    result.unwrap_or_else(|error| {
+        let out_of_memory = error == Error::OutOfMemory;
+        std::panic::resume_unwind(Box::new(Fault { reason: error.to_string(), out_of_memory }))
+    })
+}
+
+impl Backend for Cuda {
+    type Rows = Rows;
+    type Cache = Cache;
+    type Linear = Linear;
+    type Table = Table;
+    type Norm = Norm;
+    type Output = Output;
+    type Selection = Selection;
+    type Weights = Weights;
+
+    fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
+        done(Linear::prepare(&self.device, parts))
+    }
+
+    fn prepare_table(&self, table: &Weight) -> Table {
+        let buffer = done(Buffer::of_floats(&self.device, &table.to_f32()));
+        Table { buffer, words: table.rows(), width: table.columns() }
+    }
+
+    fn prepare_norm(&self, norm: NormWeights<'_>) -> Norm {
+        let upload = |weight: &Weight| done(Buffer::of_floats(&self.device, &weight.to_f32()));
+        Norm {
+            width: norm.scale.elements(),
+            scale: upload(norm.scale),
+            bias: norm.bias.map(upload),
+            epsilon: norm.epsilon,
+            centred: norm.centred,
+        }
+    }
+
+    fn prepare_output(&self, layer: Dense<'_>) -> Output {
+        Output { linear: self.prepare_linear(&[layer]) }
+    }
+
+    fn select(&self, output: &Output, words: &[u32]) -> Selection {
+        done(output.select(&self.device, words))
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::default()
+    }
+
+    fn width(&self, rows: &Rows) -> usize {
+        rows.width
+    }
+
+    fn reserve(&self, states: &mut Rows, rows: usize, width: usize) {
+        done(states.reserve(&self.device, rows, width));
+    }
+
+    fn weights(&self) -> Weights {
+        Weights::default()
+    }
+
+    fn read_weights(&self, weights: &Weights, out: &mut Vec<f32>) {
+        out.clear();
+        let Some(buffer) = &weights.buffer else { return };
+        done(self.device.record(|segment| {
+            let answer = segment.answer(weights.count)?;
+            let arguments = Arguments::default()
+                .address(buffer.address)
+                .address(answer)
+                .address(weights.count as Address);
+            segment.launch("copy_words", [weights.count.div_ceil(256), 1], 256, 0, &arguments)
+        }));
+        let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
+        done(self.device.answers(weights.count, read));
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::default()
+    }
+
+    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize) {
+        done(cache.reserve(&self.device, positions, width));
+    }
+
+    /// A pass through a network begins with an embedding: here one recorded segment ends.
+    fn embed(&self, table: &Table, request: Embed<'_>, out: &mut Rows) {
+        let count = request.ids.len();
+        done(self.device.new_segment());
+        done(out.shape(&self.device, count, table.width));
+        let positions = request.positions.map_or(0, |positions| {
+            done(self.position_vectors(positions, table.width, request.at))
+        });
+        let ids: Vec<u32> = request.ids.iter().map(|id| id.unwrap_or(NONE)).collect();
+        done(self.device.record(|segment| {
+            let arguments = Arguments::default()
+                .address(out.address())
+                .number(out.stride())
+                .address(table.buffer.address)
+                .number(table.words)
+                .number(table.width)
+                .address(segment.stage(&ids)?)
+                .address(positions)
+                .address(segment.stage(request.at)?)
+                .float(request.scale)
+                .address(segment.count(count)?);
+            segment.launch_rows("embed", count, &arguments)
+        }));
+    }
+
+    fn linear(&self, x: &Rows, linear: &Linear, after: After<'_, Cuda>, out: &mut Rows) {
+        // A sum that follows belongs to the product; a norm needs whole rows and comes after it.
+        let (input, ops) = match (after.ops, after.input) {
+            ([Step::Add, rest @ ..], Some(input)) => (Some(input), rest),
+            (ops, _) => (None, ops),
+        };
+        done(self.multiply(x, linear, after.activation, input, out));
+        done(self.apply(None, ops, after.input, out));
+    }
+
+    fn process(&self, x: &Rows, ops: &[Step<Cuda>], input: Option<&Rows>, out: &mut Rows) {
+        done(out.shape(&self.device, x.count, x.width));
+        done(self.apply(Some(x.address()), ops, input, out));
+    }
+
+    fn store(&self, x: &Rows, key_column: usize, at: &[u32], cache: &mut Cache) {
+        let width = (x.width - key_column) / 2;
+        done(self.device.record(|segment| {
+            let arguments = Arguments::default()
+                .address(x.address())
+                .number(x.stride())
+                .number(key_column)
+                .address(segment.stage(at)?)
+                .address(cache.keys.address())
+                .address(cache.values.address())
+                .number(stride(width))
+                .number(width)
+                .address(segment.count(at.len())?);
+            segment.launch_rows("store", at.len(), &arguments)
+        }));
+    }
+
+    fn attend(&self, queries: &Rows, to: Attention<'_, Cuda>, out: &mut Rows) {
+        let count = to.reads.len();
+        done(out.shape(&self.device, count, to.width));
+        let (team, size) = done(team(&to));
+        done(self.device.record(|segment| {
+            let staged = segment.reads(to.reads)?;
+            let shared = 4 * (staged.longest + ATTEND_WARPS * (8 * team + 1));
+            let arguments = Arguments::default()
+                .address(queries.address())
+                .number(queries.stride())
+                .address(to.cache.keys.address())
+                .address(to.cache.values.address())
+                .number(to.cache.keys.stride())
+                .address(staged.spans)
+                .address(staged.list)
+                .number(size)
+                .number(team)
+                .address(out.address())
+                .number(out.stride())
+                .number(staged.longest)
+                .address(segment.count(count)?);
+            let grid = [bucket(count), to.heads];
+            segment.launch("attend", grid, 32 * ATTEND_WARPS, shared, &arguments)
+        }));
+    }
+
+    fn attention_weights(
+        &self,
+        queries: &Rows,
+        to: Attention<'_, Cuda>,
+        heads: usize,
+        out: &mut Vec<f32>,
+    ) {
+        let (team, size) = done(team(&to));
+        let mut starts = Vec::with_capacity(to.reads.len());
+        let mut total = 0;
+        for row in 0..to.reads.len() {
+            starts.push(total as u32);
+            total += to.reads.of(row).len();
+        }
+        done(self.device.record(|segment| {
+            let staged = segment.reads(to.reads)?;
+            let answer = segment.answer(total)?;
+            let arguments = Arguments::default()
+                .address(queries.address())
+                .number(queries.stride())
+                .address(to.cache.keys.address())
+                .number(to.cache.keys.stride())
+                .address(staged.spans)
+                .address(staged.list)
+                .address(segment.stage(&starts)?)
+                .number(size)
+                .number(team)
+                .number(heads)
+                .address(answer)
+                .address(segment.count(starts.len())?);
+            let grid = [bucket(starts.len()), 1];
+            let shared = 4 * staged.longest;
+            segment.launch("attention_weights", grid, 32 * ATTEND_WARPS, shared, &arguments)
+        }));
+        out.clear();
+        let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
+        done(self.device.answers(total, read));
+    }
+
+    fn average(
+        &self,
+        x: &Rows,
+        moves: &[Move],
+        before: &[u32],
+        state: &mut Rows,
+        out: &mut Rows,
+    ) {
+        done(out.shape(&self.device, x.count, x.width));
+        let (from, to) = places(moves);
+        done(self.device.record(|segment| {
+            let arguments = Arguments::default()
+                .address(x.address())
+                .address(out.address())
+                .number(out.stride())
+                .address(state.address())
+                .address(segment.stage(&from)?)
+                .address(segment.stage(&to)?)
+                .address(segment.stage(before)?)
+                .number(x.width)
+                .address(segment.count(x.count)?);
+            segment.launch_rows("average", x.count, &arguments)
+        }));
+    }
+
+    fn ssru(
+        &self,
+        candidate: &Rows,
+        forget: &Rows,
+        moves: &[Move],
+        state: &mut Rows,
+        out: &mut Rows,
+    ) {
+        done(out.shape(&self.device, candidate.count, candidate.width));
+        let (from, to) = places(moves);
+        done(self.device.record(|segment| {
+            let arguments = Arguments::default()
+                .address(candidate.address())
+                .address(forget.address())
+                .address(out.address())
+                .number(out.stride())
+                .address(state.address())
+                .address(segment.stage(&from)?)
+                .address(segment.stage(&to)?)
+                .number(out.width)
+                .address(segment.count(out.count)?);
+            segment.launch_rows("ssru", out.count, &arguments)
+        }));
+    }
+
+    fn mix(&self, a: &Rows, x: &Rows, b: &Rows, y: &mut Rows) {
+        done(self.element(3, y, [a.address(), x.address(), b.address()], [0.0; 2]));
+    }
+
+    fn gather(&self, rows: &Rows, at: &[u32], out: &mut Rows) {
+        done(out.shape(&self.device, at.len(), rows.width));
+        done(self.moved((rows, Some(at)), (out, None, 0), at.len()));
+    }
+
+    fn scatter(&self, x: &Rows, at: &[u32], column: usize, out: &mut Rows) {
+        done(self.moved((x, None), (out, Some(at), column), at.len()));
+    }
+
+    fn resize(&self, rows: &mut Rows, count: usize, width: usize) {
+        done(rows.resize(&self.device, count, width));
+    }
+
+    fn mean(&self, rows: &Rows, reads: &Reads, out: &mut Rows) {
+        done(self.gathered(rows, reads, 0, out));
+    }
+
+    fn recur(
+        &self,
+        kind: CellKind,
+        terms: Terms<'_, Cuda>,
+        h: &mut Rows,
+        c: Option<&mut Rows>,
+    ) {
+        let code = match kind {
+            CellKind::Gru | CellKind::Mgru => 0,
+            CellKind::Lstm | CellKind::Mlstm => 1,
+            CellKind::Tanh => 2,
+            CellKind::Relu => 3,
+            CellKind::Sru => 4,
+            CellKind::Ssru => 5,
+        };
+        done(self.device.record(|segment| {
+            let mut term = |term: &Option<Term<'_, Cuda>>| {
+                let Some(term) = term else { return Ok((0, 0, 0, 0)) };
+                let (at, one) = match term.of {
+                    Of::Same => (0, 0),
+                    Of::At(at) => (segment.stage(at)?, 0),
+                    Of::First => (0, 1),
+                };
+                Ok((term.rows.address(), term.rows.stride(), at, one))
+            };
+            let (x, s, raw) = (term(&terms.x)?, term(&terms.s)?, term(&terms.raw)?);
+            let arguments = Arguments::default()
+                .number(code)
+                .address(h.address())
+                .address(c.map_or(0, |c| c.address()))
+                .number(h.stride())
+                .number(h.width)
+                .address(x.0)
+                .number(x.1)
+                .address(x.2)
+                .number(x.3)
+                .address(s.0)
+                .number(s.1)
+                .address(s.2)
+                .number(s.3)
+                .address(raw.0)
+                .number(raw.1)
+                .address(raw.2)
+                .address(segment.count(h.count)?);
+            segment.launch_rows("recur", h.count, &arguments)
+        }));
+    }
+
+    fn modulate(&self, a: Term<'_, Cuda>, s: Term<'_, Cuda>, h: &mut Rows) {
+        done(self.device.record(|segment| {
+            let mut at = |term: &Term<'_, Cuda>| match term.of {
+                Of::At(at) => segment.stage(at),
+                Of::Same | Of::First => Ok(0),
+            };
+            let (a_at, s_at) = (at(&a)?, at(&s)?);
+            let arguments = Arguments::default()
+                .address(h.address())
+                .number(h.stride())
+                .number(h.width)
+                .address(a.rows.address())
+                .number(a.rows.stride())
+                .address(a_at)
+                .address(s.rows.address())
+                .number(s.rows.stride())
+                .address(s_at)
+                .address(segment.count(h.count)?);
+            segment.launch_rows("modulate", h.count, &arguments)
+        }));
+    }
+
+    fn align(
+        &self,
+        queries: &Rows,
+        keys: &Rows,
+        reads: &Reads,
+        energy: Option<&Rows>,
+        weights: &mut Weights,
+    ) {
+        let count = reads.positions().len();
+        let enough = weights.buffer.as_ref().is_some_and(|buffer| buffer.bytes >= 4 * count);
+        if !enough {
+            weights.buffer = None;
+            weights.buffer = Some(done(Buffer::new(&self.device, 4 * bucket(count))));
+        }
+        weights.count = count;
+        let out = weights.buffer.as_ref().map_or(0, |buffer| buffer.address);
+        done(self.device.record(|segment| {
+            let staged = segment.reads(reads)?;
+            let arguments = Arguments::default()
+                .address(queries.address())
+                .number(queries.stride())
+                .address(keys.address())
+                .number(keys.stride())
+                .address(staged.spans)
+                .address(staged.list)
+                .address(energy.map_or(0, Rows::address))
+                .number(queries.width)
+                .address(out)
+                .address(segment.count(reads.len())?);
+            let grid = [bucket(reads.len()), 1];
+            segment.launch("align", grid, 32 * ATTEND_WARPS, 0, &arguments)
+        }));
+    }
+
+    fn weigh(&self, weights: &Weights, reads: &Reads, values: &Rows, out: &mut Rows) {
+        let address = weights.buffer.as_ref().map_or(0, |buffer| buffer.address);
+        done(self.gathered(values, reads, address, out));
+    }
+
+    fn best(
+        &self,
+        x: &Rows,
+        output: &Output,
+        selections: &[Option<&Selection>],
+        question: Question<'_>,
+        answer: &mut Choices,
+    ) {
+        done(output::best(&self.device, x, output, selections, question, answer));
+    }
+
+    fn logits(
+        &self,
+        x: &Rows,
+        output: &Output,
+        selections: &[Option<&Selection>],
+        out: &mut Vec<f32>,
+    ) {
+        done(output::logits(&self.device, x, output, selections, out));
+    }
+}
+
+/// From where to where states go.
+fn places(moves: &[Move]) -> (Vec<u32>, Vec<u32>) {
+    moves.iter().map(|step| (step.from.unwrap_or(NONE), step.to)).unzip()
+}

@@ -1,0 +1,239 @@
+//! Kernels from source to machine code: compiled by NVRTC when a device is first used, and kept on
+//! disk.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::PathBuf;
+
+use crate::Error;
+use crate::driver::{functions, open_first};
+use crate::precision::Numbers;
+
+functions!(Nvrtc {
+    version = "nvrtcVersion" (*mut c_int, *mut c_int);
+    create = "nvrtcCreateProgram" (*mut *mut c_void, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char);
+    compile = "nvrtcCompileProgram" (*mut c_void, c_int, *const *const c_char);
+    log_size = "nvrtcGetProgramLogSize" (*mut c_void, *mut usize);
+    log = "nvrtcGetProgramLog" (*mut c_void, *mut c_char);
+    code_size = "nvrtcGetCUBINSize" (*mut c_void, *mut usize);
+    code = "nvrtcGetCUBIN" (*mut c_void, *mut c_char);
+    destroy = "nvrtcDestroyProgram" (*mut *mut c_void);
+});
+
+/// The kernels, one text for the compiler.
+pub(crate) const SOURCE: &str = concat!(
+    include_str!("../kernels/numbers.cu"),
+    include_str!("../kernels/rows.cu"),
+    include_str!("../kernels/attention.cu"),
+    include_str!("../kernels/product.cu"),
+    include_str!("../kernels/output.cu"),
+);
+
+fn source_text() -> String { // TEMPORARY
+    match std::env::var("PEREGRINE_KERNELS") {
+        Ok(d) => ["numbers","rows","attention","product","output"].iter().map(|n| std::fs::read_to_string(format!("{d}/{n}.cu")).unwrap()).collect(),
+        Err(_) => SOURCE.to_owned(),
+    }
+}
+
+/// Where NVRTC may be.
+pub(crate) fn nvrtc_names() -> Vec<String> {
+    let mut names: Vec<String> =
+        ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"].map(str::to_owned).to_vec();
+    let homes = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    for home in homes.chain(["/usr/local/cuda".to_owned()]) {
+        names.push(format!("{home}/lib64/libnvrtc.so"));
+    }
+    names
+}
+
+impl Nvrtc {
+    /// Loads the compiler.
+    pub(crate) fn open() -> Result<Nvrtc, Error> {
+        let names = nvrtc_names();
+        let missing =
+            |reason| Error::Compiler(format!("looked for {}: {reason}", names.join(", ")));
+        let library = open_first(&names).map_err(missing)?;
+        Nvrtc::from_library(library).map_err(|e| missing(e.to_string()))
+    }
+
+    /// Its version.
+    pub(crate) fn version_text(&self) -> String {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: two places for numbers.
+        unsafe { (self.version)(&mut major, &mut minor) };
+        format!("{major}.{minor}")
+    }
+
+    /// Machine code for `flags`, or what the compiler has against it.
+    fn build(&self, flags: &[String]) -> Result<Vec<u8>, Error> {
+        let text = |s: &str| CString::new(s).map_err(|e| Error::Compiler(e.to_string()));
+        let source = text(&source_text())?;
+        let flags = flags.iter().map(|flag| text(flag)).collect::<Result<Vec<_>, _>>()?;
+        let flags: Vec<*const c_char> = flags.iter().map(|flag| flag.as_ptr()).collect();
+        let mut program = std::ptr::null_mut();
+        let none = std::ptr::null();
+        // SAFETY: all texts end in zero and outlive the calls; buffers are as long as the library
+        // says they must be; the program is destroyed once.
+        unsafe {
+            let name = c"peregrine.cu".as_ptr();
+            let made = (self.create)(&mut program, source.as_ptr(), name, 0, none, none);
+            if made != 0 {
+                return Err(Error::Compiler(format!("nvrtcCreateProgram gave {made}")));
+            }
+            let result = (self.compile)(program, flags.len() as c_int, flags.as_ptr());
+            let mut size = 0;
+            let built = if result == 0 {
+                (self.code_size)(program, &mut size);
+                let mut code = vec![0u8; size];
+                (self.code)(program, code.as_mut_ptr().cast());
+                Ok(code)
+            } else {
+                (self.log_size)(program, &mut size);
+                let mut log = vec![0u8; size];
+                (self.log)(program, log.as_mut_ptr().cast());
+                Err(Error::Compiler(String::from_utf8_lossy(&log).trim_end_matches('\0').into()))
+            };
+            (self.destroy)(&mut program);
+            built
+        }
+    }
+}
+
+/// What the compiled kernels are for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Compute capability, major and minor.
+    pub(crate) capability: (i32, i32),
+    pub(crate) driver: i32,
+    pub(crate) numbers: Numbers,
+}
+
+impl Target {
+    fn flags(&self) -> Vec<String> {
+        let (major, minor) = self.capability;
+        // Hopper's own instructions are in a target of their own.
+        let own = if major == 9 { "a" } else { "" };
+        vec![
+            format!("--gpu-architecture=sm_{major}{minor}{own}"),
+            "-std=c++17".to_owned(),
+            format!("-DROWS={}", self.numbers.rows_code()),
+            format!("-DPRODUCT={}", self.numbers.product_code()),
+        ]
+    }
+
+    /// Everything the code depends on but the source itself.
+    fn key(&self, nvrtc: &str) -> String {
+        let source = checksum(source_text().as_bytes());
+        format!("{source:016x} {} nvrtc {nvrtc} driver {}", self.flags().join(" "), self.driver)
+    }
+}
+
+/// The kernels' machine code: from the disk, or compiled and put there.
+pub(crate) fn machine_code(target: &Target) -> Result<Vec<u8>, Error> {
+    let nvrtc = Nvrtc::open()?;
+    let key = target.key(&nvrtc.version_text());
+    let path = cache_folder().map(|folder| folder.join(file_name(&key)));
+    if let Some(code) = path.as_ref().and_then(|p| std::fs::read(p).ok()).and_then(|f| unwrap(&f, &key)) {
+        return Ok(code);
+    }
+    let code = nvrtc.build(&target.flags())?;
+    // A cache that cannot be written costs the next start some seconds, nothing else.
+    if let Some(path) = path {
+        let temporary = path.with_extension(format!("{}.part", std::process::id()));
+        let written = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
+            std::fs::write(&temporary, wrap(&code, &key))?;
+            std::fs::rename(&temporary, &path)
+        });
+        if written.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+    }
+    Ok(code)
+}
+
+/// Where compiled kernels are kept: `PEREGRINE_CACHE`, or the user's folder for caches.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    folder("PEREGRINE_CACHE").or_else(|| {
+        let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+        Some(caches.join("peregrine"))
+    })
+}
+
+fn file_name(key: &str) -> String {
+    format!("kernels-{:016x}.bin", checksum(key.as_bytes()))
+}
+
+/// A cached file: the key and its length, a checksum, the code.
+fn wrap(code: &[u8], key: &str) -> Vec<u8> {
+    let mut file = Vec::with_capacity(code.len() + key.len() + 16);
+    file.extend((key.len() as u64).to_le_bytes());
+    file.extend(key.as_bytes());
+    file.extend(checksum(code).to_le_bytes());
+    file.extend(code);
+    file
+}
+
+/// The code of a cached file, if it is whole and was made for `key`.
+fn unwrap(file: &[u8], key: &str) -> Option<Vec<u8>> {
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
+    let (length, rest) = file.split_at_checked(8)?;
+    let (stored, rest) = rest.split_at_checked(usize::try_from(number(length)?).ok()?)?;
+    let (sum, code) = rest.split_at_checked(8)?;
+    (stored == key.as_bytes() && number(sum)? == checksum(code)).then(|| code.to_vec())
+}
+
+/// FNV-1a, 64 bits.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target() -> Target {
+        Target { capability: (9, 0), driver: 13000, numbers: Numbers::Float16 }
+    }
+
+    #[test]
+    fn a_cached_file_comes_back_only_whole_and_for_its_key() {
+        let file = wrap(b"machine code", "key");
+        assert_eq!(unwrap(&file, "key").as_deref(), Some(&b"machine code"[..]));
+        assert_eq!(unwrap(&file, "other"), None);
+        for length in 0..file.len() {
+            assert_eq!(unwrap(&file[..length], "key"), None);
+        }
+        for place in 0..file.len() {
+            let mut damaged = file.clone();
+            damaged[place] ^= 0x10;
+            assert_eq!(unwrap(&damaged, "key"), None, "byte {place}");
+        }
+    }
+
+    #[test]
+    fn the_key_names_all_the_code_depends_on() {
+        let key = |target: &Target, nvrtc: &str| target.key(nvrtc);
+        let one = key(&target(), "13.0");
+        assert_ne!(one, key(&target(), "12.8"));
+        assert_ne!(one, key(&Target { driver: 12080, ..target() }, "13.0"));
+        assert_ne!(one, key(&Target { capability: (8, 9), ..target() }, "13.0"));
+        assert_ne!(one, key(&Target { numbers: Numbers::Int8, ..target() }, "13.0"));
+        assert!(target().flags()[0].ends_with("sm_90a"));
+    }
+
+    /// Where there is a compiler, every precision must compile, GPU or not.
+    #[test]
+    fn kernels_compile() {
+        let Ok(nvrtc) = Nvrtc::open() else {
+            eprintln!("skipped: no NVRTC");
+            return;
+        };
+        for numbers in Numbers::ALL {
+            let code = nvrtc.build(&Target { numbers, ..target() }.flags());
+            assert!(code.is_ok_and(|code| code.starts_with(b"\x7fELF")), "{numbers:?}");
+        }
+    }
+}

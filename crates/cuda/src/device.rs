@@ -1,0 +1,845 @@
+//! A GPU: its memory, its kernels, and the work recorded for it.
+//!
+//! Verbs do not launch kernels, they record them; what a kernel must know of the step (which rows
+//! read what) is laid into a *stage*, a piece of page-locked memory. When an answer is needed, or a
+//! pass through a network begins, the recorded *segment* goes to the device: one copy of the stage
+//! and all launches. Numbers of rows are rounded up where they decide grids and places, so one step
+//! of decoding is recorded like the next; a segment seen before is replayed as a CUDA graph, in
+//! one call.
+
+use std::ffi::{CString, c_int, c_uint, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use crate::Error;
+use crate::compiler::{Target, machine_code};
+use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
+use crate::precision::Numbers;
+
+/// Kernels that may ask for more shared memory than a block gets by default.
+const LARGE_SHARED: [&str; 6] =
+    ["product_middle", "product_large", "best_large", "merge", "attend", "attention_weights"];
+/// What they may ask for.
+pub(crate) const MOST_SHARED: usize = 160 << 10;
+/// Graphs kept before all are forgotten.
+const MOST_GRAPHS: usize = 512;
+/// First size of a stage.
+const FIRST_STAGE: usize = 1 << 20;
+
+/// What a GPU is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Properties {
+    /// Its number among the machine's GPUs.
+    pub number: usize,
+    /// Its name.
+    pub name: String,
+    /// Compute capability.
+    pub capability: (i32, i32),
+    /// Bytes of memory.
+    pub memory: usize,
+    /// Multiprocessors.
+    pub processors: usize,
+    /// Version of the driver, 1000 times the major one and ten times the minor one.
+    pub driver: i32,
+}
+
+/// A GPU with the kernels for one precision.
+pub(crate) struct Device {
+    driver: Driver,
+    pub(crate) properties: Properties,
+    pub(crate) numbers: Numbers,
+    context: *mut c_void,
+    stream: *mut c_void,
+    module: *mut c_void,
+    functions: FxHashMap<&'static str, *mut c_void>,
+    recorder: Mutex<Recorder>,
+    pool: Mutex<Pool>,
+    overlaps: bool,
+}
+
+// SAFETY: the driver's handles may be used from any thread once the context is current there, which
+// every entry sees to; what changes is behind the mutexes.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// The GPUs of this machine.
+pub fn devices() -> Result<Vec<Properties>, Error> {
+    let driver = Driver::open()?;
+    (0..count(&driver)?).map(|number| properties(&driver, number)).collect()
+}
+
+fn count(driver: &Driver) -> Result<usize, Error> {
+    let mut count = 0;
+    // SAFETY: a place for a number.
+    driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&mut count) })?;
+    Ok(count as usize)
+}
+
+fn properties(driver: &Driver, number: usize) -> Result<Properties, Error> {
+    const MAJOR: c_int = 75;
+    const MINOR: c_int = 76;
+    const PROCESSORS: c_int = 16;
+    let (mut device, mut version, mut memory) = (0, 0, 0);
+    let mut name = [0; 256];
+    // SAFETY: places for the results, as large as the driver is told.
+    unsafe {
+        driver.check("cuDeviceGet", (driver.device_get)(&mut device, number as c_int))?;
+        driver.check("cuDriverGetVersion", (driver.version)(&mut version))?;
+        driver.check("cuDeviceGetName", (driver.device_name)(name.as_mut_ptr(), 255, device))?;
+        driver.check("cuDeviceTotalMem", (driver.device_memory)(&mut memory, device))?;
+    }
+    let attribute = |which| {
+        let mut value = 0;
+        // SAFETY: a place for a number.
+        let code = unsafe { (driver.device_attribute)(&mut value, which, device) };
+        driver.check("cuDeviceGetAttribute", code).map(|()| value)
+    };
+    let name: Vec<u8> = name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+    Ok(Properties {
+        number,
+        name: String::from_utf8_lossy(&name).into_owned(),
+        capability: (attribute(MAJOR)?, attribute(MINOR)?),
+        memory,
+        processors: attribute(PROCESSORS)? as usize,
+        driver: version,
+    })
+}
+
+impl Device {
+    /// Opens GPU `number` with kernels for `numbers`.
+    pub(crate) fn open(number: usize, numbers: Numbers) -> Result<Device, Error> {
+        let driver = Driver::open()?;
+        let found = count(&driver)?;
+        if number >= found {
+            return Err(Error::NoDevice { wanted: number, found });
+        }
+        let properties = properties(&driver, number)?;
+        if properties.capability < numbers.needs() {
+            let (major, minor) = properties.capability;
+            let needed = if numbers == Numbers::Fp8 { "8.9" } else { "8.0" };
+            let found = format!("{major}.{minor}");
+            return Err(Error::TooOld { name: properties.name, found, needed });
+        }
+        let target =
+            Target { capability: properties.capability, driver: properties.driver, numbers };
+        let code = machine_code(&target)?;
+        let (mut context, mut stream, mut module) = (null(), null(), null());
+        const SPIN: c_uint = 1;
+        const NON_BLOCKING: c_uint = 1;
+        // SAFETY: places for handles; the code is a whole module that the compiler made.
+        unsafe {
+            // Whoever set the flags before us keeps theirs.
+            (driver.context_flags)(number as c_int, SPIN);
+            let retained = (driver.context_retain)(&mut context, number as c_int);
+            driver.check("cuDevicePrimaryCtxRetain", retained)?;
+            driver.check("cuCtxSetCurrent", (driver.context_set)(context))?;
+            driver.check("cuStreamCreate", (driver.stream_create)(&mut stream, NON_BLOCKING))?;
+            driver.check("cuModuleLoadData", (driver.module_load)(&mut module, code.as_ptr().cast()))?;
+        }
+        let overlaps = properties.capability >= (9, 0);
+        Ok(Device {
+            driver,
+            properties,
+            numbers,
+            context,
+            stream,
+            module,
+            functions: FxHashMap::default(),
+            recorder: Mutex::default(),
+            pool: Mutex::default(),
+            overlaps,
+        })
+        .and_then(Device::with_functions)
+    }
+
+    fn with_functions(mut self) -> Result<Device, Error> {
+        const MOST_DYNAMIC_SHARED: c_int = 8;
+        for name in kernels(self.numbers) {
+            let symbol = CString::new(*name).map_err(|e| Error::Compiler(e.to_string()))?;
+            let mut function = null();
+            // SAFETY: a place for a handle, and a name that ends in zero.
+            let code =
+                unsafe { (self.driver.module_function)(&mut function, self.module, symbol.as_ptr()) };
+            self.driver.check("cuModuleGetFunction", code)?;
+            if LARGE_SHARED.contains(name) {
+                let most = MOST_SHARED as c_int;
+                // SAFETY: a function of our module.
+                let code = unsafe {
+                    (self.driver.function_attribute)(function, MOST_DYNAMIC_SHARED, most)
+                };
+                self.driver.check("cuFuncSetAttribute", code)?;
+            }
+            self.functions.insert(name, function);
+        }
+        Ok(self)
+    }
+
+    /// Makes the device current on this thread, and the recorder ours.
+    fn enter(&self) -> Result<MutexGuard<'_, Recorder>, Error> {
+        let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        self.make_current()?;
+        Ok(recorder)
+    }
+
+    fn make_current(&self) -> Result<(), Error> {
+        // SAFETY: our context.
+        self.driver.check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) })
+    }
+
+    /// Memory for `bytes` bytes.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<(Address, usize), Error> {
+        let bytes = rounded(bytes);
+        let kept = self.lock_pool().free.get_mut(&bytes).and_then(Vec::pop);
+        if let Some(address) = kept {
+            return Ok((address, bytes));
+        }
+        self.make_current()?;
+        let address = match self.new_memory(bytes) {
+            Err(Error::OutOfMemory) => {
+                self.trim()?;
+                self.new_memory(bytes)?
+            }
+            other => other?,
+        };
+        Ok((address, bytes))
+    }
+
+    fn new_memory(&self, bytes: usize) -> Result<Address, Error> {
+        let mut address = 0;
+        // SAFETY: a place for an address.
+        let code = unsafe { (self.driver.memory_allocate)(&mut address, bytes) };
+        self.driver.check("cuMemAlloc", code).map(|()| address)
+    }
+
+    /// Takes memory back. Work recorded so far may still use it: whoever gets it next is recorded
+    /// later.
+    pub(crate) fn give_back(&self, address: Address, bytes: usize) {
+        self.lock_pool().free.entry(bytes).or_default().push(address);
+    }
+
+    /// Frees what nobody uses.
+    fn trim(&self) -> Result<(), Error> {
+        self.finish()?;
+        // Graphs name places that are about to go.
+        self.enter()?.forget_graphs(&self.driver);
+        for (_, addresses) in self.lock_pool().free.drain() {
+            for address in addresses {
+                // SAFETY: memory from `cuMemAlloc`, and the device has finished all work.
+                unsafe { (self.driver.memory_free)(address) };
+            }
+        }
+        Ok(())
+    }
+
+    fn lock_pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies to the device, after all that was recorded before.
+    pub(crate) fn upload(&self, address: Address, bytes: &[u8]) -> Result<(), Error> {
+        let mut recorder = self.enter()?;
+        self.submit(&mut recorder)?;
+        // SAFETY: the caller's memory is as long as it says, and pageable: the driver has read it
+        // when the call returns.
+        let code = unsafe {
+            (self.driver.copy_to_device)(address, bytes.as_ptr().cast(), bytes.len(), self.stream)
+        };
+        self.driver.check("cuMemcpyHtoD", code)
+    }
+
+    /// Copies from the device, after all that was recorded before.
+    pub(crate) fn download(&self, address: Address, out: &mut [f32]) -> Result<(), Error> {
+        let mut recorder = self.enter()?;
+        self.submit(&mut recorder)?;
+        let bytes = size_of_val(out);
+        // SAFETY: the caller's memory is as long as it says, and waited for before it is read.
+        let code = unsafe {
+            (self.driver.copy_to_host)(out.as_mut_ptr().cast(), address, bytes, self.stream)
+        };
+        self.wait(&mut recorder)?;
+        self.driver.check("cuMemcpyDtoH", code)
+    }
+
+    /// Records work.
+    pub(crate) fn record<T>(
+        &self,
+        work: impl FnOnce(&mut Segment<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut recorder = self.enter()?;
+        work(&mut Segment { device: self, recorder: &mut recorder })
+    }
+
+    /// Ends a segment: what is recorded from here on will be alike from step to step.
+    pub(crate) fn new_segment(&self) -> Result<(), Error> {
+        let mut recorder = self.enter()?;
+        self.submit(&mut recorder)
+    }
+
+    /// Sends all recorded work off and waits for it.
+    pub(crate) fn finish(&self) -> Result<(), Error> {
+        let mut recorder = self.enter()?;
+        self.submit(&mut recorder)?;
+        self.wait(&mut recorder)
+    }
+
+    /// Finishes, then reads answers of `words` four-byte words.
+    pub(crate) fn answers<T>(
+        &self,
+        words: usize,
+        read: impl FnOnce(&[u32]) -> T,
+    ) -> Result<T, Error> {
+        let mut recorder = self.enter()?;
+        self.submit(&mut recorder)?;
+        self.wait(&mut recorder)?;
+        let words = words.min(recorder.answer.bytes / 4);
+        // SAFETY: page-locked memory of at least that size, written by kernels that have ended.
+        let answer = unsafe { recorder.answer.words(words) };
+        Ok(read(answer))
+    }
+
+    fn wait(&self, recorder: &mut Recorder) -> Result<(), Error> {
+        // SAFETY: our stream.
+        let code = unsafe { (self.driver.stream_wait)(self.stream) };
+        recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
+        recorder.current = 0;
+        self.driver.check("cuStreamSynchronize", code)
+    }
+
+    /// Sends the recorded segment to the device.
+    fn submit(&self, recorder: &mut Recorder) -> Result<(), Error> {
+        if recorder.launches.is_empty() {
+            return Ok(());
+        }
+        let key = recorder.key();
+        let known = recorder.graphs.get(&key).copied();
+        match known {
+            Some(Graph::Ready(graph)) => {
+                // SAFETY: a graph made below and not yet destroyed.
+                let code = unsafe { (self.driver.graph_launch)(graph, self.stream) };
+                self.driver.check("cuGraphLaunch", code)?;
+            }
+            Some(Graph::SeenOnce) => {
+                let graph = self.capture(recorder)?;
+                recorder.graphs.insert(key, Graph::Ready(graph));
+                // SAFETY: as above.
+                let code = unsafe { (self.driver.graph_launch)(graph, self.stream) };
+                self.driver.check("cuGraphLaunch", code)?;
+            }
+            None => {
+                if recorder.graphs.len() >= MOST_GRAPHS {
+                    self.wait(recorder)?;
+                    recorder.forget_graphs(&self.driver);
+                }
+                recorder.graphs.insert(key, Graph::SeenOnce);
+                self.launch(recorder)?;
+            }
+        }
+        recorder.launches.clear();
+        recorder.parameters.clear();
+        recorder.staged.clear();
+        recorder.staged_reads.clear();
+        let current = recorder.current;
+        recorder.stages[current].in_flight = true;
+        recorder.stages[current].used = 0;
+        recorder.current = (current + 1) % recorder.stages.len();
+        if recorder.stages[recorder.current].in_flight {
+            self.wait(recorder)?;
+        }
+        Ok(())
+    }
+
+    /// The segment as a graph.
+    fn capture(&self, recorder: &Recorder) -> Result<*mut c_void, Error> {
+        const THREAD_LOCAL: c_int = 1;
+        let (mut graph, mut executable) = (null(), null());
+        // SAFETY: our stream; places for handles; the graph is destroyed once.
+        unsafe {
+            let begun = (self.driver.capture_begin)(self.stream, THREAD_LOCAL);
+            self.driver.check("cuStreamBeginCapture", begun)?;
+            let launched = self.launch(recorder);
+            let ended = (self.driver.capture_end)(self.stream, &mut graph);
+            launched?;
+            self.driver.check("cuStreamEndCapture", ended)?;
+            let made = (self.driver.graph_instantiate)(&mut executable, graph, 0);
+            (self.driver.graph_destroy)(graph);
+            self.driver.check("cuGraphInstantiate", made)?;
+        }
+        Ok(executable)
+    }
+
+    /// Puts the segment into the stream.
+    fn launch(&self, recorder: &Recorder) -> Result<(), Error> {
+        let stage = &recorder.stages[recorder.current];
+        if stage.used > 0 {
+            // SAFETY: both sides of a stage are as long; the host's is page-locked and not written
+            // until the stream has been waited for.
+            let code = unsafe {
+                (self.driver.copy_to_device)(
+                    stage.device,
+                    stage.host.address,
+                    stage.used,
+                    self.stream,
+                )
+            };
+            self.driver.check("cuMemcpyHtoD", code)?;
+        }
+        for (i, launch) in recorder.launches.iter().enumerate() {
+            // The first kernel must see the whole stage.
+            let overlapped = self.overlaps && i > 0;
+            let config = LaunchConfig {
+                grid: [launch.grid[0], launch.grid[1], 1],
+                block: [launch.block, 1, 1],
+                shared_bytes: launch.shared as c_uint,
+                stream: self.stream,
+                attributes: &LaunchAttribute::OVERLAPPED,
+                attribute_count: c_uint::from(overlapped),
+            };
+            let parameters = &recorder.parameters[launch.parameters.clone()];
+            let mut size = parameters.len();
+            // The driver's way to say: a buffer of packed parameters, its size, the end.
+            let mut extra: [*mut c_void; 5] = [
+                1 as *mut c_void,
+                parameters.as_ptr().cast_mut().cast(),
+                2 as *mut c_void,
+                (&raw mut size).cast(),
+                null(),
+            ];
+            // SAFETY: the parameters are laid out as the kernel declares them, and the addresses in
+            // them are of memory that lives on.
+            let code = unsafe {
+                (self.driver.launch)(&config, launch.function, null_mut(), extra.as_mut_ptr())
+            };
+            self.driver.check("cuLaunchKernel", code)?;
+        }
+        Ok(())
+    }
+
+    fn host_memory(&self, bytes: usize) -> Result<HostMemory, Error> {
+        const PORTABLE: c_uint = 1;
+        const MAPPED: c_uint = 2;
+        let mut address = null();
+        // SAFETY: a place for an address.
+        let code = unsafe { (self.driver.host_allocate)(&mut address, bytes, PORTABLE | MAPPED) };
+        self.driver.check("cuMemHostAlloc", code)?;
+        Ok(HostMemory { address, bytes })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let Ok(mut recorder) = self.enter() else { return };
+        recorder.launches.clear();
+        let _ = self.wait(&mut recorder);
+        recorder.forget_graphs(&self.driver);
+        let stages = std::mem::take(&mut recorder.stages);
+        let hosts = stages.iter().map(|stage| stage.host.address).chain([recorder.answer.address]);
+        // SAFETY: everything is ours and freed once; the device has finished.
+        unsafe {
+            for host in hosts.filter(|host| !host.is_null()) {
+                (self.driver.host_free)(host);
+            }
+            for stage in stages.iter().filter(|stage| stage.device != 0) {
+                (self.driver.memory_free)(stage.device);
+            }
+            for (_, addresses) in self.lock_pool().free.drain() {
+                addresses.iter().for_each(|&address| {
+                    (self.driver.memory_free)(address);
+                });
+            }
+            (self.driver.module_unload)(self.module);
+            (self.driver.stream_destroy)(self.stream);
+            (self.driver.context_release)(self.properties.number as c_int);
+        }
+    }
+}
+
+fn null() -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+fn null_mut() -> *mut *mut c_void {
+    std::ptr::null_mut()
+}
+
+/// Names of the kernels a precision has.
+fn kernels(numbers: Numbers) -> &'static [&'static str] {
+    const ALL: [&str; 25] = [
+        "embed", "add_norm", "element", "average", "ssru", "move_rows", "clear_rows", "copy_words",
+        "gather_sum", "recur", "modulate", "store", "attend", "attention_weights", "align", "pack",
+        "product_16", "product_64", "best_64", "search_logits", "merge", "begin_best",
+        // From here on only where there are tensor cores in play,
+        "product_32", "product_middle", "product_large",
+    ];
+    const TENSOR: [&str; 27] = with(&ALL, &["best_16", "best_large"]);
+    const QUANTISED: [&str; 28] = with(&TENSOR, &["quantise"]);
+    const PLAIN: usize = 22;
+    match numbers {
+        Numbers::Float32 => &ALL[..PLAIN],
+        _ if numbers.quantises() => &QUANTISED,
+        _ => &TENSOR,
+    }
+}
+
+const fn with<const N: usize, const M: usize>(
+    first: &[&'static str],
+    more: &[&'static str; M],
+) -> [&'static str; N] {
+    let mut all = [""; N];
+    let mut i = 0;
+    while i < N {
+        all[i] = if i < first.len() { first[i] } else { more[i - first.len()] };
+        i += 1;
+    }
+    all
+}
+
+/// Memory at rest, by size.
+#[derive(Default)]
+struct Pool {
+    free: FxHashMap<usize, Vec<Address>>,
+}
+
+/// Sizes memory comes in: powers of two, from 32 MiB on in steps of 2 MiB.
+fn rounded(bytes: usize) -> usize {
+    const LARGE: usize = 32 << 20;
+    match bytes {
+        0..LARGE => bytes.max(256).next_power_of_two(),
+        _ => bytes.next_multiple_of(2 << 20),
+    }
+}
+
+/// A number rounded up so that few different ones remain: powers of two and half-way between.
+pub(crate) fn bucket(n: usize) -> usize {
+    let power = n.max(1).next_power_of_two();
+    if power >= 32 && n <= power / 4 * 3 { power / 4 * 3 } else { power }
+}
+
+struct HostMemory {
+    address: *mut c_void,
+    bytes: usize,
+}
+
+impl Default for HostMemory {
+    fn default() -> Self {
+        HostMemory { address: null(), bytes: 0 }
+    }
+}
+
+impl HostMemory {
+    /// # Safety
+    /// Nobody writes to it, and `words` fit.
+    unsafe fn words(&self, words: usize) -> &[u32] {
+        if words == 0 {
+            return &[];
+        }
+        // SAFETY: the caller's promise; the memory is aligned to a page.
+        unsafe { std::slice::from_raw_parts(self.address.cast(), words) }
+    }
+}
+
+/// Page-locked memory and its place on the device.
+#[derive(Default)]
+struct Stage {
+    host: HostMemory,
+    device: Address,
+    used: usize,
+    in_flight: bool,
+}
+
+struct Launch {
+    function: *mut c_void,
+    grid: [u32; 2],
+    block: u32,
+    shared: usize,
+    parameters: std::ops::Range<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum Graph {
+    SeenOnce,
+    Ready(*mut c_void),
+}
+
+/// What has been recorded.
+#[derive(Default)]
+struct Recorder {
+    launches: Vec<Launch>,
+    parameters: Vec<u8>,
+    stages: [Stage; 2],
+    current: usize,
+    /// What is in the stage already: place and length in bytes.
+    staged: Vec<(usize, usize)>,
+    /// Lists of positions already there, by their identity.
+    staged_reads: Vec<(u64, StagedReads)>,
+    graphs: FxHashMap<Vec<u8>, Graph>,
+    answer: HostMemory,
+}
+
+impl Recorder {
+    /// All a graph of this segment would hold.
+    fn key(&self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.parameters.len() + 32 * self.launches.len() + 16);
+        key.extend((self.current as u64).to_le_bytes());
+        key.extend((self.stages[self.current].used as u64).to_le_bytes());
+        for launch in &self.launches {
+            key.extend((launch.function as usize).to_le_bytes());
+            key.extend(launch.grid[0].to_le_bytes());
+            key.extend(launch.grid[1].to_le_bytes());
+            key.extend(launch.block.to_le_bytes());
+            key.extend((launch.shared as u32).to_le_bytes());
+        }
+        key.extend(&self.parameters);
+        key
+    }
+
+    fn forget_graphs(&mut self, driver: &Driver) {
+        for (_, graph) in self.graphs.drain() {
+            if let Graph::Ready(graph) = graph {
+                // SAFETY: made by us and destroyed once.
+                unsafe { (driver.graph_exec_destroy)(graph) };
+            }
+        }
+    }
+}
+
+/// Lists of positions on the device.
+#[derive(Clone, Copy)]
+pub(crate) struct StagedReads {
+    /// Start and end of each row's list,
+    pub(crate) spans: Address,
+    /// in this.
+    pub(crate) list: Address,
+    /// Length of the longest, rounded up.
+    pub(crate) longest: usize,
+}
+
+/// Where work is recorded.
+pub(crate) struct Segment<'a> {
+    device: &'a Device,
+    recorder: &'a mut Recorder,
+}
+
+impl Segment<'_> {
+    pub(crate) fn numbers(&self) -> Numbers {
+        self.device.numbers
+    }
+
+    /// Lays numbers into the stage, with room for a rounded number of them; the rest is zero.
+    pub(crate) fn stage(&mut self, numbers: &[u32]) -> Result<Address, Error> {
+        let bytes = numbers.len() * 4;
+        // SAFETY: u32 are plain bytes.
+        let new = unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast::<u8>(), bytes) };
+        self.stage_bytes(new, bucket(numbers.len()) * 4)
+    }
+
+    /// The same with bytes; the place is good for numbers of eight bytes.
+    pub(crate) fn stage_bytes(&mut self, new: &[u8], room: usize) -> Result<Address, Error> {
+        /// How many of the last pieces are compared with a new one.
+        const LOOK_BACK: usize = 12;
+        let room = room.max(new.len()).next_multiple_of(16);
+        let current = self.recorder.current;
+        let known = self.recorder.staged.iter().rev().take(LOOK_BACK).find(|&&(place, length)| {
+            // SAFETY: the piece lies within what is used of the stage.
+            length == new.len() && unsafe { self.staged(place, length) } == new
+        });
+        if let Some(&(place, _)) = known {
+            return Ok(self.recorder.stages[current].device + place as Address);
+        }
+        self.make_room(room)?;
+        let stage = &mut self.recorder.stages[current];
+        let place = stage.used;
+        // SAFETY: there is room, and the device reads the stage only after it was submitted.
+        unsafe {
+            let to = stage.host.address.cast::<u8>().add(place);
+            to.copy_from_nonoverlapping(new.as_ptr(), new.len());
+            to.add(new.len()).write_bytes(0, room - new.len());
+        }
+        stage.used += room;
+        let address = stage.device + place as Address;
+        self.recorder.staged.push((place, new.len()));
+        Ok(address)
+    }
+
+    /// # Safety
+    /// The piece lies within what is used of the stage.
+    unsafe fn staged(&self, place: usize, length: usize) -> &[u8] {
+        let stage = &self.recorder.stages[self.recorder.current];
+        // SAFETY: the caller's promise.
+        unsafe {
+            std::slice::from_raw_parts(stage.host.address.cast::<u8>().add(place), length)
+        }
+    }
+
+    /// A larger stage keeps what is laid into it; what was recorded names places of the old one,
+    /// which therefore goes to the device first.
+    fn make_room(&mut self, bytes: usize) -> Result<(), Error> {
+        let stage = &self.recorder.stages[self.recorder.current];
+        if stage.used + bytes <= stage.host.bytes {
+            return Ok(());
+        }
+        let size = (stage.used + bytes).next_power_of_two().max(FIRST_STAGE);
+        let host = self.device.host_memory(size)?;
+        let device = self.device.new_memory(rounded(size))?;
+        let driver = &self.device.driver;
+        let stage = &mut self.recorder.stages[self.recorder.current];
+        let old = std::mem::replace(&mut stage.host, host);
+        let old_device = std::mem::replace(&mut stage.device, device);
+        if old.address.is_null() {
+            return Ok(());
+        }
+        // SAFETY: both are larger than what is used. The old memory is freed once, after the device
+        // has read what it holds: addresses in it were already handed out.
+        unsafe {
+            stage.host.address.cast::<u8>().copy_from_nonoverlapping(old.address.cast(), stage.used);
+            let code = (driver.copy_to_device)(old_device, old.address, stage.used, self.device.stream);
+            driver.check("cuMemcpyHtoD", code)?;
+            driver.check("cuStreamSynchronize", (driver.stream_wait)(self.device.stream))?;
+            (driver.host_free)(old.address);
+        }
+        self.device.give_back(old_device, rounded(old.bytes));
+        Ok(())
+    }
+
+    /// A number the kernels read from memory.
+    pub(crate) fn count(&mut self, count: usize) -> Result<Address, Error> {
+        self.stage(&[count as u32])
+    }
+
+    /// Lists of positions; laid down once however often they are read.
+    pub(crate) fn reads(&mut self, reads: &peregrine_nn::Reads) -> Result<StagedReads, Error> {
+        let identity = reads.identity();
+        let known = self.recorder.staged_reads.iter().find(|(id, _)| *id == identity);
+        if let Some((_, staged)) = known {
+            return Ok(*staged);
+        }
+        let mut spans = Vec::with_capacity(2 * reads.len());
+        let mut longest = 0;
+        for row in 0..reads.len() {
+            let range = reads.range(row);
+            longest = longest.max(range.len());
+            spans.extend([range.start as u32, range.end as u32]);
+        }
+        let staged = StagedReads {
+            spans: self.stage(&spans)?,
+            list: self.stage(reads.positions())?,
+            longest: bucket(longest),
+        };
+        self.recorder.staged_reads.push((identity, staged));
+        Ok(staged)
+    }
+
+    /// Memory the host can read after [`Device::answers`], of `words` four-byte words.
+    pub(crate) fn answer(&mut self, words: usize) -> Result<Address, Error> {
+        let bytes = (words * 4).next_power_of_two().max(4096);
+        if self.recorder.answer.bytes < bytes {
+            let new = self.device.host_memory(bytes)?;
+            let old = std::mem::replace(&mut self.recorder.answer, new);
+            if !old.address.is_null() {
+                // SAFETY: earlier answers have been read, and no kernel is still writing: every
+                // reader waited.
+                unsafe { (self.device.driver.host_free)(old.address) };
+            }
+        }
+        Ok(self.recorder.answer.address as Address)
+    }
+
+    /// Records a kernel.
+    pub(crate) fn launch(
+        &mut self,
+        kernel: &'static str,
+        grid: [usize; 2],
+        block: usize,
+        shared: usize,
+        arguments: &Arguments,
+    ) -> Result<(), Error> {
+        let Some(&function) = self.device.functions.get(kernel) else {
+            return Err(Error::Unsupported(format!("kernel {kernel}")));
+        };
+        let start = self.recorder.parameters.len();
+        self.recorder.parameters.extend(&arguments.bytes);
+        self.recorder.launches.push(Launch {
+            function,
+            grid: grid.map(|n| n as u32),
+            block: block as u32,
+            shared,
+            parameters: start..self.recorder.parameters.len(),
+        });
+        Ok(())
+    }
+
+    /// Records a kernel that gives each row a warp, for up to `rows` rows.
+    pub(crate) fn launch_rows(
+        &mut self,
+        kernel: &'static str,
+        rows: usize,
+        arguments: &Arguments,
+    ) -> Result<(), Error> {
+        const ROWS_A_BLOCK: usize = 8;
+        let blocks = bucket(rows).div_ceil(ROWS_A_BLOCK);
+        self.launch(kernel, [blocks, 1], 32 * ROWS_A_BLOCK, 0, arguments)
+    }
+}
+
+/// A kernel's arguments, packed as C lays them out.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    bytes: Vec<u8>,
+}
+
+impl Arguments {
+    fn aligned(mut self, size: usize) -> Self {
+        self.bytes.resize(self.bytes.len().next_multiple_of(size), 0);
+        self
+    }
+
+    /// A pointer, or a number of eight bytes.
+    pub(crate) fn address(self, address: Address) -> Self {
+        let mut this = self.aligned(8);
+        this.bytes.extend(address.to_le_bytes());
+        this
+    }
+
+    pub(crate) fn number(self, number: usize) -> Self {
+        let mut this = self.aligned(4);
+        this.bytes.extend((number as u32).to_le_bytes());
+        this
+    }
+
+    pub(crate) fn float(self, value: f32) -> Self {
+        let mut this = self.aligned(4);
+        this.bytes.extend(value.to_le_bytes());
+        this
+    }
+
+    /// Ends a structure that holds pointers.
+    pub(crate) fn end(self) -> Self {
+        self.aligned(8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_few_and_large_enough() {
+        let all: Vec<usize> = (1..=4096).map(bucket).collect();
+        assert!(all.iter().enumerate().all(|(i, &b)| b > i));
+        assert!(all.is_sorted());
+        let mut different = all;
+        different.dedup();
+        assert_eq!(different[..9], [1, 2, 4, 8, 16, 24, 32, 48, 64]);
+        assert!(different.len() < 24);
+    }
+
+    #[test]
+    fn arguments_lie_as_c_lays_them_out() {
+        let packed = Arguments::default().number(1).address(2).number(3).float(1.0).end().number(5);
+        assert_eq!(packed.bytes.len(), 28);
+        assert_eq!(packed.bytes[8], 2);
+        assert_eq!(packed.bytes[16], 3);
+        assert_eq!(packed.bytes[24], 5);
+    }
+}

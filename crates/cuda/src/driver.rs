@@ -1,0 +1,151 @@
+//! NVIDIA's driver, opened when it is first asked for.
+//!
+//! Nothing of CUDA is needed to build or to start; a machine without a driver gets an error that
+//! says what was looked for.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use libloading::Library;
+
+use crate::Error;
+
+/// A place in the device's memory.
+pub(crate) type Address = u64;
+type Handle = *mut c_void;
+
+/// Declares the driver's functions: a table of pointers, filled by name.
+macro_rules! functions {
+    ($table:ident { $($name:ident = $symbol:literal ($($arg:ty),* $(,)?);)* }) => {
+        /// Functions of the library.
+        pub(crate) struct $table {
+            $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> c_int,)*
+            /// Keeps the code of the functions in memory.
+            _library: libloading::Library,
+        }
+
+        impl $table {
+            /// Looks all functions up.
+            fn from_library(library: libloading::Library) -> Result<$table, libloading::Error> {
+                // SAFETY: the names and signatures are those of the library's headers, and the
+                // library stays loaded as long as the table.
+                unsafe {
+                    $(let $name = *library.get::<unsafe extern "C" fn($($arg),*) -> c_int>(
+                        concat!($symbol, "\0").as_bytes(),
+                    )?;)*
+                    Ok($table { $($name,)* _library: library })
+                }
+            }
+        }
+    };
+}
+pub(crate) use functions;
+
+functions!(Driver {
+    init = "cuInit" (c_uint);
+    version = "cuDriverGetVersion" (*mut c_int);
+    error_text = "cuGetErrorString" (c_int, *mut *const c_char);
+    device_count = "cuDeviceGetCount" (*mut c_int);
+    device_get = "cuDeviceGet" (*mut c_int, c_int);
+    device_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
+    device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    device_memory = "cuDeviceTotalMem_v2" (*mut usize, c_int);
+    context_flags = "cuDevicePrimaryCtxSetFlags_v2" (c_int, c_uint);
+    context_retain = "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
+    context_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
+    context_set = "cuCtxSetCurrent" (Handle);
+    memory_allocate = "cuMemAlloc_v2" (*mut Address, usize);
+    memory_free = "cuMemFree_v2" (Address);
+    host_allocate = "cuMemHostAlloc" (*mut Handle, usize, c_uint);
+    host_free = "cuMemFreeHost" (Handle);
+    copy_to_device = "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
+    copy_to_host = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
+    stream_create = "cuStreamCreate" (*mut Handle, c_uint);
+    stream_destroy = "cuStreamDestroy_v2" (Handle);
+    stream_wait = "cuStreamSynchronize" (Handle);
+    module_load = "cuModuleLoadData" (*mut Handle, *const c_void);
+    module_unload = "cuModuleUnload" (Handle);
+    module_function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+    function_attribute = "cuFuncSetAttribute" (Handle, c_int, c_int);
+    launch = "cuLaunchKernelEx" (*const LaunchConfig, Handle, *mut Handle, *mut Handle);
+    capture_begin = "cuStreamBeginCapture_v2" (Handle, c_int);
+    capture_end = "cuStreamEndCapture" (Handle, *mut Handle);
+    graph_instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
+    graph_destroy = "cuGraphDestroy" (Handle);
+    graph_launch = "cuGraphLaunch" (Handle, Handle);
+    graph_exec_destroy = "cuGraphExecDestroy" (Handle);
+});
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared_bytes: c_uint,
+    pub(crate) stream: Handle,
+    pub(crate) attributes: *const LaunchAttribute,
+    pub(crate) attribute_count: c_uint,
+}
+
+/// `CUlaunchAttribute`: an id and a value of 64 bytes.
+#[repr(C)]
+pub(crate) struct LaunchAttribute {
+    pub(crate) id: c_int,
+    pub(crate) pad: [u8; 4],
+    pub(crate) value: [c_int; 16],
+}
+
+impl LaunchAttribute {
+    /// The next kernel may be brought up before this one has ended.
+    pub(crate) const OVERLAPPED: LaunchAttribute = {
+        let mut value = [0; 16];
+        value[0] = 1;
+        LaunchAttribute { id: 6, pad: [0; 4], value }
+    };
+}
+
+/// Names under which the driver is looked for.
+pub(crate) const NAMES: [&str; 2] = ["libcuda.so.1", "nvcuda.dll"];
+
+impl Driver {
+    /// Loads and initialises the driver.
+    pub(crate) fn open() -> Result<Driver, Error> {
+        let missing = |reason: String| Error::NoDriver { looked_for: NAMES.join(", "), reason };
+        let library = open_first(&NAMES).map_err(missing)?;
+        let driver = Driver::from_library(library).map_err(|e| missing(e.to_string()))?;
+        // SAFETY: no argument but a reserved zero.
+        driver.check("cuInit", unsafe { (driver.init)(0) })?;
+        Ok(driver)
+    }
+
+    /// The driver's result codes as errors.
+    pub(crate) fn check(&self, call: &'static str, code: c_int) -> Result<(), Error> {
+        const OUT_OF_MEMORY: c_int = 2;
+        match code {
+            0 => Ok(()),
+            OUT_OF_MEMORY => Err(Error::OutOfMemory),
+            _ => {
+                let mut text = std::ptr::null();
+                // SAFETY: the driver hands out a static text, or leaves the pointer null.
+                let reason = unsafe {
+                    (self.error_text)(code, &mut text);
+                    if text.is_null() { None } else { CStr::from_ptr(text).to_str().ok() }
+                };
+                let reason = reason.unwrap_or("unknown error").to_owned();
+                Err(Error::Driver { call, reason, code })
+            }
+        }
+    }
+}
+
+/// The first library that can be loaded.
+pub(crate) fn open_first(names: &[impl AsRef<str>]) -> Result<Library, String> {
+    let mut reason = String::new();
+    for name in names {
+        // SAFETY: these are NVIDIA's libraries, whose initialisers ask for nothing.
+        match unsafe { Library::new(name.as_ref()) } {
+            Ok(library) => return Ok(library),
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    Err(reason)
+}

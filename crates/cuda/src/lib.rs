@@ -1,0 +1,24 @@
+//! The verbs of a network on an NVIDIA GPU.
+//!
+//! Nothing of CUDA is needed to build: the driver and the compiler of kernels are opened when a GPU
+//! is asked for. `kernels/` has the device's side, one file a theme; `device` records work and
+//! sends it off; `memory` holds what networks keep there; `product` and `output` know the layers;
+//! `backend` puts the verbs together.
+
+mod backend;
+mod compiler;
+mod device;
+mod driver;
+mod error;
+mod memory;
+mod output;
+mod precision;
+mod product;
+
+pub use backend::{Cuda, Norm, Table, Weights};
+pub use device::{Properties, devices};
+pub use error::Error;
+pub use memory::{Cache, Rows};
+pub use output::{Output, Selection};
+pub use precision::Numbers;
+pub use product::Linear;

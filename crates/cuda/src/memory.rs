@@ -1,0 +1,180 @@
+//! What networks keep on the device.
+
+use std::sync::Arc;
+
+use crate::Error;
+use crate::device::{Arguments, Device, bucket};
+use crate::driver::Address;
+
+/// Device memory. It goes back to the device's pool.
+pub(crate) struct Buffer {
+    device: Arc<Device>,
+    pub(crate) address: Address,
+    pub(crate) bytes: usize,
+}
+
+impl Buffer {
+    pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Buffer, Error> {
+        let (address, bytes) = device.allocate(bytes)?;
+        Ok(Buffer { device: Arc::clone(device), address, bytes })
+    }
+
+    pub(crate) fn of_floats(device: &Arc<Device>, values: &[f32]) -> Result<Buffer, Error> {
+        let buffer = Buffer::new(device, values.len() * 4)?;
+        // SAFETY: f32 are plain bytes.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len() * 4) };
+        device.upload(buffer.address, bytes)?;
+        Ok(buffer)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.device.give_back(self.address, self.bytes);
+    }
+}
+
+/// Columns a row takes in memory: rows begin where 16 numbers begin, and what is between the last
+/// column and the next row is zero, as products need it.
+pub(crate) fn stride(width: usize) -> usize {
+    width.next_multiple_of(16)
+}
+
+/// Rows of activations, or of recurrent states.
+#[derive(Default)]
+pub struct Rows {
+    buffer: Option<Buffer>,
+    pub(crate) count: usize,
+    pub(crate) width: usize,
+}
+
+impl Rows {
+    pub(crate) fn address(&self) -> Address {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.address)
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        stride(self.width)
+    }
+
+    fn capacity(&self, device: &Device) -> usize {
+        let row = self.stride() * device.numbers.row_size();
+        self.buffer.as_ref().map_or(0, |buffer| buffer.bytes / row.max(1))
+    }
+
+    /// Makes it `count` rows of that width; what was in them is lost.
+    pub(crate) fn shape(
+        &mut self,
+        device: &Arc<Device>,
+        count: usize,
+        width: usize,
+    ) -> Result<(), Error> {
+        let other = self.width != width;
+        self.width = width;
+        self.count = count;
+        let room = self.capacity(device);
+        if room < count {
+            // The old memory goes first: it may serve again.
+            self.buffer = None;
+            let bytes = bucket(count) * self.stride() * device.numbers.row_size();
+            self.buffer = Some(Buffer::new(device, bytes)?);
+        }
+        if width != self.stride() && (other || room < count) {
+            self.clear(device, 0, self.capacity(device))?;
+        }
+        Ok(())
+    }
+
+    /// Makes it `count` rows of that width. Rows that were there stay, new ones are zero; another
+    /// width forgets all.
+    pub(crate) fn resize(
+        &mut self,
+        device: &Arc<Device>,
+        count: usize,
+        width: usize,
+    ) -> Result<(), Error> {
+        if self.width != width {
+            self.width = width;
+            self.count = 0;
+        }
+        let old = self.count;
+        self.grow(device, count)?;
+        self.count = count;
+        if count > old { self.clear(device, old, count - old) } else { Ok(()) }
+    }
+
+    /// Makes room for `count` rows and for more to come; those there are stay.
+    pub(crate) fn grow(&mut self, device: &Arc<Device>, count: usize) -> Result<(), Error> {
+        if self.capacity(device) >= count {
+            return Ok(());
+        }
+        let row = self.stride() * device.numbers.row_size();
+        let new = Buffer::new(device, count.next_power_of_two() * row)?;
+        if let Some(old) = self.buffer.replace(new)
+            && self.count > 0
+        {
+            copy(device, old.address, self.address(), self.count * row)?;
+        }
+        Ok(())
+    }
+
+    fn clear(&self, device: &Device, first: usize, count: usize) -> Result<(), Error> {
+        device.record(|segment| {
+            let arguments = Arguments::default()
+                .address(self.address())
+                .number(self.stride())
+                .address(segment.count(first)?)
+                .address(segment.count(count)?);
+            segment.launch_rows("clear_rows", count, &arguments)
+        })
+    }
+}
+
+/// Keys and values by position.
+#[derive(Default)]
+pub struct Cache {
+    pub(crate) keys: Rows,
+    pub(crate) values: Rows,
+}
+
+impl Cache {
+    pub(crate) fn reserve(
+        &mut self,
+        device: &Arc<Device>,
+        positions: usize,
+        width: usize,
+    ) -> Result<(), Error> {
+        for rows in [&mut self.keys, &mut self.values] {
+            rows.reserve(device, positions, width)?;
+        }
+        Ok(())
+    }
+}
+
+impl Rows {
+    /// Makes at least `count` rows of that width, keeping what is in them.
+    pub(crate) fn reserve(
+        &mut self,
+        device: &Arc<Device>,
+        count: usize,
+        width: usize,
+    ) -> Result<(), Error> {
+        if self.width != width {
+            *self = Rows { width, ..Rows::default() };
+        }
+        self.grow(device, count)?;
+        self.count = self.count.max(count);
+        Ok(())
+    }
+}
+
+/// Copies device memory, in order with all other work.
+pub(crate) fn copy(device: &Device, from: Address, to: Address, bytes: usize) -> Result<(), Error> {
+    const THREADS: usize = 256;
+    const MOST_BLOCKS: usize = 1024;
+    let words = bytes / 4;
+    let arguments = Arguments::default().address(from).address(to).address(words as Address);
+    let blocks = words.div_ceil(THREADS).clamp(1, MOST_BLOCKS);
+    device.record(|segment| segment.launch("copy_words", [blocks, 1], THREADS, 0, &arguments))
+}

@@ -1,0 +1,319 @@
+//! The output layer: a product over the vocabulary of which only the best is wanted.
+
+use std::sync::Arc;
+
+use peregrine_model::Activation;
+use peregrine_nn::{Candidates, Choice, Choices, Question, Scoring, choose};
+
+use crate::Error;
+use crate::backend::NONE;
+use crate::device::{Arguments, Device, MOST_SHARED, Segment, bucket};
+use crate::driver::Address;
+use crate::memory::{Buffer, Rows, copy};
+use crate::product::{LARGE_TILE_BYTES, Linear, Target};
+
+/// Words a block looks at.
+const TILE: usize = 128;
+/// Rows from which the large product pays, where all words are allowed.
+const MANY_ROWS: usize = 65;
+
+/// A prepared output layer.
+pub struct Output {
+    pub(crate) linear: Linear,
+}
+
+/// The words of a shortlist, on the device.
+pub struct Selection {
+    buffer: Buffer,
+    words: Vec<u32>,
+}
+
+impl Output {
+    pub(crate) fn select(&self, device: &Arc<Device>, words: &[u32]) -> Result<Selection, Error> {
+        let exists = |&word: &u32| (word as usize) < self.linear.outputs;
+        let words: Vec<u32> = words.iter().copied().filter(exists).collect();
+        let buffer = Buffer::new(device, 4 * words.len())?;
+        let staged = device.record(|segment| segment.stage(&words))?;
+        copy(device, staged, buffer.address, 4 * words.len())?;
+        Ok(Selection { buffer, words })
+    }
+}
+
+/// Runs of rows that share their words.
+struct Group<'a> {
+    first: usize,
+    rows: usize,
+    selection: Option<&'a Selection>,
+}
+
+impl Group<'_> {
+    fn words(&self, all: usize) -> usize {
+        self.selection.map_or(all, |selection| selection.words.len())
+    }
+}
+
+fn groups<'a>(selections: &[Option<&'a Selection>]) -> Vec<Group<'a>> {
+    let same = |a: &Option<&Selection>, b: &Option<&Selection>| match (a, b) {
+        (Some(a), Some(b)) => std::ptr::eq(*a, *b),
+        (None, None) => true,
+        _ => false,
+    };
+    let mut first = 0;
+    let group = |rows: &[Option<&'a Selection>]| {
+        let group = Group { first, rows: rows.len(), selection: rows[0] };
+        first += rows.len();
+        group
+    };
+    selections.chunk_by(same).map(group).collect()
+}
+
+/// Answers `question` for every row of `x`.
+pub(crate) fn best(
+    device: &Arc<Device>,
+    x: &Rows,
+    output: &Output,
+    selections: &[Option<&Selection>],
+    question: Question<'_>,
+    answer: &mut Choices,
+) -> Result<(), Error> {
+    answer.clear();
+    let all = output.linear.outputs;
+    let groups = groups(selections);
+    let words = groups.iter().map(|group| group.words(all)).max().unwrap_or(0);
+    let tiles = bucket(words.div_ceil(TILE));
+    let asked = question.asks.iter().map(|ask| ask.count).max().unwrap_or(0);
+    let most = bucket(asked.max(1));
+    if 8 * tiles * most > MOST_SHARED {
+        return best_of_logits(device, x, output, selections, question, answer);
+    }
+    let rows = bucket(x.count);
+    let found = Found::new(device, rows, tiles, most)?;
+    let operand = output.linear.operand(device, x)?;
+    device.record(|segment| {
+        let count = segment.count(x.count)?;
+        let forced = Arguments::default().address(found.forced.address).address(count);
+        segment.launch("begin_best", [rows.div_ceil(256), 1], 256, 0, &forced)?;
+        let asked = Asked::stage(segment, question, most)?;
+        let nowhere = Target {
+            out: 0,
+            stride: 0,
+            activation: Activation::Identity,
+            input: 0,
+            exact: true,
+        };
+        let product = output.linear.arguments(segment, &operand, &nowhere, x.count)?;
+        let arguments = found.push(asked.push(product));
+        let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
+        if shared_words && x.count >= MANY_ROWS && device.numbers.uses_tensor_cores() {
+            let grid = [rows.div_ceil(128), all.div_ceil(TILE)];
+            segment.launch("best_large", grid, 256, LARGE_TILE_BYTES, &arguments)?;
+        } else {
+            launch_tasks(segment, &groups, all, arguments)?;
+        }
+        let tile_counts: Vec<u32> = groups
+            .iter()
+            .flat_map(|g| std::iter::repeat_n(g.words(all).div_ceil(TILE) as u32, g.rows))
+            .collect();
+        let answers = segment.answer(2 * rows * most)?;
+        let merge = found
+            .push(asked.push(Arguments::default()))
+            .address(segment.stage(&tile_counts)?)
+            .address(answers)
+            .address(answers + (4 * rows * most) as Address)
+            .address(count);
+        segment.launch("merge", [rows, 1], 128, 8 * tiles * most, &merge)
+    })?;
+    device.answers(2 * rows * most, |words| read_choices(words, rows, most, question, answer))
+}
+
+fn read_choices(
+    words: &[u32],
+    rows: usize,
+    most: usize,
+    question: Question<'_>,
+    answer: &mut Choices,
+) {
+    let (tokens, scores) = words.split_at(rows * most);
+    for (row, ask) in question.asks.iter().enumerate() {
+        let count = if ask.forced.is_some() { 1 } else { ask.count };
+        let at = row * most..row * most + count;
+        let choices = tokens[at.clone()].iter().zip(&scores[at]);
+        answer.push(choices.filter(|&(&token, _)| token != NONE).map(|(&token, &score)| Choice {
+            token,
+            score: f32::from_bits(score),
+        }));
+    }
+}
+
+/// Blocks of rows that share their words, against tiles of those words.
+fn launch_tasks(
+    segment: &mut Segment<'_>,
+    groups: &[Group<'_>],
+    all: usize,
+    arguments: Arguments,
+) -> Result<(), Error> {
+    let tensor = segment.numbers().uses_tensor_cores();
+    let few = tensor && groups.iter().all(|group| group.rows <= 16);
+    let (name, together, threads) = match (few, tensor) {
+        (true, _) => ("best_16", 16, 128),
+        (false, true) => ("best_64", 64, 128),
+        (false, false) => ("best_64", 64, 256),
+    };
+    let mut tasks: Vec<u8> = Vec::new();
+    for group in groups {
+        let words = group.words(all);
+        let list = group.selection.map_or(0, |selection| selection.buffer.address);
+        for first in (0..group.rows).step_by(together) {
+            let rows = together.min(group.rows - first);
+            for tile in 0..words.div_ceil(TILE) {
+                let numbers = [group.first + first, rows, tile, words];
+                tasks.extend(numbers.iter().flat_map(|&n| (n as u32).to_le_bytes()));
+                tasks.extend(list.to_le_bytes());
+            }
+        }
+    }
+    const TASK: usize = 24;
+    let count = bucket(tasks.len() / TASK);
+    let tasks = segment.stage_bytes(&tasks, count * TASK)?;
+    segment.launch(name, [count, 1], threads, 0, &arguments.address(tasks))
+}
+
+/// What is asked, on the device: the structure `Asked` of the kernels.
+#[derive(Clone, Copy)]
+struct Asked {
+    counts: Address,
+    forced: Address,
+    banned_spans: Address,
+    banned: Address,
+    probabilities: usize,
+    most: usize,
+}
+
+impl Asked {
+    fn stage(segment: &mut Segment<'_>, question: Question<'_>, most: usize) -> Result<Asked, Error> {
+        let asks = question.asks;
+        let counts: Vec<u32> = asks.iter().map(|ask| ask.count as u32).collect();
+        let forced: Vec<u32> = asks.iter().map(|ask| ask.forced.unwrap_or(NONE)).collect();
+        let (mut banned, mut spans) = (Vec::new(), Vec::with_capacity(2 * asks.len()));
+        let mut last: &[u32] = &[];
+        for ask in asks {
+            // Mostly all rows ban the same few words: one list serves them.
+            if ask.banned != last {
+                banned.extend_from_slice(ask.banned);
+                last = ask.banned;
+            }
+            let end = banned.len();
+            spans.extend([(end - last.len()) as u32, end as u32]);
+        }
+        Ok(Asked {
+            counts: segment.stage(&counts)?,
+            forced: segment.stage(&forced)?,
+            banned_spans: segment.stage(&spans)?,
+            banned: segment.stage(&banned)?,
+            probabilities: match question.scoring {
+                Scoring::Logit => 0,
+                Scoring::LogProbability => 1,
+                Scoring::LogProbabilityOfAllowed => 2,
+            },
+            most,
+        })
+    }
+
+    fn push(self, arguments: Arguments) -> Arguments {
+        arguments
+            .address(self.counts)
+            .address(self.forced)
+            .address(self.banned_spans)
+            .address(self.banned)
+            .number(self.probabilities)
+            .number(self.most)
+            .end()
+    }
+}
+
+/// What tiles found: the structure `Found` of the kernels.
+struct Found {
+    scores: Buffer,
+    words: Buffer,
+    maxima: Buffer,
+    sums: Buffer,
+    forced: Buffer,
+    tiles: usize,
+}
+
+impl Found {
+    fn new(device: &Arc<Device>, rows: usize, tiles: usize, most: usize) -> Result<Found, Error> {
+        let buffer = |numbers: usize| Buffer::new(device, 4 * numbers);
+        Ok(Found {
+            scores: buffer(rows * tiles * most)?,
+            words: buffer(rows * tiles * most)?,
+            maxima: buffer(rows * tiles)?,
+            sums: buffer(rows * tiles)?,
+            forced: buffer(rows)?,
+            tiles,
+        })
+    }
+
+    fn push(&self, arguments: Arguments) -> Arguments {
+        arguments
+            .address(self.scores.address)
+            .address(self.words.address)
+            .address(self.maxima.address)
+            .address(self.sums.address)
+            .address(self.forced.address)
+            .number(self.tiles)
+            .end()
+    }
+}
+
+/// For lists too long for a block's memory: all scores to the host.
+fn best_of_logits(
+    device: &Arc<Device>,
+    x: &Rows,
+    output: &Output,
+    selections: &[Option<&Selection>],
+    question: Question<'_>,
+    answer: &mut Choices,
+) -> Result<(), Error> {
+    let mut scores = Vec::new();
+    logits(device, x, output, selections, &mut scores)?;
+    let (mut rest, mut best) = (scores.as_slice(), Vec::new());
+    for (ask, selection) in question.asks.iter().zip(selections) {
+        let words = selection.map(|s| s.words.as_slice());
+        let (row, behind) = rest.split_at(words.map_or(output.linear.outputs, <[u32]>::len));
+        choose(Candidates { scores: row, words }, ask, question.scoring, &mut best);
+        answer.push(best.iter().copied());
+        rest = behind;
+    }
+    Ok(())
+}
+
+/// All scores of every row, end to end; of the selected words where a row has a selection.
+pub(crate) fn logits(
+    device: &Arc<Device>,
+    x: &Rows,
+    output: &Output,
+    selections: &[Option<&Selection>],
+    out: &mut Vec<f32>,
+) -> Result<(), Error> {
+    let all = output.linear.outputs;
+    let scores = Buffer::new(device, 4 * bucket(x.count) * all)?;
+    let target = Target {
+        out: scores.address,
+        stride: all,
+        activation: Activation::Identity,
+        input: 0,
+        exact: true,
+    };
+    output.linear.multiply_to(device, x, &target)?;
+    let mut whole = vec![0.0; x.count * all];
+    device.download(scores.address, &mut whole)?;
+    out.clear();
+    for (row, selection) in whole.chunks(all.max(1)).zip(selections) {
+        match selection {
+            None => out.extend_from_slice(row),
+            Some(selection) => out.extend(selection.words.iter().map(|&w| row[w as usize])),
+        }
+    }
+    Ok(())
+}

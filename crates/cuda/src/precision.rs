@@ -1,0 +1,102 @@
+/// How numbers are computed with on a GPU. Norms, softmax and sums are float32 in all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Numbers {
+    /// Single precision throughout, without tensor cores.
+    Float32,
+    /// Single precision, products rounded to tf32 on tensor cores.
+    Tf32,
+    /// Half precision.
+    Float16,
+    /// Bfloat16.
+    Bfloat16,
+    /// Products in int8, a scale for each row of activations; the rest half precision.
+    Int8,
+    /// Products in fp8 (e4m3), a scale for each row of activations; the rest half precision.
+    Fp8,
+}
+
+impl Numbers {
+    /// All of them.
+    pub const ALL: [Numbers; 6] = [
+        Numbers::Float32,
+        Numbers::Tf32,
+        Numbers::Float16,
+        Numbers::Bfloat16,
+        Numbers::Int8,
+        Numbers::Fp8,
+    ];
+
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numbers::Float32 => "float32",
+            Numbers::Tf32 => "tf32",
+            Numbers::Float16 => "float16",
+            Numbers::Bfloat16 => "bfloat16",
+            Numbers::Int8 => "int8",
+            Numbers::Fp8 => "fp8",
+        }
+    }
+
+    /// Least compute capability.
+    pub(crate) fn needs(self) -> (i32, i32) {
+        match self {
+            Numbers::Fp8 => (8, 9),
+            _ => (8, 0),
+        }
+    }
+
+    /// `ROWS` of the kernels: how activations are stored.
+    pub(crate) fn rows_code(self) -> u32 {
+        match self {
+            Numbers::Float32 | Numbers::Tf32 => 0,
+            Numbers::Float16 | Numbers::Int8 | Numbers::Fp8 => 1,
+            Numbers::Bfloat16 => 2,
+        }
+    }
+
+    /// `PRODUCT` of the kernels.
+    pub(crate) fn product_code(self) -> u32 {
+        match self {
+            Numbers::Float32 => 0,
+            Numbers::Float16 => 1,
+            Numbers::Bfloat16 => 2,
+            Numbers::Tf32 => 3,
+            Numbers::Int8 => 4,
+            Numbers::Fp8 => 5,
+        }
+    }
+
+    /// Bytes of a stored activation.
+    pub(crate) fn row_size(self) -> usize {
+        if self.rows_code() == 0 { 4 } else { 2 }
+    }
+
+    /// Bytes of an operand of a product.
+    pub(crate) fn product_size(self) -> usize {
+        match self {
+            Numbers::Float32 | Numbers::Tf32 => 4,
+            Numbers::Float16 | Numbers::Bfloat16 => 2,
+            Numbers::Int8 | Numbers::Fp8 => 1,
+        }
+    }
+
+    /// Whether activations are rounded to another form before a product.
+    pub(crate) fn quantises(self) -> bool {
+        self.product_size() == 1
+    }
+
+    /// Whether products run on tensor cores.
+    pub fn uses_tensor_cores(self) -> bool {
+        self != Numbers::Float32
+    }
+}
+
+impl std::str::FromStr for Numbers {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Numbers, String> {
+        let found = Numbers::ALL.into_iter().find(|numbers| numbers.name() == name);
+        found.ok_or_else(|| "expected float32, tf32, float16, bfloat16, int8 or fp8".to_owned())
+    }
+}

@@ -1,0 +1,237 @@
+//! Dense layers: weights in the precision of products, and the choice of a kernel.
+
+use std::sync::Arc;
+
+use peregrine_model::Activation;
+use peregrine_nn::Dense;
+
+use crate::Error;
+use crate::device::{Arguments, Device, Segment, bucket};
+use crate::driver::Address;
+use crate::memory::{Buffer, Rows, stride};
+
+/// Bytes of k that kernels take at a time: rows of weights are padded to whole ones.
+const CHUNK: usize = 64;
+
+/// One or several dense layers side by side.
+pub struct Linear {
+    weights: Buffer,
+    /// Quantised precisions: a scale for each output.
+    scales: Option<Buffer>,
+    bias: Option<Buffer>,
+    inputs: usize,
+    pub(crate) outputs: usize,
+}
+
+/// A product's left side as its kernel wants it.
+pub(crate) struct Operand {
+    pub(crate) address: Address,
+    scales: Address,
+    /// Bytes from row to row.
+    stride: usize,
+    /// Kept until all is recorded.
+    _quantised: Option<(Buffer, Buffer)>,
+}
+
+/// Where a product goes.
+pub(crate) struct Target {
+    pub(crate) out: Address,
+    pub(crate) stride: usize,
+    pub(crate) activation: Activation,
+    pub(crate) input: Address,
+    /// Float32, however rows are stored.
+    pub(crate) exact: bool,
+}
+
+impl Linear {
+    /// Uploads weights and has the device convert them.
+    pub(crate) fn prepare(device: &Arc<Device>, parts: &[Dense<'_>]) -> Result<Linear, Error> {
+        let inputs = parts.first().map_or(0, |part| part.weight.columns());
+        let outputs: usize = parts.iter().map(|part| part.weight.rows()).sum();
+        let row = (inputs * device.numbers.product_size()).next_multiple_of(CHUNK);
+        let weights = Buffer::new(device, row * outputs)?;
+        let quantises = device.numbers.quantises();
+        let scales = quantises.then(|| Buffer::new(device, 4 * outputs)).transpose()?;
+        let mut first = 0;
+        for part in parts {
+            let rows = part.weight.rows();
+            let floats = Buffer::of_floats(device, &part.weight.to_f32())?;
+            device.record(|segment| {
+                let scales = scales.as_ref().map_or(0, |s| s.address + 4 * first as Address);
+                let arguments = Arguments::default()
+                    .address(floats.address)
+                    .address(weights.address + (first * row) as Address)
+                    .number(row)
+                    .address(scales)
+                    .number(inputs)
+                    .address(segment.count(rows)?);
+                segment.launch_rows("pack", rows, &arguments)
+            })?;
+            first += rows;
+        }
+        let bias = joined_bias(parts).map(|b| Buffer::of_floats(device, &b)).transpose()?;
+        Ok(Linear { weights, scales, bias, inputs, outputs })
+    }
+
+    /// `out = activation(x · Wᵀ + b) + input`.
+    pub(crate) fn multiply(
+        &self,
+        device: &Arc<Device>,
+        x: &Rows,
+        activation: Activation,
+        input: Option<&Rows>,
+        out: &Rows,
+    ) -> Result<(), Error> {
+        let target = Target {
+            out: out.address(),
+            stride: out.stride(),
+            activation,
+            input: input.map_or(0, Rows::address),
+            exact: false,
+        };
+        self.multiply_to(device, x, &target)
+    }
+
+    pub(crate) fn multiply_to(
+        &self,
+        device: &Arc<Device>,
+        x: &Rows,
+        target: &Target,
+    ) -> Result<(), Error> {
+        let operand = self.operand(device, x)?;
+        device.record(|segment| {
+            let arguments = self.arguments(segment, &operand, target, x.count)?;
+            let rows = bucket(x.count);
+            let shape = Kernel::choose(device, rows, self.outputs);
+            let grid = [self.outputs.div_ceil(shape.columns), rows.div_ceil(shape.rows)];
+            segment.launch(shape.name, grid, shape.threads, shape.shared, &arguments)
+        })
+    }
+
+    /// The rows of a product, quantised where the precision has it so.
+    pub(crate) fn operand(&self, device: &Arc<Device>, x: &Rows) -> Result<Operand, Error> {
+        debug_assert_eq!(x.width, self.inputs);
+        let numbers = device.numbers;
+        if !numbers.quantises() {
+            let stride = x.stride() * numbers.row_size();
+            return Ok(Operand { address: x.address(), scales: 0, stride, _quantised: None });
+        }
+        let rows = Buffer::new(device, bucket(x.count) * x.stride())?;
+        let scales = Buffer::new(device, bucket(x.count) * 4)?;
+        device.record(|segment| {
+            let arguments = Arguments::default()
+                .address(x.address())
+                .number(x.stride())
+                .address(rows.address)
+                .number(x.stride())
+                .address(scales.address)
+                .number(x.width)
+                .address(segment.count(x.count)?);
+            segment.launch_rows("quantise", x.count, &arguments)
+        })?;
+        Ok(Operand {
+            address: rows.address,
+            scales: scales.address,
+            stride: x.stride(),
+            _quantised: Some((rows, scales)),
+        })
+    }
+
+    /// The structure `Product` of the kernels.
+    pub(crate) fn arguments(
+        &self,
+        segment: &mut Segment<'_>,
+        operand: &Operand,
+        target: &Target,
+        count: usize,
+    ) -> Result<Arguments, Error> {
+        let size = segment.numbers().product_size();
+        let address = |buffer: &Option<Buffer>| buffer.as_ref().map_or(0, |b| b.address);
+        Ok(Arguments::default()
+            .address(operand.address)
+            .address(self.weights.address)
+            .address(operand.scales)
+            .address(address(&self.scales))
+            .address(address(&self.bias))
+            .address(target.input)
+            .address(target.out)
+            .address(0)
+            .address(segment.count(count)?)
+            .number(operand.stride)
+            .number((self.inputs * size).next_multiple_of(CHUNK))
+            .number(stride(self.inputs) * size)
+            .number(self.outputs)
+            .number(target.stride)
+            .number(activation_code(target.activation))
+            .number(target.exact.into())
+            .end())
+    }
+}
+
+/// A kernel and the tile a block of it computes.
+struct Kernel {
+    name: &'static str,
+    rows: usize,
+    columns: usize,
+    threads: usize,
+    shared: usize,
+}
+
+/// Shared memory of the large tile: four chunks of 128 + 128 rows, or the finished tile.
+pub(crate) const LARGE_TILE_BYTES: usize = 128 * (128 + 4) * 4;
+
+impl Kernel {
+    const fn new(
+        name: &'static str,
+        (rows, columns): (usize, usize),
+        threads: usize,
+        shared: usize,
+    ) -> Kernel {
+        Kernel { name, rows, columns, threads, shared }
+    }
+
+    /// All give the same sums: this is only about speed.
+    fn choose(device: &Device, rows: usize, columns: usize) -> Kernel {
+        if !device.numbers.uses_tensor_cores() {
+            return match rows {
+                0..=16 => Kernel::new("product_16", (16, 64), 256, 0),
+                _ => Kernel::new("product_64", (64, 64), 256, 0),
+            };
+        }
+        let large_tiles = rows.div_ceil(128) * columns.div_ceil(128);
+        match rows {
+            0..=16 => Kernel::new("product_16", (16, 8), 32, 0),
+            17..=32 => Kernel::new("product_32", (32, 8), 32, 0),
+            33..=64 => Kernel::new("product_64", (64, 8), 32, 0),
+            _ if large_tiles < device.properties.processors => {
+                Kernel::new("product_middle", (64, 64), 128, 4 * 128 * CHUNK)
+            }
+            _ => Kernel::new("product_large", (128, 128), 256, LARGE_TILE_BYTES),
+        }
+    }
+}
+
+/// The biases of layers side by side; a layer without one has zeros.
+fn joined_bias(parts: &[Dense<'_>]) -> Option<Vec<f32>> {
+    parts.iter().any(|part| part.bias.is_some()).then(|| {
+        let of = |part: &Dense<'_>| match part.bias {
+            Some(bias) => bias.to_f32().into_owned(),
+            None => vec![0.0; part.weight.rows()],
+        };
+        parts.iter().flat_map(of).collect()
+    })
+}
+
+/// Its number in the kernels.
+pub(crate) fn activation_code(activation: Activation) -> usize {
+    match activation {
+        Activation::Identity => 0,
+        Activation::Relu => 1,
+        Activation::Swish => 2,
+        Activation::Gelu => 3,
+        Activation::GeluTanh => 4,
+        Activation::GeluSigmoid => 5,
+        Activation::Sigmoid => 6,
+        Activation::Tanh => 7,
+    }
+}
