@@ -1,8 +1,8 @@
 // Attention: keys and values kept by position, and the lists of positions that rows read.
 //
-// Four warps work on one head of one row. A warp's lanes stand in teams, one position a team, eight
-// columns a lane, so that a key is read in one go. Which position goes to which team depends on
-// the row's own list alone: a row's result is the same in any company.
+// A warp's lanes stand in teams, one position a team, eight columns a lane, so that a key is read in
+// one go. Which position goes to which team depends on the row's own list alone: a row's result
+// is the same in any company.
 
 #define ATTEND_WARPS 4
 
@@ -12,10 +12,9 @@ extern "C" __global__ void store(const act *x, u32 x_stride, u32 key_column, con
     u32 row = ROW_OF_WARP;
     if (row >= *count) return;
     const act *key = x + (u64)row * x_stride + key_column;
-    for (u32 i = LANE; i < width; i += 32) {
-        keys[(u64)at[row] * stride + i] = key[i];
-        values[(u64)at[row] * stride + i] = key[width + i];
-    }
+    bool aligned = key_column % 8 == 0;
+    copy_row(key, keys + (u64)at[row] * stride, width, aligned);
+    copy_row(key + width, values + (u64)at[row] * stride, width, aligned);
 }
 
 // Columns [8l, 8l + 8) of a head of `size` columns; those beyond it are zero.
@@ -62,37 +61,77 @@ __device__ float head_scores(const act *query, const act *keys, u32 stride, cons
     return most;
 }
 
-// grid: rows x heads. Shared memory: as many floats as the longest list, then those of the teams.
-extern "C" __global__ void attend(const act *queries, u32 query_stride, const act *keys,
-                                  const act *values, u32 stride, const u32 *spans, const u32 *lists,
-                                  u32 size, u32 team, act *out, u32 out_stride, u32 longest,
-                                  const u32 *count) {
-    extern __shared__ float scores[];
-    __shared__ float shared_most[ATTEND_WARPS];
-    begin();
-    u32 row = blockIdx.x, head = blockIdx.y;
-    if (row >= *count) return;
+// Eight columns of a cached head. WHOLE: teams fill heads exactly, as they do in all usual sizes.
+template <bool WHOLE> __device__ __forceinline__ Packed cached_part(const act *head, u32 member, u32 size) {
+    if (WHOLE) return load_packed(head + 8 * member);
+    union {
+        Packed packed;
+        act v[8];
+    } part;
+#pragma unroll
+    for (int j = 0; j < 8; j++) part.v[j] = 8 * member + j < size ? head[8 * member + j] : down(0.0f);
+    return part.packed;
+}
+
+// A warp a head, four heads of a row a block. The warp takes BATCH positions a team at a time: their
+// keys and values are asked for together (beyond the end of the list the last again, which then
+// counts nothing), and sums are scaled down when a larger score turns up. With `at`, the row's own
+// key and value, which stand behind its query, are stored there first.
+template <bool WHOLE>
+__device__ __forceinline__ void attend_row(const act *queries, u32 query_stride, act *keys, act *values, u32 stride,
+                                           const u32 *at, u32 width, const u32 *spans, const u32 *lists, u32 size,
+                                           u32 team, u32 heads, act *out, u32 out_stride, u32 row, u32 head) {
+    const int BATCH = ROWS == 0 ? 4 : 8;
     u32 start = spans[2 * row], length = spans[2 * row + 1] - start;
     const u32 *list = lists + start;
-    u32 column = head * size;
+    u32 lane = LANE, member = lane % team, teams = 32 / team, column = head * size;
     const act *query = queries + (u64)row * query_stride + column;
-    float most = head_scores(query, keys + column, stride, list, length, size, team, scores, shared_most);
-
-    // Sums of weights and of weighted values, a team's share in each lane.
-    u32 warp = threadIdx.x / 32, lane = LANE;
-    u32 member = lane % team, teams = 32 / team;
-    bool whole = size % 8 == 0, has = 8 * member < size;
-    float weights = 0.0f;
+    if (at) {
+        u64 to = (u64)at[row] * stride + column;
+        for (u32 i = lane; i < size; i += 32) {
+            keys[to + i] = query[width + i];
+            values[to + i] = query[2 * width + i];
+        }
+        __syncwarp();
+    }
+    Eight q = unpacked(cached_part<WHOLE>(query, member, size));
+    float scale = 1.0f / sqrtf((float)size), most = -INFINITE, weights = 0.0f;
     Eight sum;
 #pragma unroll
     for (int i = 0; i < 8; i++) sum.v[i] = 0.0f;
-    for (u32 j = warp * teams + lane / team; j < length; j += ATTEND_WARPS * teams) {
-        float w = expf(scores[j] - most);
-        weights += w;
-        if (has) {
-            Eight v = head_part(values + column + (u64)list[j] * stride, member, size, whole);
+    for (u32 base = lane / team; base < length + lane / team; base += BATCH * teams) {
+        u64 from[BATCH];
+        Packed k[BATCH], v[BATCH];
 #pragma unroll
-            for (int i = 0; i < 8; i++) sum.v[i] = fmaf(w, v.v[i], sum.v[i]);
+        for (int b = 0; b < BATCH; b++) from[b] = (u64)list[min(base + b * teams, length - 1)] * stride + column;
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) k[b] = cached_part<WHOLE>(keys + from[b], member, size);
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) v[b] = cached_part<WHOLE>(values + from[b], member, size);
+        float score[BATCH], larger = most;
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            Eight key = unpacked(k[b]);
+            float dot = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 8; i++) dot = fmaf(q.v[i], key.v[i], dot);
+            for (u32 d = team / 2; d > 0; d >>= 1) dot += __shfl_xor_sync(0xffffffffu, dot, d);
+            score[b] = base + b * teams < length ? dot * scale : -INFINITE;
+            larger = fmaxf(larger, score[b]);
+        }
+        larger = warp_max(larger);
+        float shrink = expf(most - larger);
+        most = larger;
+        weights *= shrink;
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum.v[i] *= shrink;
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            Eight value = unpacked(v[b]);
+            float w = expf(score[b] - most);
+            weights += w;
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum.v[i] = fmaf(w, value.v[i], sum.v[i]);
         }
     }
     for (u32 d = 16; d >= team; d >>= 1) {
@@ -100,24 +139,32 @@ extern "C" __global__ void attend(const act *queries, u32 query_stride, const ac
 #pragma unroll
         for (int i = 0; i < 8; i++) sum.v[i] += __shfl_xor_sync(0xffffffffu, sum.v[i], d);
     }
-    // The warps' sums meet in shared memory: `size` numbers and the weights a warp.
-    float *parts = scores + longest;
-    u32 part = team * 8 + 1;
-    if (lane < team) {
+    if (lane >= team) return;
+    act *to = out + (u64)row * out_stride + column + 8 * member;
 #pragma unroll
-        for (int i = 0; i < 8; i++) parts[warp * part + 8 * lane + i] = sum.v[i];
-        if (lane == 0) parts[warp * part + team * 8] = weights;
-    }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < size; i += blockDim.x) {
-        float total = 0.0f, all = 0.0f;
+    for (int i = 0; i < 8; i++) sum.v[i] /= weights;
+    if (WHOLE) {
+        store8(to, sum);
+    } else {
 #pragma unroll
-        for (int w = 0; w < ATTEND_WARPS; w++) {
-            total += parts[w * part + i];
-            all += parts[w * part + team * 8];
-        }
-        out[(u64)row * out_stride + column + i] = down(total / all);
+        for (int i = 0; i < 8; i++)
+            if (8 * member + i < size) to[i] = down(sum.v[i]);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(128) attend(const act *queries, u32 query_stride, act *keys, act *values,
+                                                         u32 stride, const u32 *at, u32 width, const u32 *spans,
+                                                         const u32 *lists, u32 size, u32 team, u32 heads, act *out,
+                                                         u32 out_stride, const u32 *count) {
+    begin();
+    u32 row = blockIdx.x, head = blockIdx.y * 4 + threadIdx.x / 32;
+    if (row >= *count || head >= heads) return;
+#define ARGUMENTS queries, query_stride, keys, values, stride, at, width, spans, lists, size, team, heads, out, out_stride, row, head
+    if (8 * team == size)
+        attend_row<true>(ARGUMENTS);
+    else
+        attend_row<false>(ARGUMENTS);
+#undef ARGUMENTS
 }
 
 // The mean of the weights of the first `heads` heads; they go where the lists stand, row after row.

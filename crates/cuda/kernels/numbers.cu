@@ -51,15 +51,30 @@ struct Eight {
     float v[8];
 };
 
-__device__ __forceinline__ Eight load8(const act *from) {
+// The same as they are stored: half the registers while they are on their way.
+#if ROWS == 0
+struct Packed {
+    float4 a, b;
+};
+#else
+typedef uint4 Packed;
+#endif
+
+__device__ __forceinline__ Packed load_packed(const act *from) {
+#if ROWS == 0
+    return Packed{((const float4 *)from)[0], ((const float4 *)from)[1]};
+#else
+    return *(const uint4 *)from;
+#endif
+}
+
+__device__ __forceinline__ Eight unpacked(const Packed &p) {
     Eight e;
 #if ROWS == 0
-    float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
-    e.v[0] = a.x, e.v[1] = a.y, e.v[2] = a.z, e.v[3] = a.w;
-    e.v[4] = b.x, e.v[5] = b.y, e.v[6] = b.z, e.v[7] = b.w;
+    e.v[0] = p.a.x, e.v[1] = p.a.y, e.v[2] = p.a.z, e.v[3] = p.a.w;
+    e.v[4] = p.b.x, e.v[5] = p.b.y, e.v[6] = p.b.z, e.v[7] = p.b.w;
 #else
-    uint4 a = *(const uint4 *)from;
-    u32 w[4] = {a.x, a.y, a.z, a.w};
+    u32 w[4] = {p.x, p.y, p.z, p.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         e.v[2 * i] = up((u16)(w[i] & 0xffffu));
@@ -67,6 +82,31 @@ __device__ __forceinline__ Eight load8(const act *from) {
     }
 #endif
     return e;
+}
+
+__device__ __forceinline__ Eight load8(const act *from) { return unpacked(load_packed(from)); }
+
+__device__ __forceinline__ void store8(act *to, const Eight &e) {
+#if ROWS == 0
+    ((float4 *)to)[0] = make_float4(e.v[0], e.v[1], e.v[2], e.v[3]);
+    ((float4 *)to)[1] = make_float4(e.v[4], e.v[5], e.v[6], e.v[7]);
+#else
+    u32 w[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) w[i] = (u32)down(e.v[2 * i]) | (u32)down(e.v[2 * i + 1]) << 16;
+    *(uint4 *)to = make_uint4(w[0], w[1], w[2], w[3]);
+#endif
+}
+
+// Copies a row as one warp: eight numbers a lane where they can be had at once.
+__device__ __forceinline__ void copy_row(const act *__restrict__ from, act *__restrict__ to, u32 width, bool aligned) {
+    u32 lane = threadIdx.x % 32;
+    if (aligned && width % 8 == 0) {
+#pragma unroll 4
+        for (u32 i = lane * 8; i < width; i += 256) store8(to + i, load8(from + i));
+    } else {
+        for (u32 i = lane; i < width; i += 32) to[i] = from[i];
+    }
 }
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }

@@ -27,79 +27,104 @@ __device__ __forceinline__ bool better(float a, u32 a_word, float b, u32 b_word)
     return a > b || (a == b && a_word < b_word);
 }
 
-// The best of all lanes, to all lanes.
-__device__ __forceinline__ void warp_best(float &score, u32 &word) {
+// The best of groups of WIDTH lanes, to all of them.
+template <int WIDTH> __device__ __forceinline__ void group_best(float &score, u32 &word) {
 #pragma unroll
-    for (int d = 16; d > 0; d >>= 1) {
+    for (int d = WIDTH / 2; d > 0; d >>= 1) {
         float other = __shfl_xor_sync(0xffffffffu, score, d);
         u32 other_word = __shfl_xor_sync(0xffffffffu, word, d);
         if (better(other, other_word, score, word)) score = other, word = other_word;
     }
 }
 
-// One warp looks through one row of a tile: `columns` logits from `logits`.
-__device__ __noinline__ void search_row(const Asked &asked, const Found &found, u32 row, u32 tile, const float *logits,
-                           u32 columns, u32 first_column, const u32 *words) {
-    const int EACH = TILE / 32;
-    float score[EACH];
-    u32 word[EACH];
-    u32 forced = asked.forced[row];
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        u32 c = LANE + 32 * i;
-        bool there = c < columns;
-        word[i] = !there ? NONE : words ? words[first_column + c] : first_column + c;
-        score[i] = there ? logits[c] : -INFINITE;
-        if (there && word[i] == forced) found.forced[row] = score[i];
-    }
-    u32 banned_start = asked.banned_spans[2 * row], banned_end = asked.banned_spans[2 * row + 1];
-#define BAN                                                                                                    \
-    for (u32 b = banned_start; b < banned_end; b++)                                                            \
-        _Pragma("unroll") for (int i = 0; i < EACH; i++) if (word[i] == asked.banned[b]) score[i] = -INFINITE;
-    if (asked.probabilities == 2) BAN
-    u64 at = (u64)row * found.tiles + tile;
-    if (asked.probabilities) {
-        float most = -INFINITE, sum = 0.0f;
-#pragma unroll
-        for (int i = 0; i < EACH; i++) most = fmaxf(most, score[i]);
-        most = warp_max(most);
-        if (most > -INFINITE)
-#pragma unroll
-            for (int i = 0; i < EACH; i++) sum += expf(score[i] - most);
-        sum = warp_sum(sum);
-        if (LANE == 0) found.maxima[at] = most, found.sums[at] = sum;
-    }
-    if (asked.probabilities != 2) BAN
-#undef BAN
-    u32 wanted = min(asked.counts[row], asked.most);
-    for (u32 k = 0; k < asked.most; k++) {
-        float best = -INFINITE;
-        u32 best_word = NONE;
-        if (k < wanted) {
-#pragma unroll
-            for (int i = 0; i < EACH; i++)
-                if (better(score[i], word[i], best, best_word)) best = score[i], best_word = word[i];
-            warp_best(best, best_word);
-#pragma unroll
-            for (int i = 0; i < EACH; i++)
-                if (word[i] == best_word) score[i] = -INFINITE, word[i] = NONE;
-        }
-        if (LANE == 0) found.scores[at * asked.most + k] = best, found.words[at * asked.most + k] = best_word;
-    }
-}
+// Lanes that share a row of a tile, and the columns each has.
+#define SHARERS 8
+#define EACH (TILE / SHARERS)
 
-// The same for all rows of a tile of unfinished sums.
-__device__ __forceinline__ void search_tile(const Product &p, const Asked &asked, const Found &found, float *logits,
-                                            u32 first_row, u32 rows, u32 tile) {
-    u32 first_column = tile * TILE, columns = min((u32)TILE, p.columns - first_column);
-    for (u32 i = threadIdx.x; i < rows * TILE; i += blockDim.x) {
-        u32 r = i / TILE, c = i % TILE;
-        float *logit = logits + r * (TILE + 4) + c;
-        if (c < columns) *logit = finish(p, first_row + r, first_column + c, *logit);
+// Looks through the rows of a tile of sums, or of finished logits: eight lanes a row, four rows a
+// warp, whatever the number of rows, so that sums of exponentials do not depend on it. Columns
+// take the place of words until the end; words are in ascending order, so of equals the first
+// column is right.
+__device__ __noinline__ void search_tile(const Product &p, const Asked &asked, const Found &found, const float *tile,
+                                         u64 stride, u32 first_row, u32 rows, u32 tile_number, bool finished) {
+    u32 first_column = tile_number * TILE, columns = min((u32)TILE, p.columns - first_column);
+    u32 share = threadIdx.x % SHARERS;
+    for (u32 base = threadIdx.x / 32 * 4; base < rows; base += blockDim.x / 8) {
+        u32 r = base + LANE / SHARERS;
+        bool there = r < rows;
+        u32 row = first_row + min(r, rows - 1);
+        u32 forced = asked.forced[row], wanted = min(asked.counts[row], asked.most);
+        u32 banned_start = asked.banned_spans[2 * row], banned_end = asked.banned_spans[2 * row + 1];
+        const float *logits = tile + (u64)(row - first_row) * stride;
+        float score[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            u32 c = share + SHARERS * i;
+            score[i] = c < columns ? logits[c] : -INFINITE;
+        }
+        if (!finished) {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                u32 c = share + SHARERS * i;
+                if (c < columns) score[i] = finish(p, row, first_column + c, score[i]);
+            }
+        }
+        if (forced != NONE && there) {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+                u32 c = share + SHARERS * i;
+                if (c < columns && (p.words ? p.words[first_column + c] : first_column + c) == forced)
+                    found.forced[row] = score[i];
+            }
+        }
+        u64 at = (u64)row * found.tiles + tile_number;
+        // Exponentials are summed before words are banned, or after.
+#pragma unroll
+        for (u32 pass = 1; pass <= 2; pass++) {
+            if (asked.probabilities == pass) {
+                float most = -INFINITE, sum = 0.0f;
+#pragma unroll
+                for (int i = 0; i < EACH; i++) most = fmaxf(most, score[i]);
+#pragma unroll
+                for (int d = SHARERS / 2; d > 0; d >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
+                if (most > -INFINITE)
+#pragma unroll
+                    for (int i = 0; i < EACH; i++) sum += expf(score[i] - most);
+#pragma unroll
+                for (int d = SHARERS / 2; d > 0; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+                if (share == 0 && there) found.maxima[at] = most, found.sums[at] = sum;
+            }
+            if (pass == 1) {
+                for (u32 b = banned_start; b < banned_end; b++) {
+                    u32 word = asked.banned[b];
+                    if (!p.words && (word < first_column || word >= first_column + columns)) continue;
+#pragma unroll
+                    for (int i = 0; i < EACH; i++) {
+                        u32 c = share + SHARERS * i;
+                        if (c < columns && (p.words ? p.words[first_column + c] : first_column + c) == word)
+                            score[i] = -INFINITE;
+                    }
+                }
+            }
+        }
+        for (u32 k = 0; k < asked.most; k++) {
+            float best = -INFINITE;
+            u32 column = NONE;
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+                if (score[i] > best) best = score[i], column = share + SHARERS * i;
+            group_best<SHARERS>(best, column);
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+                if (share + SHARERS * i == column) score[i] = -INFINITE;
+            if (share == 0 && there) {
+                bool counts = k < wanted && column != NONE;
+                u32 word = !counts ? NONE : p.words ? p.words[first_column + column] : first_column + column;
+                found.scores[at * asked.most + k] = counts ? best : -INFINITE;
+                found.words[at * asked.most + k] = word;
+            }
+        }
     }
-    __syncthreads();
-    for (u32 r = threadIdx.x / 32; r < rows; r += blockDim.x / 32)
-        search_row(asked, found, first_row + r, tile, logits + r * (TILE + 4), columns, first_column, p.words);
 }
 
 // Which rows and words a block looks at: a run of rows that share their words, and a tile of those.
@@ -109,47 +134,56 @@ struct Task {
 };
 
 #if PRODUCT != 0
-// Up to 64 rows a block: four warps, 32 columns each.
-template <int TALL>
+// Up to 16 rows that share their words: four warps, 32 columns each. FEW: up to eight rows.
+template <bool FEW>
 __device__ __forceinline__ void narrow_best(Product p, const Asked &asked, const Found &found, const Task *tasks) {
-    __shared__ float logits[16 * TALL][TILE + 4];
+    __shared__ float logits[16 * (TILE + 4)];
     let_next_begin();
     Task task = tasks[blockIdx.x];
     if (task.rows == 0) return;
     p.words = task.words;
     p.columns = task.columns;
-    u32 warp = threadIdx.x / 32, first_column = task.tile * TILE;
-    u32 first_row = task.first_row, end = task.first_row + task.rows;
-    sum_t sums[TALL][4][4];
-    narrow_sums<TALL, 4, 4>(p, first_row, end, first_column + 32 * warp, sums);
-    lay_out<TALL, 4>(sums, 0, 32 * warp, logits[0], TILE + 4);
+    u32 warp = threadIdx.x / 32;
+    sum_t sums[4][4];
+    narrow_sums<4, 4, FEW>(p, task.first_row, task.first_row + task.rows, task.tile * TILE + 32 * warp, sums);
+    lay_out<4>(sums, 0, 32 * warp, logits, TILE + 4);
     __syncthreads();
-    search_tile(p, asked, found, logits[0], first_row, task.rows, task.tile);
+    search_tile(p, asked, found, logits, TILE + 4, task.first_row, task.rows, task.tile, false);
 }
 
-extern "C" __global__ void __launch_bounds__(128) best_16(Product p, Asked asked, Found found, const Task *tasks) {
-    narrow_best<1>(p, asked, found, tasks);
+extern "C" __global__ void __launch_bounds__(128) best_few(Product p, Asked asked, Found found, const Task *tasks) {
+    narrow_best<true>(p, asked, found, tasks);
 }
-extern "C" __global__ void __launch_bounds__(128) best_64(Product p, Asked asked, Found found, const Task *tasks) {
-    narrow_best<4>(p, asked, found, tasks);
+extern "C" __global__ void __launch_bounds__(128) best_narrow(Product p, Asked asked, Found found, const Task *tasks) {
+    narrow_best<false>(p, asked, found, tasks);
 }
 
 // Many rows that share all words.
-extern "C" __global__ void __launch_bounds__(256) best_large(Product p, Asked asked, Found found) {
+template <typename Tile>
+__device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, const Found &found, u32 tile_rows) {
     extern __shared__ __align__(128) u8 shared[];
     begin();
-    u32 rows = *p.count, warp = threadIdx.x / 32;
-    u32 first_row = blockIdx.x * 128, first_column = blockIdx.y * TILE;
+    u32 rows = *p.count;
+    u32 first_row = blockIdx.x * tile_rows, first_column = blockIdx.y * TILE;
     if (first_row >= rows) return;
-    sum_t sums[Large::TALL][Large::WIDE][4];
-    Large::sums(p, shared, first_row, rows, first_column, sums);
+    sum_t sums[Tile::TALL][Tile::WIDE][4];
+    Tile::sums(p, shared, first_row, rows, first_column, sums);
     float *logits = (float *)shared;
-    lay_out<Large::TALL, Large::WIDE>(sums, warp / 4 * 16 * Large::TALL, warp % 4 * 8 * Large::WIDE, logits, TILE + 4);
+    Tile::lay_out_all(sums, logits);
     __syncthreads();
-    search_tile(p, asked, found, logits, first_row, min(128u, rows - first_row), blockIdx.y);
+    search_tile(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y, false);
+}
+
+typedef Wide<64, 128, 2, 2, 3> MiddleBest;
+
+extern "C" __global__ void __launch_bounds__(128) best_middle(Product p, Asked asked, Found found) {
+    wide_best<MiddleBest>(p, asked, found, 64);
+}
+extern "C" __global__ void __launch_bounds__(256) best_large(Product p, Asked asked, Found found) {
+    wide_best<Large>(p, asked, found, 128);
 }
 #else
-extern "C" __global__ void __launch_bounds__(256) best_64(Product p, Asked asked, Found found, const Task *tasks) {
+extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked asked, Found found, const Task *tasks) {
     __shared__ float logits[64][TILE + 4];
     begin();
     Task task = tasks[blockIdx.x];
@@ -163,18 +197,17 @@ extern "C" __global__ void __launch_bounds__(256) best_64(Product p, Asked asked
         lay_out_plain<4>(sums, half, logits[0], TILE + 4);
     }
     __syncthreads();
-    search_tile(p, asked, found, logits[0], first_row, task.rows, task.tile);
+    search_tile(p, asked, found, logits[0], TILE + 4, first_row, task.rows, task.tile, false);
 }
 #endif
 
-// Logits already in memory: the papers' way, a pass over them.
-extern "C" __global__ void __launch_bounds__(256) search_logits(const float *logits, u32 stride, u32 columns,
-                                                               Asked asked, Found found, const u32 *count) {
+// Logits already in memory: a pass over them. Four rows and a tile a block.
+extern "C" __global__ void __launch_bounds__(32) search_logits(Product p, Asked asked, Found found) {
     begin();
-    u32 row = blockIdx.x, tile = blockIdx.y * 8 + threadIdx.x / 32;
-    if (row >= *count || tile * TILE >= columns) return;
-    search_row(asked, found, row, tile, logits + (u64)row * stride + tile * TILE,
-               min((u32)TILE, columns - tile * TILE), tile * TILE, 0);
+    u32 rows = *p.count, first_row = blockIdx.x * 4;
+    if (first_row >= rows) return;
+    const float *logits = (const float *)p.out + (u64)first_row * p.out_stride + blockIdx.y * TILE;
+    search_tile(p, asked, found, logits, p.out_stride, first_row, min(4u, rows - first_row), blockIdx.y, true);
 }
 
 // One block of four warps a row: the best of all tiles, written where the host reads.
@@ -221,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
         u32 best_word = NONE;
         for (u32 i = threadIdx.x; i < all; i += 128)
             if (better(candidates[i], words[i], best, best_word)) best = candidates[i], best_word = words[i];
-        warp_best(best, best_word);
+        group_best<32>(best, best_word);
         if (LANE == 0) warp_scores[warp] = best, warp_words[warp] = best_word;
         __syncthreads();
 #pragma unroll

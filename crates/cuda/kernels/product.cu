@@ -62,16 +62,49 @@ __device__ __forceinline__ void put(const Product &p, u32 row, u32 column, float
         ((act *)p.out)[at] = down(v);
 }
 
-// Finishes the sums of a tile, `rows` by `columns` as far as there are any, neighbouring threads
-// neighbouring columns.
-__device__ __forceinline__ void finish_tile(const Product &p, const float *tile, u32 stride, u32 first_row,
-                                            u32 rows, u32 first_column, u32 columns) {
-    for (u32 i = threadIdx.x; i < rows * columns; i += blockDim.x) {
-        u32 r = i / columns, c = i % columns;
-        if (first_column + c < p.columns) {
-            float v = finish(p, first_row + r, first_column + c, tile[r * stride + c]);
-            put(p, first_row + r, first_column + c, v);
+// Finishes the sums of a tile, `rows` by COLUMNS as far as there are any: eight neighbours a thread
+// where rows can be written so, else one.
+template <int COLUMNS>
+__device__ __forceinline__ void finish_tile(const Product &p, const float *tile, u32 stride, u32 first_row, u32 rows,
+                                            u32 first_column) {
+    const u32 EIGHTS = COLUMNS / 8;
+    if (p.columns % 8 || p.exact_out) {
+        for (u32 i = threadIdx.x; i < rows * COLUMNS; i += blockDim.x) {
+            u32 r = i / COLUMNS, c = i % COLUMNS;
+            if (first_column + c < p.columns) {
+                float v = finish(p, first_row + r, first_column + c, tile[r * stride + c]);
+                put(p, first_row + r, first_column + c, v);
+            }
         }
+        return;
+    }
+    for (u32 i = threadIdx.x; i < rows * EIGHTS; i += blockDim.x) {
+        u32 row = i / EIGHTS, c = i % EIGHTS * 8, column = first_column + c;
+        if (column >= p.columns) continue;
+        const float *from = tile + row * stride + c;
+        row += first_row;
+        Eight e;
+#pragma unroll
+        for (int k = 0; k < 8; k++) e.v[k] = from[k];
+#if PRODUCT >= 4
+#pragma unroll
+        for (int k = 0; k < 8; k++) e.v[k] *= p.x_scale[row] * p.w_scale[column + k];
+#endif
+        if (p.bias) {
+#pragma unroll
+            for (int k = 0; k < 8; k++) e.v[k] += p.bias[column + k];
+        }
+        if (p.activation) {
+#pragma unroll
+            for (int k = 0; k < 8; k++) e.v[k] = activate(p.activation, e.v[k]);
+        }
+        u64 at = (u64)row * p.out_stride + column;
+        if (p.input) {
+            Eight add = load8(p.input + at);
+#pragma unroll
+            for (int k = 0; k < 8; k++) e.v[k] += add.v[k];
+        }
+        store8((act *)p.out + at, e);
     }
 }
 
@@ -89,15 +122,15 @@ __device__ __forceinline__ u32 rounded(u32 bits) {
 
 __device__ __forceinline__ void multiply(sum_t *s, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #if PRODUCT == 1
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 #elif PRODUCT == 2
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 #elif PRODUCT == 3
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 #elif PRODUCT == 4
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 #else
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 #endif
 #if PRODUCT == 4
                  : "+r"(s[0]), "+r"(s[1]), "+r"(s[2]), "+r"(s[3])
@@ -118,95 +151,145 @@ __device__ __forceinline__ uint4 rounded4(uint4 v) {
     return v;
 }
 
-// 16 bytes of a row of x at byte `at`, zeros beyond its end.
-__device__ __forceinline__ uint4 read_x(const Product &p, u32 row, u32 rows, u32 at) {
-    if (row >= rows || at >= p.bytes) return make_uint4(0, 0, 0, 0);
-    return rounded4(*(const uint4 *)(p.x + (u64)row * p.x_stride + at));
+// Few rows: one warp computes 16 rows by 8·WIDE columns, everything straight from memory into
+// registers, STEP chunks at a time while the next STEP are on their way. Rows beyond the last are
+// computed like it and never looked at; of eight rows or fewer the lower half is zero (FEW). The
+// weights do not depend on the kernel before: the first of them are asked for before it ends.
+template <int WIDE, int STEP> struct Chunks {
+    uint4 w[STEP][WIDE], top[STEP], bottom[STEP];
+};
+
+template <int WIDE, int STEP>
+__device__ __forceinline__ void read_w(Chunks<WIDE, STEP> &c, const u8 *const (&w)[WIDE], u32 chunk, u32 chunks) {
+#pragma unroll
+    for (int i = 0; i < STEP; i++)
+#pragma unroll
+        for (int n = 0; n < WIDE; n++) c.w[i][n] = __ldg((const uint4 *)(w[n] + min(chunk + i, chunks - 1) * CHUNK));
 }
 
-// Few rows: one warp computes 16·TALL rows by 8·WIDE columns, everything straight from memory into
-// registers. The weights do not depend on the kernel before: the first of them are asked for
-// before it ends.
-template <int TALL, int WIDE, int AHEAD>
-__device__ __forceinline__ void narrow_sums(const Product &p, u32 first_row, u32 rows, u32 first_column,
-                                            sum_t (&sums)[TALL][WIDE][4]) {
+template <int WIDE, int STEP, bool FEW>
+__device__ __forceinline__ void read_x(Chunks<WIDE, STEP> &c, const u8 *top, const u8 *bottom, u32 chunk, u32 bytes) {
+#pragma unroll
+    for (int i = 0; i < STEP; i++) {
+        u32 at = (chunk + i) * CHUNK + (threadIdx.x % 4) * 16, there = min(at, bytes - 16);
+        uint4 zero = make_uint4(0, 0, 0, 0);
+        uint4 a = *(const uint4 *)(top + there), b = FEW ? zero : *(const uint4 *)(bottom + there);
+        // What lies beyond the end meets weights of zero and must not be infinite.
+        c.top[i] = at < bytes ? a : zero;
+        c.bottom[i] = at < bytes ? b : zero;
+    }
+}
+
+template <int WIDE, int STEP>
+__device__ __forceinline__ void multiply_chunks(const Chunks<WIDE, STEP> &c, sum_t (&sums)[WIDE][4]) {
+#pragma unroll
+    for (int i = 0; i < STEP; i++)
+#pragma unroll
+        for (int n = 0; n < WIDE; n++) multiply_chunk(sums[n], rounded4(c.top[i]), rounded4(c.bottom[i]), c.w[i][n]);
+}
+
+struct Nothing {
+    __device__ void operator()() const {}
+};
+
+// `early` is done as soon as the kernel before has ended.
+template <int WIDE, int STEP, bool FEW, typename Early = Nothing>
+__device__ __forceinline__ void narrow_sums(const Product &p, u32 first_row, u32 end_row, u32 first_column,
+                                            sum_t (&sums)[WIDE][4], Early early = Early()) {
     u32 lane = threadIdx.x % 32, part = (lane % 4) * 16;
+    u32 chunks = (p.bytes + CHUNK - 1) / CHUNK;
     const u8 *w[WIDE];
 #pragma unroll
     for (int n = 0; n < WIDE; n++) {
         u32 column = min(first_column + 8 * n + lane / 4, p.columns - 1);
         w[n] = p.w + (u64)(p.words ? p.words[column] : column) * p.w_stride + part;
     }
-    uint4 ahead[AHEAD][WIDE];
-    u32 chunks = (p.bytes + CHUNK - 1) / CHUNK;
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++)
-#pragma unroll
-        for (int n = 0; n < WIDE; n++)
-            if (i < chunks) ahead[i][n] = __ldg((const uint4 *)(w[n] + i * CHUNK));
+    Chunks<WIDE, STEP> now, next;
+    read_w<WIDE, STEP>(now, w, 0, chunks);
     after_previous();
+    const u8 *top = p.x + (u64)min(first_row + lane / 4, end_row - 1) * p.x_stride;
+    const u8 *bottom = p.x + (u64)min(first_row + lane / 4 + 8, end_row - 1) * p.x_stride;
+    read_x<WIDE, STEP, FEW>(now, top, bottom, 0, p.bytes);
+    early();
 #pragma unroll
-    for (int m = 0; m < TALL; m++)
+    for (int n = 0; n < WIDE; n++)
 #pragma unroll
-        for (int n = 0; n < WIDE; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums[m][n][i] = 0;
-    for (u32 base = 0; base < chunks; base += AHEAD) {
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            u32 chunk = base + i;
-            if (chunk < chunks) {
-                uint4 current[WIDE];
-#pragma unroll
-                for (int n = 0; n < WIDE; n++) {
-                    current[n] = ahead[i][n];
-                    if (chunk + AHEAD < chunks)
-                        ahead[i][n] = __ldg((const uint4 *)(w[n] + (chunk + AHEAD) * CHUNK));
-                }
-#pragma unroll
-                for (int m = 0; m < TALL; m++) {
-                    u32 row = first_row + 16 * m + lane / 4;
-                    uint4 top = read_x(p, row, rows, chunk * CHUNK + part);
-                    uint4 bottom = read_x(p, row + 8, rows, chunk * CHUNK + part);
-#pragma unroll
-                    for (int n = 0; n < WIDE; n++) multiply_chunk(sums[m][n], top, bottom, current[n]);
-                }
-            }
-        }
+        for (int i = 0; i < 4; i++) sums[n][i] = 0;
+    for (u32 chunk = STEP; chunk < chunks; chunk += STEP) {
+        read_w<WIDE, STEP>(next, w, chunk, chunks);
+        read_x<WIDE, STEP, FEW>(next, top, bottom, chunk, p.bytes);
+        multiply_chunks<WIDE, STEP>(now, sums);
+        now = next;
     }
+    multiply_chunks<WIDE, STEP>(now, sums);
 }
 
 // Puts a warp's sums into a tile of shared memory, from which they are finished in a loop that is
 // not unrolled. A lane has two neighbouring columns of rows lane/4 and lane/4 + 8.
-template <int TALL, int WIDE>
-__device__ __forceinline__ void lay_out(sum_t (&sums)[TALL][WIDE][4], u32 first_row, u32 first_column, float *tile, u32 stride) {
+template <int WIDE>
+__device__ __forceinline__ void lay_out(sum_t (&sums)[WIDE][4], u32 first_row, u32 first_column, float *tile, u32 stride) {
     u32 lane = threadIdx.x % 32;
 #pragma unroll
-    for (int m = 0; m < TALL; m++)
+    for (int n = 0; n < WIDE; n++)
 #pragma unroll
-        for (int n = 0; n < WIDE; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                tile[(first_row + 16 * m + lane / 4 + 8 * (i / 2)) * stride + first_column + 8 * n +
-                     2 * (lane % 4) + i % 2] = (float)sums[m][n][i];
+        for (int i = 0; i < 4; i++)
+            tile[(first_row + lane / 4 + 8 * (i / 2)) * stride + first_column + 8 * n + 2 * (lane % 4) + i % 2] =
+                (float)sums[n][i];
 }
 
-template <int TALL> __device__ __forceinline__ void narrow(const Product &p) {
-    __shared__ float tile[16 * TALL * 9];
+// A block has a warp for every 16 rows, up to eight, and eight columns: the warps read the same
+// weights at about the same time.
+__device__ __forceinline__ void narrow(const Product &p) {
+    __shared__ float tile[128 * 9];
     let_next_begin();
-    u32 rows = *p.count;
-    u32 first_row = blockIdx.y * 16 * TALL, first_column = blockIdx.x * 8;
-    if (first_row >= rows) return;
-    sum_t sums[TALL][1][4];
-    narrow_sums<TALL, 1, 8>(p, first_row, rows, first_column, sums);
-    lay_out<TALL, 1>(sums, 0, 0, tile, 9);
-    __syncwarp();
-    finish_tile(p, tile, 9, first_row, min(16u * TALL, rows - first_row), first_column, 8);
+    u32 rows = *p.count, warp = threadIdx.x / 32;
+    u32 block_row = blockIdx.y * (blockDim.x / 2), first_column = blockIdx.x * 8;
+    if (block_row >= rows) return;
+    sum_t sums[1][4];
+    narrow_sums<1, 8, false>(p, block_row + 16 * warp, rows, first_column, sums);
+    lay_out<1>(sums, 16 * warp, 0, tile, 9);
+    __syncthreads();
+    finish_tile<8>(p, tile, 9, block_row, min(blockDim.x / 2, rows - block_row), first_column);
 }
 
-extern "C" __global__ void __launch_bounds__(32) product_16(Product p) { narrow<1>(p); }
-extern "C" __global__ void __launch_bounds__(32) product_32(Product p) { narrow<2>(p); }
-extern "C" __global__ void __launch_bounds__(32) product_64(Product p) { narrow<4>(p); }
+// Up to eight rows, where the way from one kernel to the next is all: a lane has a row's eight columns
+// to finish, and what it needs for that is asked for before the sums are done. Eight rows can
+// always be read, whatever is in them.
+__device__ __forceinline__ void few(const Product &p) {
+    __shared__ float tile[16 * 9];
+    let_next_begin();
+    u32 lane = threadIdx.x, column = blockIdx.x * 8;
+    bool whole = column + 8 <= p.columns && p.columns % 8 == 0 && !p.exact_out;
+    Eight bias, input;
+#pragma unroll
+    for (int k = 0; k < 8; k++) bias.v[k] = 0.0f, input.v[k] = 0.0f;
+    if (whole && p.bias)
+#pragma unroll
+        for (int k = 0; k < 8; k++) bias.v[k] = p.bias[column + k];
+    u64 at = (u64)(lane % 8) * p.out_stride + column;
+    sum_t sums[1][4];
+    narrow_sums<1, 8, true>(p, 0, 8, column, sums, [&] {
+        if (whole && p.input) input = load8(p.input + at);
+    });
+    u32 rows = *p.count;
+    lay_out<1>(sums, 0, 0, tile, 9);
+    __syncwarp();
+    if (!whole) return finish_tile<8>(p, tile, 9, 0, rows, column);
+    if (lane >= rows) return;
+    Eight e;
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        e.v[k] = tile[lane * 9 + k];
+#if PRODUCT >= 4
+        e.v[k] *= p.x_scale[lane] * p.w_scale[column + k];
+#endif
+        e.v[k] = activate(p.activation, e.v[k] + bias.v[k]) + input.v[k];
+    }
+    store8((act *)p.out + at, e);
+}
+
+extern "C" __global__ void __launch_bounds__(32) product_few(Product p) { few(p); }
+extern "C" __global__ void __launch_bounds__(256) product_narrow(Product p) { narrow(p); }
 
 // Many rows: tiles of x and w travel through shared memory, chunk by chunk, some chunks ahead.
 // Neighbouring lanes read neighbouring 16 bytes there, two rows in 128 bytes: no bank twice.
@@ -219,21 +302,30 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
     static const int THREADS = 32 * WARPS_M * WARPS_N;
     static const int TALL = ROWS_ / WARPS_M / 16;
     static const int WIDE = COLUMNS_ / WARPS_N / 8;
-    static const int STAGE = (ROWS_ + COLUMNS_) * CHUNK;
+    // Chunks fetched together, and their bytes.
+    static const int PAIR = 2;
+    static const int HALF_STAGE = (ROWS_ + COLUMNS_) * CHUNK;
+    static const int STAGE = PAIR * HALF_STAGE;
 
     __device__ __forceinline__ static void fetch(const Product &p, u8 *stage, u32 first_row, u32 rows,
-                                                 u32 first_column, u32 chunk) {
-        for (u32 i = threadIdx.x; i < ROWS_ * 4; i += THREADS) {
-            u32 row = first_row + i / 4, at = chunk * CHUNK + (i % 4) * 16;
-            bool there = row < rows && at < p.bytes;
-            const u8 *from = there ? p.x + (u64)row * p.x_stride + at : p.x;
-            copy_ahead(stage + i * 16, from, there ? 16 : 0);
-        }
-        stage += ROWS_ * CHUNK;
-        for (u32 i = threadIdx.x; i < COLUMNS_ * 4; i += THREADS) {
-            u32 column = min(first_column + i / 4, p.columns - 1);
-            const u8 *from = p.w + (u64)column * p.w_stride + chunk * CHUNK + (i % 4) * 16;
-            copy_ahead(stage + i * 16, from, 16);
+                                                 u32 first_column, u32 pair) {
+#pragma unroll
+        for (u32 half = 0; half < PAIR; half++) {
+            u32 start = (PAIR * pair + half) * CHUNK + (threadIdx.x % 4) * 16;
+            u8 *to = stage + half * HALF_STAGE + threadIdx.x * 16;
+            bool there = start < p.bytes;
+#pragma unroll
+            for (u32 i = 0; i < ROWS_ * 4; i += THREADS) {
+                u32 row = min(first_row + (threadIdx.x + i) / 4, rows - 1);
+                copy_ahead(to + i * 16, there ? p.x + (u64)row * p.x_stride + start : p.x, there ? 16 : 0);
+            }
+            to += ROWS_ * CHUNK;
+            bool weights = start < p.w_stride;
+#pragma unroll
+            for (u32 i = 0; i < COLUMNS_ * 4; i += THREADS) {
+                u32 column = min(first_column + (threadIdx.x + i) / 4, p.columns - 1);
+                copy_ahead(to + i * 16, weights ? p.w + (u64)column * p.w_stride + start : p.w, weights ? 16 : 0);
+            }
         }
     }
 
@@ -242,7 +334,7 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
         u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         u32 x_at = (warp / WARPS_N * 16 * TALL + lane / 4) * CHUNK + (lane % 4) * 16;
         u32 w_at = ROWS_ * CHUNK + (warp % WARPS_N * 8 * WIDE + lane / 4) * CHUNK + (lane % 4) * 16;
-        u32 chunks = (p.bytes + CHUNK - 1) / CHUNK;
+        u32 pairs = (p.bytes + PAIR * CHUNK - 1) / (PAIR * CHUNK);
 #pragma unroll
         for (int m = 0; m < TALL; m++)
 #pragma unroll
@@ -251,50 +343,62 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
                 for (int i = 0; i < 4; i++) sums[m][n][i] = 0;
 #pragma unroll
         for (u32 i = 0; i < STAGES - 1; i++) {
-            if (i < chunks) fetch(p, shared + i * STAGE, first_row, rows, first_column, i);
+            if (i < pairs) fetch(p, shared + i * STAGE, first_row, rows, first_column, i);
             asm volatile("cp.async.commit_group;");
         }
-        for (u32 chunk = 0; chunk < chunks; chunk++) {
+        for (u32 pair = 0; pair < pairs; pair++) {
             asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
             __syncthreads();
-            u32 next = chunk + STAGES - 1;
-            if (next < chunks) fetch(p, shared + next % STAGES * STAGE, first_row, rows, first_column, next);
+            u32 next = pair + STAGES - 1;
+            if (next < pairs) fetch(p, shared + next % STAGES * STAGE, first_row, rows, first_column, next);
             asm volatile("cp.async.commit_group;");
-            const u8 *stage = shared + chunk % STAGES * STAGE;
-            uint4 w[WIDE];
 #pragma unroll
-            for (int n = 0; n < WIDE; n++) w[n] = *(const uint4 *)(stage + w_at + 8 * n * CHUNK);
+            for (int half = 0; half < PAIR; half++) {
+                const u8 *stage = shared + pair % STAGES * STAGE + half * HALF_STAGE;
+                uint4 w[WIDE];
 #pragma unroll
-            for (int m = 0; m < TALL; m++) {
-                uint4 top = rounded4(*(const uint4 *)(stage + x_at + 16 * m * CHUNK));
-                uint4 bottom = rounded4(*(const uint4 *)(stage + x_at + (16 * m + 8) * CHUNK));
+                for (int n = 0; n < WIDE; n++) w[n] = *(const uint4 *)(stage + w_at + 8 * n * CHUNK);
 #pragma unroll
-                for (int n = 0; n < WIDE; n++) multiply_chunk(sums[m][n], top, bottom, w[n]);
+                for (int m = 0; m < TALL; m++) {
+                    uint4 top = rounded4(*(const uint4 *)(stage + x_at + 16 * m * CHUNK));
+                    uint4 bottom = rounded4(*(const uint4 *)(stage + x_at + (16 * m + 8) * CHUNK));
+#pragma unroll
+                    for (int n = 0; n < WIDE; n++) multiply_chunk(sums[m][n], top, bottom, w[n]);
+                }
             }
         }
         asm volatile("cp.async.wait_group 0;");
         __syncthreads();
     }
 
+    __device__ __forceinline__ static void lay_out_all(sum_t (&sums)[TALL][WIDE][4], float *tile) {
+        u32 warp = threadIdx.x / 32;
+#pragma unroll
+        for (int m = 0; m < TALL; m++)
+            lay_out<WIDE>(sums[m], warp / WARPS_N * 16 * TALL + 16 * m, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + 4);
+    }
+
     __device__ __forceinline__ static void run(const Product &p) {
         extern __shared__ __align__(128) u8 tiles[];
         begin();
-        u32 rows = *p.count, warp = threadIdx.x / 32;
+        u32 rows = *p.count;
         u32 first_row = blockIdx.y * ROWS_, first_column = blockIdx.x * COLUMNS_;
         if (first_row >= rows) return;
         sum_t all[TALL][WIDE][4];
         sums(p, tiles, first_row, rows, first_column, all);
         float *tile = (float *)tiles;
-        lay_out<TALL, WIDE>(all, warp / WARPS_N * 16 * TALL, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + 4);
+        lay_out_all(all, tile);
         __syncthreads();
-        finish_tile(p, tile, COLUMNS_ + 4, first_row, min((u32)ROWS_, rows - first_row), first_column, COLUMNS_);
+        finish_tile<COLUMNS_>(p, tile, COLUMNS_ + 4, first_row, min((u32)ROWS_, rows - first_row), first_column);
     }
 };
 
-typedef Wide<64, 64, 2, 2, 4> Middle;
-typedef Wide<128, 128, 2, 4, 4> Large;
+typedef Wide<64, 64, 2, 2, 5> Middle;
+typedef Wide<128, 64, 4, 2, 4> Tall;
+typedef Wide<128, 128, 2, 4, 3> Large;
 
 extern "C" __global__ void __launch_bounds__(128) product_middle(Product p) { Middle::run(p); }
+extern "C" __global__ void __launch_bounds__(256) product_tall(Product p) { Tall::run(p); }
 extern "C" __global__ void __launch_bounds__(256) product_large(Product p) { Large::run(p); }
 
 #else
@@ -354,7 +458,7 @@ template <int TALL> __device__ __forceinline__ void plain(const Product &p) {
     plain_sums<TALL>(p, first_row, rows, first_column, sums);
     lay_out_plain<TALL>(sums, 0, tile, 65);
     __syncthreads();
-    finish_tile(p, tile, 65, first_row, min(16u * TALL, rows - first_row), first_column, 64);
+    finish_tile<64>(p, tile, 65, first_row, min(16u * TALL, rows - first_row), first_column);
 }
 
 extern "C" __global__ void __launch_bounds__(256) product_16(Product p) { plain<1>(p); }

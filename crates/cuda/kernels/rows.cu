@@ -16,67 +16,107 @@ extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 w
     u32 id = ids[row];
     const float *from = table + (u64)id * width;
     const float *position = positions + (u64)(positions ? at[row] : 0) * width;
+    bool known = id < words;
+    if (!known) from = table;
+#pragma unroll 8
     for (u32 i = LANE; i < width; i += 32) {
-        float v = id < words ? from[i] * scale : 0.0f;
-        if (positions) v += position[i];
-        out[(u64)row * stride + i] = down(v);
+        float v = from[i], p = positions ? position[i] : 0.0f;
+        out[(u64)row * stride + i] = down((known ? v * scale : 0.0f) + p);
     }
 }
 
-// `out = norm(x + input)` over `width` columns; `input` and `scale` may be missing. The variance
-// is taken of differences from the mean, as the CPU does.
-extern "C" __global__ void add_norm(const act *x, const act *input, act *out, u32 stride,
-                                    const float *scale, const float *bias, float epsilon,
-                                    u32 centred, u32 width, const u32 *count) {
+struct Norm {
+    const float *scale; // missing: no norm at all
+    const float *bias;
+    float epsilon;
+    u32 centred;
+};
+
+// `out = norm(x + input)` of one row by one warp; `input` may be missing. The variance is taken of
+// differences from the mean, as the CPU does. For up to 256·KEPT columns, a multiple of eight, which
+// stay in registers.
+template <int KEPT>
+__device__ __forceinline__ void norm_row(const act *x, const act *input, act *out, const Norm &norm, u32 width) {
+    Eight kept[KEPT];
+#pragma unroll
+    for (int j = 0; j < KEPT; j++) {
+        u32 i = 8 * (LANE + 32 * j);
+        if (i < width) kept[j] = load8(x + i);
+    }
+    if (input) {
+#pragma unroll
+        for (int j = 0; j < KEPT; j++) {
+            u32 i = 8 * (LANE + 32 * j);
+            if (i < width) {
+                Eight e = load8(input + i);
+#pragma unroll
+                for (int k = 0; k < 8; k++) kept[j].v[k] += e.v[k];
+            }
+        }
+    }
+    if (norm.scale) {
+        float mean = 0.0f, sum = 0.0f, square = 0.0f;
+#pragma unroll
+        for (int j = 0; j < KEPT; j++)
+            if (8 * (LANE + 32 * j) < width)
+#pragma unroll
+                for (int k = 0; k < 8; k++) sum += kept[j].v[k];
+        if (norm.centred) mean = warp_sum(sum) / (float)width;
+#pragma unroll
+        for (int j = 0; j < KEPT; j++)
+            if (8 * (LANE + 32 * j) < width)
+#pragma unroll
+                for (int k = 0; k < 8; k++) square = fmaf(kept[j].v[k] - mean, kept[j].v[k] - mean, square);
+        float factor = 1.0f / sqrtf(warp_sum(square) / (float)width + norm.epsilon);
+#pragma unroll
+        for (int j = 0; j < KEPT; j++) {
+            u32 i = 8 * (LANE + 32 * j);
+            if (i < width)
+#pragma unroll
+                for (int k = 0; k < 8; k++)
+                    kept[j].v[k] = (kept[j].v[k] - mean) * factor * norm.scale[i + k] + (norm.bias ? norm.bias[i + k] : 0.0f);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < KEPT; j++) {
+        u32 i = 8 * (LANE + 32 * j);
+        if (i < width) store8(out + i, kept[j]);
+    }
+}
+
+extern "C" __global__ void add_norm(const act *x, const act *input, act *out, u32 stride, Norm norm, u32 width,
+                                    const u32 *count) {
+    let_next_begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    after_previous();
+    u64 at = (u64)row * stride;
+    norm_row<8>(x + at, input ? input + at : 0, out + at, norm, width);
+}
+
+// The same for any width, and for some of a row's columns.
+extern "C" __global__ void add_norm_any(const act *x, const act *input, act *out, u32 stride, Norm norm, u32 width,
+                                        const u32 *count) {
     begin();
     u32 row = ROW_OF_WARP;
     if (row >= *count) return;
     x += (u64)row * stride;
     if (input) input += (u64)row * stride;
     out += (u64)row * stride;
-    // A row of up to 1,024 columns stays in registers; a wider one is read again.
-    const int KEPT = 32;
-    float kept[KEPT];
-    float sum = 0.0f;
-#pragma unroll
-    for (int j = 0; j < KEPT; j++) {
-        u32 i = LANE + 32 * j;
-        kept[j] = 0.0f;
-        if (i < width) {
-            kept[j] = up(x[i]) + (input ? up(input[i]) : 0.0f);
-            sum += kept[j];
-        }
+    float sum = 0.0f, square = 0.0f, mean = 0.0f, factor = 1.0f;
+#define AT(i) (up(x[i]) + (input ? up(input[i]) : 0.0f))
+    if (norm.scale) {
+        for (u32 i = LANE; i < width; i += 32) sum += AT(i);
+        if (norm.centred) mean = warp_sum(sum) / (float)width;
+        for (u32 i = LANE; i < width; i += 32) square = fmaf(AT(i) - mean, AT(i) - mean, square);
+        factor = 1.0f / sqrtf(warp_sum(square) / (float)width + norm.epsilon);
     }
-    for (u32 i = LANE + 32 * KEPT; i < width; i += 32) sum += up(x[i]) + (input ? up(input[i]) : 0.0f);
-    float mean = 0.0f, factor = 1.0f;
-    if (scale) {
-        if (centred) mean = warp_sum(sum) / (float)width;
-        float square = 0.0f;
-#pragma unroll
-        for (int j = 0; j < KEPT; j++) {
-            float d = kept[j] - mean;
-            if (LANE + 32 * j < width) square += d * d;
-        }
-        for (u32 i = LANE + 32 * KEPT; i < width; i += 32) {
-            float d = up(x[i]) + (input ? up(input[i]) : 0.0f) - mean;
-            square += d * d;
-        }
-        factor = 1.0f / sqrtf(warp_sum(square) / (float)width + epsilon);
-    }
-#pragma unroll
-    for (int j = 0; j < KEPT; j++) {
-        u32 i = LANE + 32 * j;
-        if (i < width) {
-            float v = kept[j];
-            if (scale) v = (v - mean) * factor * scale[i] + (bias ? bias[i] : 0.0f);
-            out[i] = down(v);
-        }
-    }
-    for (u32 i = LANE + 32 * KEPT; i < width; i += 32) {
-        float v = up(x[i]) + (input ? up(input[i]) : 0.0f);
-        if (scale) v = (v - mean) * factor * scale[i] + (bias ? bias[i] : 0.0f);
+    for (u32 i = LANE; i < width; i += 32) {
+        float v = AT(i);
+        if (norm.scale) v = (v - mean) * factor * norm.scale[i] + (norm.bias ? norm.bias[i] : 0.0f);
         out[i] = down(v);
     }
+#undef AT
 }
 
 // One number at a time, in place. `kind`: 0 tanh, 1 clamp to [a, b], 2 highway with gate `p` and
@@ -138,7 +178,7 @@ extern "C" __global__ void move_rows(const act *from, u32 from_stride, const u32
     if (row >= *count) return;
     from += (u64)(from_at ? from_at[row] : row) * from_stride;
     to += (u64)(to_at ? to_at[row] : row) * to_stride + column;
-    for (u32 i = LANE; i < width; i += 32) to[i] = from[i];
+    copy_row(from, to, width, column % 8 == 0);
 }
 
 // Zeros from row `first` on, `count` rows.

@@ -10,7 +10,7 @@ use peregrine_nn::{
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::device::{Arguments, Device, Properties, bucket};
+use crate::device::{Arguments, Device, Properties, Stored, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Cache, Rows, stride};
 use crate::output::{self, Output, Selection};
@@ -21,7 +21,7 @@ use crate::product::Linear;
 pub(crate) const NONE: u32 = u32::MAX;
 /// Head widths kernels can do.
 const WIDEST_HEAD: usize = 256;
-/// Warps that share a head.
+/// Warps of a block that attends.
 const ATTEND_WARPS: usize = 4;
 
 /// A GPU. All workers share its one queue of work.
@@ -51,6 +51,23 @@ pub struct Norm {
     width: usize,
     epsilon: f32,
     centred: bool,
+}
+
+/// Whether a row of that width can be normalised in a warp's registers.
+fn fits_registers(width: usize) -> bool {
+    width % 8 == 0 && width <= 2048
+}
+
+impl Norm {
+    /// The structure `Norm` of the kernels.
+    fn push(&self, arguments: Arguments) -> Arguments {
+        arguments
+            .address(self.scale.address)
+            .address(self.bias.as_ref().map_or(0, |bias| bias.address))
+            .float(self.epsilon)
+            .number(self.centred.into())
+            .end()
+    }
 }
 
 /// Attention weights, where their lists stand.
@@ -84,20 +101,18 @@ impl Cuda {
         out: Address,
         (norm, rows, width, stride): (Option<&Norm>, usize, usize, usize),
     ) -> Result<(), Error> {
+        // Whole rows stay in registers.
+        let aligned = (x | input | out) % (8 * self.device.numbers.row_size() as Address) == 0;
+        let kernel = if aligned && fits_registers(width) { "add_norm" } else { "add_norm_any" };
         self.device.record(|segment| {
-            let bias = norm.and_then(|n| n.bias.as_ref());
-            let arguments = Arguments::default()
-                .address(x)
-                .address(input)
-                .address(out)
-                .number(stride)
-                .address(norm.map_or(0, |n| n.scale.address))
-                .address(bias.map_or(0, |bias| bias.address))
-                .float(norm.map_or(0.0, |n| n.epsilon))
-                .number(norm.is_some_and(|n| n.centred).into())
-                .number(width)
-                .address(segment.count(rows)?);
-            segment.launch_rows("add_norm", rows, &arguments)
+            let arguments =
+                Arguments::default().address(x).address(input).address(out).number(stride);
+            let arguments = match norm {
+                Some(norm) => norm.push(arguments),
+                None => arguments.address(0).address(0).float(0.0).number(0),
+            };
+            let arguments = arguments.number(width).address(segment.count(rows)?);
+            segment.launch_rows(kernel, rows, &arguments)
         })
     }
 
@@ -408,17 +423,22 @@ impl Backend for Cuda {
     fn store(&self, x: &Rows, key_column: usize, at: &[u32], cache: &mut Cache) {
         let width = (x.width - key_column) / 2;
         done(self.device.record(|segment| {
+            let places = segment.stage(at)?;
             let arguments = Arguments::default()
                 .address(x.address())
                 .number(x.stride())
                 .number(key_column)
-                .address(segment.stage(at)?)
+                .address(places)
                 .address(cache.keys.address())
                 .address(cache.values.address())
                 .number(stride(width))
                 .number(width)
                 .address(segment.count(at.len())?);
-            segment.launch_rows("store", at.len(), &arguments)
+            segment.launch_rows("store", at.len(), &arguments)?;
+            let (rows, keys) = (x.address(), cache.keys.address());
+            let at = at.to_vec();
+            segment.just_stored(Stored { rows, keys, key_column, at, staged_at: places });
+            Ok(())
         }));
     }
 
@@ -428,23 +448,32 @@ impl Backend for Cuda {
         let (team, size) = done(team(&to));
         done(self.device.record(|segment| {
             let staged = segment.reads(to.reads)?;
-            let shared = 4 * (staged.longest + ATTEND_WARPS * (8 * team + 1));
+            // A step of a decoder: of what was just stored each row reads its own, and last. Then
+            // one kernel can store and attend.
+            let own = segment.take_stored(|stored| {
+                let (rows, keys) = (queries.address(), to.cache.keys.address());
+                (stored.rows, stored.keys, stored.key_column) == (rows, keys, to.width)
+                    && stored.at.len() == count
+                    && (0..count).all(|row| to.reads.of(row).last() == Some(&stored.at[row]))
+            });
             let arguments = Arguments::default()
                 .address(queries.address())
                 .number(queries.stride())
                 .address(to.cache.keys.address())
                 .address(to.cache.values.address())
                 .number(to.cache.keys.stride())
+                .address(own.unwrap_or(0))
+                .number(to.width)
                 .address(staged.spans)
                 .address(staged.list)
                 .number(size)
                 .number(team)
+                .number(to.heads)
                 .address(out.address())
                 .number(out.stride())
-                .number(staged.longest)
                 .address(segment.count(count)?);
-            let grid = [bucket(count), to.heads];
-            segment.launch("attend", grid, 32 * ATTEND_WARPS, shared, &arguments)
+            let grid = [bucket(count), to.heads.div_ceil(ATTEND_WARPS)];
+            segment.launch("attend", grid, 32 * ATTEND_WARPS, 0, &arguments)
         }));
     }
 

@@ -7,7 +7,10 @@
 //! of decoding is recorded like the next; a segment seen before is replayed as a CUDA graph, in
 //! one call.
 
+use std::cell::Cell;
 use std::ffi::{CString, c_int, c_uint, c_void};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -18,8 +21,10 @@ use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
 use crate::precision::Numbers;
 
 /// Kernels that may ask for more shared memory than a block gets by default.
-const LARGE_SHARED: [&str; 6] =
-    ["product_middle", "product_large", "best_large", "merge", "attend", "attention_weights"];
+const LARGE_SHARED: [&str; 7] = [
+    "product_middle", "product_tall", "product_large", "best_middle", "best_large", "merge",
+    "attention_weights",
+];
 /// What they may ask for.
 pub(crate) const MOST_SHARED: usize = 160 << 10;
 /// Graphs kept before all are forgotten.
@@ -56,6 +61,16 @@ pub(crate) struct Device {
     recorder: Mutex<Recorder>,
     pool: Mutex<Pool>,
     overlaps: bool,
+    /// A number no other device has or had.
+    identity: u64,
+}
+
+/// The last identity given out.
+static LAST_IDENTITY: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The device that is current on this thread.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
 // SAFETY: the driver's handles may be used from any thread once the context is current there, which
@@ -150,6 +165,7 @@ impl Device {
             recorder: Mutex::default(),
             pool: Mutex::default(),
             overlaps,
+            identity: LAST_IDENTITY.fetch_add(1, Relaxed) + 1,
         })
         .and_then(Device::with_functions)
     }
@@ -157,13 +173,13 @@ impl Device {
     fn with_functions(mut self) -> Result<Device, Error> {
         const MOST_DYNAMIC_SHARED: c_int = 8;
         for name in kernels(self.numbers) {
-            let symbol = CString::new(*name).map_err(|e| Error::Compiler(e.to_string()))?;
+            let symbol = CString::new(name).map_err(|e| Error::Compiler(e.to_string()))?;
             let mut function = null();
             // SAFETY: a place for a handle, and a name that ends in zero.
             let code =
                 unsafe { (self.driver.module_function)(&mut function, self.module, symbol.as_ptr()) };
             self.driver.check("cuModuleGetFunction", code)?;
-            if LARGE_SHARED.contains(name) {
+            if LARGE_SHARED.contains(&name) {
                 let most = MOST_SHARED as c_int;
                 // SAFETY: a function of our module.
                 let code = unsafe {
@@ -184,8 +200,13 @@ impl Device {
     }
 
     fn make_current(&self) -> Result<(), Error> {
+        if CURRENT.get() == self.identity {
+            return Ok(());
+        }
         // SAFETY: our context.
-        self.driver.check("cuCtxSetCurrent", unsafe { (self.driver.context_set)(self.context) })
+        let code = unsafe { (self.driver.context_set)(self.context) };
+        CURRENT.set(self.identity);
+        self.driver.check("cuCtxSetCurrent", code)
     }
 
     /// Memory for `bytes` bytes.
@@ -300,8 +321,10 @@ impl Device {
     }
 
     fn wait(&self, recorder: &mut Recorder) -> Result<(), Error> {
+        let t0 = std::time::Instant::now(); // TEMPORARY
         // SAFETY: our stream.
         let code = unsafe { (self.driver.stream_wait)(self.stream) };
+        if std::env::var_os("PEREGRINE_TRACE").is_some() { eprintln!("  waited {} us", t0.elapsed().as_micros()); } // TEMPORARY
         recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
         recorder.current = 0;
         self.driver.check("cuStreamSynchronize", code)
@@ -312,7 +335,11 @@ impl Device {
         if recorder.launches.is_empty() {
             return Ok(());
         }
+        let trace = std::env::var_os("PEREGRINE_TRACE").is_some(); // TEMPORARY
         let key = recorder.key();
+        if trace {
+            eprintln!("submit {} launches, staged {}, known {}", recorder.launches.len(), recorder.stages[recorder.current].used, match recorder.graphs.get(&key) { None => "new", Some(Graph::SeenOnce) => "once", _ => "ready" });
+        }
         let known = recorder.graphs.get(&key).copied();
         match known {
             Some(Graph::Ready(graph)) => {
@@ -337,6 +364,7 @@ impl Device {
             }
         }
         recorder.launches.clear();
+        recorder.stored = None;
         recorder.parameters.clear();
         recorder.staged.clear();
         recorder.staged_reads.clear();
@@ -464,35 +492,20 @@ fn null_mut() -> *mut *mut c_void {
 }
 
 /// Names of the kernels a precision has.
-fn kernels(numbers: Numbers) -> &'static [&'static str] {
-    const ALL: [&str; 25] = [
-        "embed", "add_norm", "element", "average", "ssru", "move_rows", "clear_rows", "copy_words",
-        "gather_sum", "recur", "modulate", "store", "attend", "attention_weights", "align", "pack",
-        "product_16", "product_64", "best_64", "search_logits", "merge", "begin_best",
-        // From here on only where there are tensor cores in play,
-        "product_32", "product_middle", "product_large",
+fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
+    const ALL: [&str; 21] = [
+        "embed", "add_norm", "add_norm_any", "element", "average", "ssru", "move_rows", "clear_rows",
+        "copy_words", "gather_sum", "recur", "modulate", "store", "attend", "attention_weights",
+        "align", "pack", "best_narrow", "search_logits", "merge", "begin_best",
     ];
-    const TENSOR: [&str; 27] = with(&ALL, &["best_16", "best_large"]);
-    const QUANTISED: [&str; 28] = with(&TENSOR, &["quantise"]);
-    const PLAIN: usize = 22;
-    match numbers {
-        Numbers::Float32 => &ALL[..PLAIN],
-        _ if numbers.quantises() => &QUANTISED,
-        _ => &TENSOR,
-    }
-}
-
-const fn with<const N: usize, const M: usize>(
-    first: &[&'static str],
-    more: &[&'static str; M],
-) -> [&'static str; N] {
-    let mut all = [""; N];
-    let mut i = 0;
-    while i < N {
-        all[i] = if i < first.len() { first[i] } else { more[i - first.len()] };
-        i += 1;
-    }
-    all
+    const PLAIN: [&str; 2] = ["product_16", "product_64"];
+    const TENSOR: [&str; 8] = [
+        "product_few", "product_narrow", "product_middle", "product_tall",
+        "product_large", "best_few", "best_middle", "best_large",
+    ];
+    let products = if numbers.uses_tensor_cores() { &TENSOR[..] } else { &PLAIN };
+    let quantise: &[&str] = if numbers.quantises() { &["quantise"] } else { &[] };
+    ALL.iter().chain(products).chain(quantise).copied()
 }
 
 /// Memory at rest, by size.
@@ -575,6 +588,18 @@ struct Recorder {
     staged_reads: Vec<(u64, StagedReads)>,
     graphs: FxHashMap<Vec<u8>, Graph>,
     answer: HostMemory,
+    /// What the last launch stores, if it does nothing else.
+    stored: Option<Stored>,
+}
+
+/// Rows whose keys and values were just stored.
+pub(crate) struct Stored {
+    pub(crate) rows: Address,
+    pub(crate) keys: Address,
+    pub(crate) key_column: usize,
+    /// Where to, and where that is written on the device.
+    pub(crate) at: Vec<u32>,
+    pub(crate) staged_at: Address,
 }
 
 impl Recorder {
@@ -757,8 +782,9 @@ impl Segment<'_> {
         let Some(&function) = self.device.functions.get(kernel) else {
             return Err(Error::Unsupported(format!("kernel {kernel}")));
         };
+        self.recorder.stored = None;
         let start = self.recorder.parameters.len();
-        self.recorder.parameters.extend(&arguments.bytes);
+        self.recorder.parameters.extend(arguments.packed());
         self.recorder.launches.push(Launch {
             function,
             grid: grid.map(|n| n as u32),
@@ -767,6 +793,20 @@ impl Segment<'_> {
             parameters: start..self.recorder.parameters.len(),
         });
         Ok(())
+    }
+
+    /// Says what the launch just recorded stores.
+    pub(crate) fn just_stored(&mut self, stored: Stored) {
+        self.recorder.stored = Some(stored);
+    }
+
+    /// If the last launch did nothing but store what `same` describes, takes it back: who asks will
+    /// store it. The place says where to.
+    pub(crate) fn take_stored(&mut self, same: impl FnOnce(&Stored) -> bool) -> Option<Address> {
+        let stored = self.recorder.stored.take_if(|stored| same(stored))?;
+        let launch = self.recorder.launches.pop()?;
+        self.recorder.parameters.truncate(launch.parameters.start);
+        Some(stored.staged_at)
     }
 
     /// Records a kernel that gives each row a warp, for up to `rows` rows.
@@ -783,39 +823,47 @@ impl Segment<'_> {
 }
 
 /// A kernel's arguments, packed as C lays them out.
-#[derive(Default)]
 pub(crate) struct Arguments {
-    bytes: Vec<u8>,
+    bytes: [u8; 256],
+    used: usize,
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Arguments { bytes: [0; 256], used: 0 }
+    }
 }
 
 impl Arguments {
-    fn aligned(mut self, size: usize) -> Self {
-        self.bytes.resize(self.bytes.len().next_multiple_of(size), 0);
+    /// No kernel's arguments come near the end of the array.
+    fn push<const N: usize>(mut self, bytes: [u8; N]) -> Self {
+        let start = self.used.next_multiple_of(N);
+        self.bytes[start..start + N].copy_from_slice(&bytes);
+        self.used = start + N;
         self
     }
 
     /// A pointer, or a number of eight bytes.
     pub(crate) fn address(self, address: Address) -> Self {
-        let mut this = self.aligned(8);
-        this.bytes.extend(address.to_le_bytes());
-        this
+        self.push(address.to_le_bytes())
     }
 
     pub(crate) fn number(self, number: usize) -> Self {
-        let mut this = self.aligned(4);
-        this.bytes.extend((number as u32).to_le_bytes());
-        this
+        self.push((number as u32).to_le_bytes())
     }
 
     pub(crate) fn float(self, value: f32) -> Self {
-        let mut this = self.aligned(4);
-        this.bytes.extend(value.to_le_bytes());
-        this
+        self.push(value.to_le_bytes())
     }
 
     /// Ends a structure that holds pointers.
-    pub(crate) fn end(self) -> Self {
-        self.aligned(8)
+    pub(crate) fn end(mut self) -> Self {
+        self.used = self.used.next_multiple_of(8);
+        self
+    }
+
+    fn packed(&self) -> &[u8] {
+        &self.bytes[..self.used]
     }
 }
 
@@ -837,9 +885,8 @@ mod tests {
     #[test]
     fn arguments_lie_as_c_lays_them_out() {
         let packed = Arguments::default().number(1).address(2).number(3).float(1.0).end().number(5);
-        assert_eq!(packed.bytes.len(), 28);
-        assert_eq!(packed.bytes[8], 2);
-        assert_eq!(packed.bytes[16], 3);
-        assert_eq!(packed.bytes[24], 5);
+        let packed = packed.packed();
+        assert_eq!(packed.len(), 28);
+        assert_eq!((packed[8], packed[16], packed[24]), (2, 3, 5));
     }
 }

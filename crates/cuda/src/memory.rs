@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::device::{Arguments, Device, bucket};
 use crate::driver::Address;
+use crate::product::FEW_ROWS;
 
 /// Device memory. It goes back to the device's pool.
 pub(crate) struct Buffer {
@@ -77,7 +78,9 @@ impl Rows {
         if room < count {
             // The old memory goes first: it may serve again.
             self.buffer = None;
-            let bytes = bucket(count) * self.stride() * device.numbers.row_size();
+            // Kernels for few rows read all of those.
+            let rows = bucket(count).max(FEW_ROWS);
+            let bytes = rows * self.stride() * device.numbers.row_size();
             self.buffer = Some(Buffer::new(device, bytes)?);
         }
         if width != self.stride() && (other || room < count) {
@@ -110,7 +113,7 @@ impl Rows {
             return Ok(());
         }
         let row = self.stride() * device.numbers.row_size();
-        let new = Buffer::new(device, count.next_power_of_two() * row)?;
+        let new = Buffer::new(device, count.next_power_of_two().max(FEW_ROWS) * row)?;
         if let Some(old) = self.buffer.replace(new)
             && self.count > 0
         {

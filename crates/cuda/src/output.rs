@@ -10,12 +10,12 @@ use crate::backend::NONE;
 use crate::device::{Arguments, Device, MOST_SHARED, Segment, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Rows, copy};
-use crate::product::{LARGE_TILE_BYTES, Linear, Target};
+use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
 
 /// Words a block looks at.
 const TILE: usize = 128;
-/// Rows from which the large product pays, where all words are allowed.
-const MANY_ROWS: usize = 65;
+/// Rows a block takes of those that share their words.
+const FEW_ROWS: usize = 16;
 
 /// A prepared output layer.
 pub struct Output {
@@ -91,8 +91,10 @@ pub(crate) fn best(
     let operand = output.linear.operand(device, x)?;
     device.record(|segment| {
         let count = segment.count(x.count)?;
-        let forced = Arguments::default().address(found.forced.address).address(count);
-        segment.launch("begin_best", [rows.div_ceil(256), 1], 256, 0, &forced)?;
+        if question.asks.iter().any(|ask| ask.forced.is_some()) {
+            let forced = Arguments::default().address(found.forced.address).address(count);
+            segment.launch("begin_best", [rows.div_ceil(256), 1], 256, 0, &forced)?;
+        }
         let asked = Asked::stage(segment, question, most)?;
         let nowhere = Target {
             out: 0,
@@ -104,11 +106,17 @@ pub(crate) fn best(
         let product = output.linear.arguments(segment, &operand, &nowhere, x.count)?;
         let arguments = found.push(asked.push(product));
         let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
-        if shared_words && x.count >= MANY_ROWS && device.numbers.uses_tensor_cores() {
-            let grid = [rows.div_ceil(128), all.div_ceil(TILE)];
-            segment.launch("best_large", grid, 256, LARGE_TILE_BYTES, &arguments)?;
-        } else {
-            launch_tasks(segment, &groups, all, arguments)?;
+        let wide = shared_words && rows > FEW_ROWS && device.numbers.uses_tensor_cores();
+        let tiles = all.div_ceil(TILE);
+        match (wide, rows) {
+            (true, 0..=64) => {
+                segment.launch("best_middle", [1, tiles], 128, MIDDLE_BEST_BYTES, &arguments)?;
+            }
+            (true, _) => {
+                let grid = [rows.div_ceil(128), tiles];
+                segment.launch("best_large", grid, 256, LARGE_BYTES, &arguments)?;
+            }
+            (false, _) => launch_tasks(segment, &groups, all, arguments)?,
         }
         let tile_counts: Vec<u32> = groups
             .iter()
@@ -153,11 +161,11 @@ fn launch_tasks(
     arguments: Arguments,
 ) -> Result<(), Error> {
     let tensor = segment.numbers().uses_tensor_cores();
-    let few = tensor && groups.iter().all(|group| group.rows <= 16);
-    let (name, together, threads) = match (few, tensor) {
-        (true, _) => ("best_16", 16, 128),
-        (false, true) => ("best_64", 64, 128),
-        (false, false) => ("best_64", 64, 256),
+    let few = groups.iter().all(|group| group.rows <= FEW_ROWS / 2);
+    let (name, together, threads) = match (tensor, few) {
+        (true, true) => ("best_few", FEW_ROWS, 128),
+        (true, false) => ("best_narrow", FEW_ROWS, 128),
+        (false, _) => ("best_narrow", 64, 256),
     };
     let mut tasks: Vec<u8> = Vec::new();
     for group in groups {

@@ -10,6 +10,9 @@ use crate::device::{Arguments, Device, Segment, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Rows, stride};
 
+/// Rows of which the first half of a tensor core's tile is enough.
+pub(crate) const FEW_ROWS: usize = 8;
+
 /// Bytes of k that kernels take at a time: rows of weights are padded to whole ones.
 const CHUNK: usize = 64;
 
@@ -116,8 +119,9 @@ impl Linear {
             let stride = x.stride() * numbers.row_size();
             return Ok(Operand { address: x.address(), scales: 0, stride, _quantised: None });
         }
-        let rows = Buffer::new(device, bucket(x.count) * x.stride())?;
-        let scales = Buffer::new(device, bucket(x.count) * 4)?;
+        let room = bucket(x.count).max(FEW_ROWS);
+        let rows = Buffer::new(device, room * x.stride())?;
+        let scales = Buffer::new(device, room * 4)?;
         device.record(|segment| {
             let arguments = Arguments::default()
                 .address(x.address())
@@ -177,8 +181,12 @@ struct Kernel {
     shared: usize,
 }
 
-/// Shared memory of the large tile: four chunks of 128 + 128 rows, or the finished tile.
-pub(crate) const LARGE_TILE_BYTES: usize = 128 * (128 + 4) * 4;
+/// Shared memory of tiles: pairs of chunks under way, of so many rows of x and w.
+const fn tile_bytes(rows: usize, columns: usize, stages: usize) -> usize {
+    (rows + columns) * 2 * CHUNK * stages
+}
+pub(crate) const MIDDLE_BEST_BYTES: usize = tile_bytes(64, 128, 3);
+pub(crate) const LARGE_BYTES: usize = tile_bytes(128, 128, 3);
 
 impl Kernel {
     const fn new(
@@ -198,16 +206,23 @@ impl Kernel {
                 _ => Kernel::new("product_64", (64, 64), 256, 0),
             };
         }
-        let large_tiles = rows.div_ceil(128) * columns.div_ceil(128);
-        match rows {
-            0..=16 => Kernel::new("product_16", (16, 8), 32, 0),
-            17..=32 => Kernel::new("product_32", (32, 8), 32, 0),
-            33..=64 => Kernel::new("product_64", (64, 8), 32, 0),
-            _ if large_tiles < device.properties.processors => {
-                Kernel::new("product_middle", (64, 64), 128, 4 * 128 * CHUNK)
-            }
-            _ => Kernel::new("product_large", (128, 128), 256, LARGE_TILE_BYTES),
+        let processors = device.properties.processors;
+        let tiles = |size: usize| rows.div_ceil(size) * columns.div_ceil(size);
+        if rows <= FEW_ROWS {
+            return Kernel::new("product_few", (16, 8), 32, 0);
         }
+        if tiles(128) >= processors {
+            return Kernel::new("product_large", (128, 128), 256, LARGE_BYTES);
+        }
+        let tall_tiles = rows.div_ceil(128) * columns.div_ceil(64);
+        if 5 * tall_tiles >= 4 * processors {
+            return Kernel::new("product_tall", (128, 64), 256, tile_bytes(128, 64, 4));
+        }
+        if rows > 64 && 2 * tiles(64) >= processors {
+            return Kernel::new("product_middle", (64, 64), 128, tile_bytes(64, 64, 5));
+        }
+        let warps = rows.div_ceil(16).min(8);
+        Kernel::new("product_narrow", (16 * warps, 8), 32 * warps, 0)
     }
 }
 

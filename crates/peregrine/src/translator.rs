@@ -21,9 +21,14 @@ pub struct Translator {
     networks: Vec<Arc<dyn Prepared>>,
     precision: &'static str,
     device: String,
+    /// Most source tokens encoded in one go, if not the usual number.
+    encode_tokens: Option<usize>,
     /// Workers at rest; their caches are worth keeping.
     decoders: Mutex<Vec<Decoder>>,
 }
+
+/// Source tokens that fill a GPU.
+const GPU_ENCODE_TOKENS: usize = 1 << 15;
 
 /// A line to translate.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +86,8 @@ impl Translator {
         }
         let precision = precision.name();
         let device = format!("CPU, {}", isa.level().name());
-        Ok(Translator { model, networks, precision, device, decoders: Mutex::default() })
+        let decoders = Mutex::default();
+        Ok(Translator { model, networks, precision, device, encode_tokens: None, decoders })
     }
 
     fn prepare_on(gpu: Cuda, mut model: Model, compute: &Compute) -> Result<Translator, Error> {
@@ -92,7 +98,8 @@ impl Translator {
             networks.push(prepare_with(gpu.clone(), architecture, &weights, speedups)?);
         }
         let (precision, device) = (gpu.numbers().name(), gpu.properties().name.clone());
-        Ok(Translator { model, networks, precision, device, decoders: Mutex::default() })
+        let (encode_tokens, decoders) = (Some(GPU_ENCODE_TOKENS), Mutex::default());
+        Ok(Translator { model, networks, precision, device, encode_tokens, decoders })
     }
 
     /// The precision products are computed in.
@@ -241,7 +248,9 @@ impl Translator {
         done: &mut dyn FnMut(Done),
     ) {
         let mut decoder = self.take_decoder();
-        decoder.serve(queue, &options.batching(), settings, stats, done);
+        let mut batching = options.batching();
+        batching.encode_tokens = self.encode_tokens.unwrap_or(batching.encode_tokens);
+        decoder.serve(queue, &batching, settings, stats, done);
         if !decoder.faulted() {
             self.give_decoder_back(decoder);
         }
