@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::bench_batching;
 use crate::bench_devlin;
+use crate::bench_gpu;
 use crate::lines::Lines;
 use crate::model_args::ModelArgs;
 use crate::search_args::SearchArgs;
@@ -66,12 +67,14 @@ pub(crate) struct Args {
 enum What {
     Batching(Box<bench_batching::Args>),
     Devlin(bench_devlin::Args),
+    Gpu(bench_gpu::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match (&args.what, &args.source) {
         (Some(What::Batching(args)), _) => bench_batching::run(args),
         (Some(What::Devlin(args)), _) => bench_devlin::run(args),
+        (Some(What::Gpu(args)), _) => bench_gpu::run(args),
         (None, Some(source)) => run_text(args, source),
         (None, None) => bail!("--source: which text?"),
     }

@@ -9,7 +9,9 @@
 mod bench;
 mod bench_batching;
 mod bench_devlin;
+mod bench_gpu;
 mod convert;
+mod doctor;
 mod feed;
 mod hash;
 mod inspect;
@@ -22,6 +24,7 @@ mod plot;
 mod resume;
 mod score;
 mod search_args;
+mod selftest;
 mod speedup_args;
 mod stats;
 mod translate;
@@ -49,6 +52,8 @@ enum Command {
     Convert(convert::Args),
     Bench(Box<bench::Args>),
     MakeModel(make_model::Args),
+    Doctor(doctor::Args),
+    Selftest(selftest::Args),
 }
 
 /// The exit code for input that cannot be used: arguments, models, files.
@@ -85,5 +90,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Convert(args) => convert::run(&args),
         Command::MakeModel(args) => make_model::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Selftest(args) => selftest::run(&args),
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use peregrine::{
-    Compat, Compute, Device, Level, Model, Numbers, OpenOptions, Precision, ShortlistChoice, ShortlistFile,
-    Translator,
+    Compat, Compute, Device, Level, Model, Numbers, OpenOptions, Precision, ShortlistChoice,
+    ShortlistFile, Translator,
 };
 
 use crate::speedup_args::SpeedupArgs;

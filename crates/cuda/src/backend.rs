@@ -218,7 +218,12 @@ impl Cuda {
         linear.multiply(&self.device, x, activation, input, out)
     }
 
-    fn position_vectors(&self, table: &PositionTable, width: usize, at: &[u32]) -> Result<Address, Error> {
+    fn position_vectors(
+        &self,
+        table: &PositionTable,
+        width: usize,
+        at: &[u32],
+    ) -> Result<Address, Error> {
         /// Vectors computed at a time, at least.
         const FIRST: usize = 256;
         let needed = at.iter().max().map_or(0, |&most| most as usize + 1);
@@ -385,9 +390,9 @@ impl Backend for Cuda {
         let count = request.ids.len();
         done(self.device.new_segment());
         done(out.shape(&self.device, count, table.width));
-        let positions = request.positions.map_or(0, |positions| {
-            done(self.position_vectors(positions, table.width, request.at))
-        });
+        let positions = request
+            .positions
+            .map_or(0, |positions| done(self.position_vectors(positions, table.width, request.at)));
         let ids: Vec<u32> = request.ids.iter().map(|id| id.unwrap_or(NONE)).collect();
         done(self.device.record(|segment| {
             let arguments = Arguments::default()
@@ -516,14 +521,7 @@ impl Backend for Cuda {
         done(self.device.answers(total, read));
     }
 
-    fn average(
-        &self,
-        x: &Rows,
-        moves: &[Move],
-        before: &[u32],
-        state: &mut Rows,
-        out: &mut Rows,
-    ) {
+    fn average(&self, x: &Rows, moves: &[Move], before: &[u32], state: &mut Rows, out: &mut Rows) {
         done(out.shape(&self.device, x.count, x.width));
         let (from, to) = places(moves);
         done(self.device.record(|segment| {
@@ -587,13 +585,7 @@ impl Backend for Cuda {
         done(self.gathered(rows, reads, 0, out));
     }
 
-    fn recur(
-        &self,
-        kind: CellKind,
-        terms: Terms<'_, Cuda>,
-        h: &mut Rows,
-        c: Option<&mut Rows>,
-    ) {
+    fn recur(&self, kind: CellKind, terms: Terms<'_, Cuda>, h: &mut Rows, c: Option<&mut Rows>) {
         let code = match kind {
             CellKind::Gru | CellKind::Mgru => 0,
             CellKind::Lstm | CellKind::Mlstm => 1,

@@ -28,13 +28,6 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../kernels/output.cu"),
 );
 
-fn source_text() -> String { // TEMPORARY
-    match std::env::var("PEREGRINE_KERNELS") {
-        Ok(d) => ["numbers","rows","attention","product","output"].iter().map(|n| std::fs::read_to_string(format!("{d}/{n}.cu")).unwrap()).collect(),
-        Err(_) => SOURCE.to_owned(),
-    }
-}
-
 /// Where NVRTC may be.
 pub(crate) fn nvrtc_names() -> Vec<String> {
     let mut names: Vec<String> =
@@ -67,7 +60,7 @@ impl Nvrtc {
     /// Machine code for `flags`, or what the compiler has against it.
     fn build(&self, flags: &[String]) -> Result<Vec<u8>, Error> {
         let text = |s: &str| CString::new(s).map_err(|e| Error::Compiler(e.to_string()));
-        let source = text(&source_text())?;
+        let source = text(SOURCE)?;
         let flags = flags.iter().map(|flag| text(flag)).collect::<Result<Vec<_>, _>>()?;
         let flags: Vec<*const c_char> = flags.iter().map(|flag| flag.as_ptr()).collect();
         let mut program = std::ptr::null_mut();
@@ -123,7 +116,7 @@ impl Target {
 
     /// Everything the code depends on but the source itself.
     fn key(&self, nvrtc: &str) -> String {
-        let source = checksum(source_text().as_bytes());
+        let source = checksum(SOURCE.as_bytes());
         format!("{source:016x} {} nvrtc {nvrtc} driver {}", self.flags().join(" "), self.driver)
     }
 }
@@ -133,7 +126,9 @@ pub(crate) fn machine_code(target: &Target) -> Result<Vec<u8>, Error> {
     let nvrtc = Nvrtc::open()?;
     let key = target.key(&nvrtc.version_text());
     let path = cache_folder().map(|folder| folder.join(file_name(&key)));
-    if let Some(code) = path.as_ref().and_then(|p| std::fs::read(p).ok()).and_then(|f| unwrap(&f, &key)) {
+    if let Some(code) =
+        path.as_ref().and_then(|p| std::fs::read(p).ok()).and_then(|f| unwrap(&f, &key))
+    {
         return Ok(code);
     }
     let code = nvrtc.build(&target.flags())?;

@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, c_int, c_uint, c_void};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,13 +17,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::compiler::{Target, machine_code};
+use crate::compiler::{Nvrtc, Target, cache_folder, machine_code};
 use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
 use crate::precision::Numbers;
 
 /// Kernels that may ask for more shared memory than a block gets by default.
 const LARGE_SHARED: [&str; 7] = [
-    "product_middle", "product_tall", "product_large", "best_middle", "best_large", "merge",
+    "product_middle",
+    "product_tall",
+    "product_large",
+    "best_middle",
+    "best_large",
+    "merge",
     "attention_weights",
 ];
 /// What they may ask for.
@@ -78,6 +84,26 @@ thread_local! {
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
+
+/// What was looked for on this machine, and found.
+#[derive(Debug)]
+pub struct Survey {
+    /// The GPUs the driver sees, or why there are none.
+    pub devices: Result<Vec<Properties>, Error>,
+    /// Version of the compiler of kernels, or why there is none.
+    pub compiler: Result<String, Error>,
+    /// Where compiled kernels are kept.
+    pub cache: Option<PathBuf>,
+}
+
+/// Looks for a driver, GPUs and a compiler.
+pub fn survey() -> Survey {
+    Survey {
+        devices: devices(),
+        compiler: Nvrtc::open().map(|compiler| compiler.version_text()),
+        cache: cache_folder(),
+    }
+}
 
 /// The GPUs of this machine.
 pub fn devices() -> Result<Vec<Properties>, Error> {
@@ -151,7 +177,10 @@ impl Device {
             driver.check("cuDevicePrimaryCtxRetain", retained)?;
             driver.check("cuCtxSetCurrent", (driver.context_set)(context))?;
             driver.check("cuStreamCreate", (driver.stream_create)(&mut stream, NON_BLOCKING))?;
-            driver.check("cuModuleLoadData", (driver.module_load)(&mut module, code.as_ptr().cast()))?;
+            driver.check(
+                "cuModuleLoadData",
+                (driver.module_load)(&mut module, code.as_ptr().cast()),
+            )?;
         }
         let overlaps = properties.capability >= (9, 0);
         Ok(Device {
@@ -176,8 +205,9 @@ impl Device {
             let symbol = CString::new(name).map_err(|e| Error::Compiler(e.to_string()))?;
             let mut function = null();
             // SAFETY: a place for a handle, and a name that ends in zero.
-            let code =
-                unsafe { (self.driver.module_function)(&mut function, self.module, symbol.as_ptr()) };
+            let code = unsafe {
+                (self.driver.module_function)(&mut function, self.module, symbol.as_ptr())
+            };
             self.driver.check("cuModuleGetFunction", code)?;
             if LARGE_SHARED.contains(&name) {
                 let most = MOST_SHARED as c_int;
@@ -321,10 +351,8 @@ impl Device {
     }
 
     fn wait(&self, recorder: &mut Recorder) -> Result<(), Error> {
-        let t0 = std::time::Instant::now(); // TEMPORARY
         // SAFETY: our stream.
         let code = unsafe { (self.driver.stream_wait)(self.stream) };
-        if std::env::var_os("PEREGRINE_TRACE").is_some() { eprintln!("  waited {} us", t0.elapsed().as_micros()); } // TEMPORARY
         recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
         recorder.current = 0;
         self.driver.check("cuStreamSynchronize", code)
@@ -335,11 +363,7 @@ impl Device {
         if recorder.launches.is_empty() {
             return Ok(());
         }
-        let trace = std::env::var_os("PEREGRINE_TRACE").is_some(); // TEMPORARY
         let key = recorder.key();
-        if trace {
-            eprintln!("submit {} launches, staged {}, known {}", recorder.launches.len(), recorder.stages[recorder.current].used, match recorder.graphs.get(&key) { None => "new", Some(Graph::SeenOnce) => "once", _ => "ready" });
-        }
         let known = recorder.graphs.get(&key).copied();
         match known {
             Some(Graph::Ready(graph)) => {
@@ -494,14 +518,38 @@ fn null_mut() -> *mut *mut c_void {
 /// Names of the kernels a precision has.
 fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
     const ALL: [&str; 21] = [
-        "embed", "add_norm", "add_norm_any", "element", "average", "ssru", "move_rows", "clear_rows",
-        "copy_words", "gather_sum", "recur", "modulate", "store", "attend", "attention_weights",
-        "align", "pack", "best_narrow", "search_logits", "merge", "begin_best",
+        "embed",
+        "add_norm",
+        "add_norm_any",
+        "element",
+        "average",
+        "ssru",
+        "move_rows",
+        "clear_rows",
+        "copy_words",
+        "gather_sum",
+        "recur",
+        "modulate",
+        "store",
+        "attend",
+        "attention_weights",
+        "align",
+        "pack",
+        "best_narrow",
+        "search_logits",
+        "merge",
+        "begin_best",
     ];
     const PLAIN: [&str; 2] = ["product_16", "product_64"];
     const TENSOR: [&str; 8] = [
-        "product_few", "product_narrow", "product_middle", "product_tall",
-        "product_large", "best_few", "best_middle", "best_large",
+        "product_few",
+        "product_narrow",
+        "product_middle",
+        "product_tall",
+        "product_large",
+        "best_few",
+        "best_middle",
+        "best_large",
     ];
     let products = if numbers.uses_tensor_cores() { &TENSOR[..] } else { &PLAIN };
     let quantise: &[&str] = if numbers.quantises() { &["quantise"] } else { &[] };
@@ -692,9 +740,7 @@ impl Segment<'_> {
     unsafe fn staged(&self, place: usize, length: usize) -> &[u8] {
         let stage = &self.recorder.stages[self.recorder.current];
         // SAFETY: the caller's promise.
-        unsafe {
-            std::slice::from_raw_parts(stage.host.address.cast::<u8>().add(place), length)
-        }
+        unsafe { std::slice::from_raw_parts(stage.host.address.cast::<u8>().add(place), length) }
     }
 
     /// A larger stage keeps what is laid into it; what was recorded names places of the old one,
@@ -717,8 +763,13 @@ impl Segment<'_> {
         // SAFETY: both are larger than what is used. The old memory is freed once, after the device
         // has read what it holds: addresses in it were already handed out.
         unsafe {
-            stage.host.address.cast::<u8>().copy_from_nonoverlapping(old.address.cast(), stage.used);
-            let code = (driver.copy_to_device)(old_device, old.address, stage.used, self.device.stream);
+            stage
+                .host
+                .address
+                .cast::<u8>()
+                .copy_from_nonoverlapping(old.address.cast(), stage.used);
+            let code =
+                (driver.copy_to_device)(old_device, old.address, stage.used, self.device.stream);
             driver.check("cuMemcpyHtoD", code)?;
             driver.check("cuStreamSynchronize", (driver.stream_wait)(self.device.stream))?;
             (driver.host_free)(old.address);

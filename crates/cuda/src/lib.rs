@@ -16,7 +16,7 @@ mod precision;
 mod product;
 
 pub use backend::{Cuda, Norm, Table, Weights};
-pub use device::{Properties, devices};
+pub use device::{Properties, Survey, devices, survey};
 pub use error::Error;
 pub use memory::{Cache, Rows};
 pub use output::{Output, Selection};

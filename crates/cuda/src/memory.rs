@@ -23,8 +23,7 @@ impl Buffer {
     pub(crate) fn of_floats(device: &Arc<Device>, values: &[f32]) -> Result<Buffer, Error> {
         let buffer = Buffer::new(device, values.len() * 4)?;
         // SAFETY: f32 are plain bytes.
-        let bytes =
-            unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len() * 4) };
+        let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), values.len() * 4) };
         device.upload(buffer.address, bytes)?;
         Ok(buffer)
     }

@@ -96,13 +96,8 @@ pub(crate) fn best(
             segment.launch("begin_best", [rows.div_ceil(256), 1], 256, 0, &forced)?;
         }
         let asked = Asked::stage(segment, question, most)?;
-        let nowhere = Target {
-            out: 0,
-            stride: 0,
-            activation: Activation::Identity,
-            input: 0,
-            exact: true,
-        };
+        let nowhere =
+            Target { out: 0, stride: 0, activation: Activation::Identity, input: 0, exact: true };
         let product = output.linear.arguments(segment, &operand, &nowhere, x.count)?;
         let arguments = found.push(asked.push(product));
         let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
@@ -146,10 +141,11 @@ fn read_choices(
         let count = if ask.forced.is_some() { 1 } else { ask.count };
         let at = row * most..row * most + count;
         let choices = tokens[at.clone()].iter().zip(&scores[at]);
-        answer.push(choices.filter(|&(&token, _)| token != NONE).map(|(&token, &score)| Choice {
-            token,
-            score: f32::from_bits(score),
-        }));
+        answer.push(
+            choices
+                .filter(|&(&token, _)| token != NONE)
+                .map(|(&token, &score)| Choice { token, score: f32::from_bits(score) }),
+        );
     }
 }
 
@@ -198,7 +194,11 @@ struct Asked {
 }
 
 impl Asked {
-    fn stage(segment: &mut Segment<'_>, question: Question<'_>, most: usize) -> Result<Asked, Error> {
+    fn stage(
+        segment: &mut Segment<'_>,
+        question: Question<'_>,
+        most: usize,
+    ) -> Result<Asked, Error> {
         let asks = question.asks;
         let counts: Vec<u32> = asks.iter().map(|ask| ask.count as u32).collect();
         let forced: Vec<u32> = asks.iter().map(|ask| ask.forced.unwrap_or(NONE)).collect();

@@ -59,6 +59,11 @@ pub fn instruction_set() -> &'static str {
     peregrine_cpu::Isa::best().level().name()
 }
 
+/// Whether this processor has these instructions.
+pub fn has_instructions(level: Level) -> bool {
+    peregrine_cpu::Isa::new(level).is_some()
+}
+
 pub use peregrine_cpu::{FAST_ERROR, Functions, Level, narrowed_rows};
 pub use peregrine_cuda::{self as cuda, Numbers};
 pub use peregrine_decode::batching::{BatchSize, Policy};

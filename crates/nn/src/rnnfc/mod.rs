@@ -187,7 +187,13 @@ impl<B: Backend> RnnFc<B> {
     }
 
     /// The attentional layer: `work.state` becomes its new state.
-    fn attend(&self, plan: &Plan, memory: &[B::Rows], weights: &mut B::Weights, work: &mut Work<B>) {
+    fn attend(
+        &self,
+        plan: &Plan,
+        memory: &[B::Rows],
+        weights: &mut B::Weights,
+        work: &mut Work<B>,
+    ) {
         let b = &self.backend;
         self.input.run(b, &plan.tokens, &mut work.input, &mut work.projection);
         self.attention_input.run(b, &plan.tokens, &mut work.attention, &mut work.projection);

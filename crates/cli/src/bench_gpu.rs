@@ -1,0 +1,127 @@
+//! `peregrine bench gpu`: a step of decoding on a GPU, batch by batch.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use peregrine::model::{made_up_model, preset};
+use peregrine::{BatchSize, Compute, Device, Numbers, Options, Request, Stats, Translator};
+use serde_json::json;
+
+/// Milliseconds of a step and tokens a second on a GPU, by network, batch and beam
+///
+/// Random weights; sentences of 25 source tokens, 25 target tokens each. Encoding and search are part
+/// of the time, tokenisation is not. bench/gpu.py puts CTranslate2 beside it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Networks: see `make-model --list`
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "base,student")]
+    shapes: Vec<String>,
+
+    /// Sentences translated together
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,64,512,2048")]
+    batch: Vec<usize>,
+
+    /// Beams
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4")]
+    beam: Vec<usize>,
+
+    /// Precisions
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "float16", value_parser = |name: &str| name.parse::<Numbers>())]
+    precision: Vec<Numbers>,
+
+    /// The GPU
+    #[arg(long, value_name = "cuda[:N]", default_value = "cuda", value_parser = |name: &str| name.parse::<Device>())]
+    device: Device,
+
+    /// Runs; the median is reported
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    repeat: usize,
+
+    /// Print a JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tokens of a sentence, the end symbol included, on both sides.
+const LENGTH: usize = 25;
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if !args.json {
+        println!(
+            "{:10} {:9} {:>5} {:>6} {:>10} {:>12} {:>16}",
+            "network", "numbers", "beam", "batch", "ms a step", "tokens/s", "range"
+        );
+    }
+    for shape in &args.shapes {
+        for &numbers in &args.precision {
+            let architecture = preset(shape, None)
+                .with_context(|| format!("--shapes: no network is called {shape}"))?;
+            let compute =
+                Compute { device: args.device, numbers: Some(numbers), ..Compute::default() };
+            let translator = Translator::prepare(made_up_model(architecture, 1)?, &compute)?;
+            for &beam in &args.beam {
+                for &batch in &args.batch {
+                    report(
+                        args,
+                        (shape, numbers, beam, batch),
+                        &measure(&translator, beam, batch, args.repeat),
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Seconds of each run, shortest first.
+fn measure(translator: &Translator, beam: usize, sentences: usize, repeat: usize) -> Vec<f64> {
+    let line = |i: usize| {
+        let words = (0..LENGTH - 1).map(|j| format!("w{}", 10 + (i * 7919 + j * 104_729) % 31_000));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let lines: Vec<String> = (0..sentences).map(line).collect();
+    let requests: Vec<Request<'_>> =
+        lines.iter().map(|line| Request { length: Some(LENGTH), ..Request::new(line) }).collect();
+    let batch = BatchSize { sentences, tokens: usize::MAX };
+    let options = Options { batch, ..translator.options().with_beam(beam) };
+    // Twice: work seen a second time is recorded as a graph.
+    for _ in 0..2 {
+        translator.translate_batch(&requests, &options);
+    }
+    let run = |_| {
+        let mut stats = Stats::default();
+        let start = Instant::now();
+        translator.translate_measured(&requests, &options, Some(&mut stats));
+        (start.elapsed() - stats.tokenise - stats.detokenise).as_secs_f64()
+    };
+    let mut seconds: Vec<f64> = (0..repeat.max(1)).map(run).collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds
+}
+
+fn report(
+    args: &Args,
+    (shape, numbers, beam, batch): (&str, Numbers, usize, usize),
+    seconds: &[f64],
+) {
+    let step = |seconds: f64| 1e3 * seconds / LENGTH as f64;
+    let speed = |seconds: f64| (batch * LENGTH) as f64 / seconds;
+    let median = seconds[seconds.len() / 2];
+    let (least, most) = (seconds[0], seconds[seconds.len() - 1]);
+    if args.json {
+        let line = json!({
+            "network": shape, "precision": numbers.name(), "beam": beam, "batch": batch,
+            "ms_per_step": step(median), "tokens_per_second": speed(median),
+            "tokens_per_second_least": speed(most), "tokens_per_second_most": speed(least),
+        });
+        println!("{line}");
+    } else {
+        let range = format!("{:.0}-{:.0}", speed(most), speed(least));
+        println!(
+            "{shape:10} {:9} {beam:5} {batch:6} {:10.3} {:12.0} {range:>16}",
+            numbers.name(),
+            step(median),
+            speed(median)
+        );
+    }
+}
