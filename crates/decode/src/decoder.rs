@@ -1,10 +1,12 @@
 //! One worker: takes sentences from the queue as its policy says and steps them together.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use peregrine_nn::{Ask, Choices, Sentence, profile};
 
-use crate::batching::{BatchSize, Batching, Haste, Queue, Waiting};
+use crate::batching::auto::Trial;
+use crate::batching::{BatchSize, Batching, Haste, Policy, Queue, Waiting};
 use crate::beam::{Banned, Details};
 use crate::job::Done;
 use crate::scorer::{Member, PlannedRow, Scorer};
@@ -18,6 +20,8 @@ pub struct Decoder {
     /// Memory for the lists of a step.
     rows: Vec<PlannedRow<'static>>,
     asks: Vec<Ask<'static>>,
+    /// What the policy `auto` has found out.
+    trial: Trial,
 }
 
 /// Who is in the batch, and who has been encoded for it.
@@ -43,7 +47,12 @@ struct Work<'a> {
 impl Decoder {
     /// A worker for a model of one or several networks.
     pub fn new(members: Vec<Member>) -> Decoder {
-        Decoder { scorer: Scorer::new(members), rows: Vec::new(), asks: Vec::new() }
+        Decoder {
+            scorer: Scorer::new(members),
+            rows: Vec::new(),
+            asks: Vec::new(),
+            trial: Trial::default(),
+        }
     }
 
     /// Translates what is in the queue until it is closed and empty, or stopped. `done` gets each
@@ -98,17 +107,22 @@ impl Decoder {
             batch.join(encoded);
             return;
         }
+        let mut wanted = batching.size;
+        if batching.policy == Policy::Auto {
+            let waiting = work.queue.len() + batch.ready.len() + batch.running.len();
+            wanted.sentences = self.trial.sentences(batching.size.sentences, waiting);
+        }
         loop {
-            while batch.has_place(batching.size) {
+            while batch.has_place(wanted) {
                 let Some(sentence) = batch.ready.pop_front() else { break };
                 batch.join([sentence]);
             }
-            if !batch.ready.is_empty() || batch.running.len() >= batching.size.sentences {
+            if !batch.ready.is_empty() || batch.running.len() >= wanted.sentences {
                 return;
             }
             let haste = match batch.running.len() {
                 0 => Haste::Idle,
-                n if 2 * n <= batching.size.sentences => Haste::Eager,
+                n if 2 * n <= wanted.sentences => Haste::Eager,
                 _ => Haste::Busy,
             };
             let size = BatchSize { tokens: batching.encode_tokens, ..batching.size };
@@ -170,9 +184,13 @@ impl Decoder {
         }
         stats.search += clock.lap();
         profile::mark();
+        let start = (work.batching.policy == Policy::Auto).then(Instant::now);
         self.scorer.step(&rows, settings.alignments);
         let decode = clock.lap();
         self.scorer.best(&rows, &asks, settings.scoring(), &mut batch.choices);
+        if let Some(start) = start {
+            self.trial.count(batch.running.len(), rows.len(), start.elapsed());
+        }
         let output = clock.lap();
         stats.decode += decode;
         stats.output += output;
