@@ -80,10 +80,15 @@ impl Decoder {
             if batch.running.is_empty() || queue.is_stopped() {
                 break;
             }
-            self.step(&mut batch, &work, stats);
+            let start = (batching.policy == Policy::Auto).then(Instant::now);
+            let sentences = batch.running.len();
+            let rows = self.step(&mut batch, &work, stats);
             let mut clock = Clock::new(measured);
             self.retire(&mut batch, &work, done);
             stats.search += clock.lap();
+            if let Some(start) = start {
+                self.trial.count(sentences, rows, start.elapsed());
+            }
         }
         for sentence in batch.running.iter().chain(&batch.ready) {
             self.scorer.release(&sentence.slots);
@@ -169,8 +174,8 @@ impl Decoder {
         encoded
     }
 
-    /// One step of all running sentences.
-    fn step(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
+    /// One step of all running sentences; how many rows it had.
+    fn step(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) -> usize {
         let mut clock = Clock::new(work.measured);
         let settings = work.settings;
         let constant = work.batching.rules().computes_finished;
@@ -184,13 +189,9 @@ impl Decoder {
         }
         stats.search += clock.lap();
         profile::mark();
-        let start = (work.batching.policy == Policy::Auto).then(Instant::now);
         self.scorer.step(&rows, settings.alignments);
         let decode = clock.lap();
         self.scorer.best(&rows, &asks, settings.scoring(), &mut batch.choices);
-        if let Some(start) = start {
-            self.trial.count(batch.running.len(), rows.len(), start.elapsed());
-        }
         let output = clock.lap();
         stats.decode += decode;
         stats.output += output;
@@ -205,6 +206,7 @@ impl Decoder {
         }
         self.advance(batch, work);
         stats.search += clock.lap();
+        row_count
     }
 
     /// Tells every sentence's search what the step found.

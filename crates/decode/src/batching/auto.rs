@@ -18,10 +18,7 @@ pub(super) const RULES: Rules =
 /// The smallest batch tried; the others are twice as large each.
 const SMALLEST: usize = 4;
 /// Steps by which a size is judged: enough for a median that a few disturbed ones do not move.
-const STEPS: usize = 11;
-/// A smaller batch is taken if it is at most this much dearer: it needs less memory, and a sentence
-/// in it is done sooner.
-const AS_GOOD: f64 = 1.02;
+const STEPS: usize = 21;
 /// Steps after which what was found is tried anew.
 const LASTS: u64 = 8192;
 /// A trial is worth its costs if at least this many full batches wait.
@@ -36,6 +33,8 @@ pub(crate) struct Trial {
     tried: Vec<f64>,
     /// What a row cost in each step of the size being tried.
     costs: Vec<f64>,
+    /// Whether the next step is part of it.
+    trying: bool,
     found: Option<usize>,
     /// Steps since it was found.
     age: u64,
@@ -47,9 +46,10 @@ impl Trial {
         if self.most != most || self.age > LASTS {
             *self = Trial { most, ..Trial::default() };
         }
+        self.trying = self.found.is_none() && waiting >= WORTH.saturating_mul(most);
         match self.found {
             Some(found) => found,
-            None if waiting >= WORTH * most => self.size(),
+            None if self.trying => self.size(),
             None => most,
         }
     }
@@ -64,7 +64,7 @@ impl Trial {
         self.age += u64::from(self.found.is_some());
         let size = self.size();
         // Not while the batch fills or empties.
-        if self.found.is_some() || sentences > size || 4 * sentences < 3 * size {
+        if !self.trying || sentences > size || 4 * sentences < 3 * size {
             return;
         }
         self.costs.push(time.as_secs_f64() / rows.max(1) as f64);
@@ -75,9 +75,9 @@ impl Trial {
         self.tried.push(self.costs[STEPS / 2]);
         self.costs.clear();
         if size == self.most {
-            let least = self.tried.iter().copied().fold(f64::INFINITY, f64::min);
-            let good = self.tried.iter().position(|cost| *cost <= AS_GOOD * least);
-            self.found = good.map(|place| (SMALLEST << place).min(self.most));
+            let costs = self.tried.iter().enumerate();
+            let least = costs.min_by(|(_, a), (_, b)| a.total_cmp(b));
+            self.found = least.map(|(place, _)| (SMALLEST << place).min(self.most));
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn where_every_row_costs_the_same_small_ones_will_do() {
-        assert_eq!(found(64, |rows| 100 * rows as u64), 4);
+        assert_eq!(found(64, |rows| (rows * (100 + rows)) as u64), 4);
         assert_eq!(found(3, |rows| 100 * rows as u64), 3);
     }
 
