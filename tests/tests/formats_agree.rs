@@ -19,33 +19,14 @@ const AS_MARIAN: [&str; 4] = ["marian-positions", "marian-epsilon", "search-mari
 
 /// A small post-norm transformer with Marian's conventions.
 fn post_norm() -> Transformer {
-    let encoder = Stack {
-        layers: 2,
-        heads: 4,
-        feed_forward: FeedForward { width: 48, depth: 2, activation: Activation::Relu },
-        embedding_scale: 32f32.sqrt(),
-        positions: Positions::Sinusoid { first: 0, spacing: Spacing::HalfLessOne },
-        after_embedding: vec![],
-        before_block: vec![],
-        after_block: vec![Op::Add, Op::Norm],
-        after_stack: vec![],
-        norm_epsilon: 1e-6,
-        attention_projection: true,
-        self_keys: SelfKeys::Processed,
-    };
-    Transformer {
+    marian_transformer(TransformerSize {
         width: 32,
-        source_vocabulary: WORDS,
-        target_vocabulary: WORDS,
-        source_frame: SourceFrame { begin: None, end: Some(0) },
-        decoder: Stack { layers: 2, ..encoder.clone() },
-        encoder,
-        autoregression: Autoregression::SelfAttention,
-        decoder_parameters: vec![0, 1],
-        start: Start::Zero,
-        alignment: AlignmentHeads { layer: 1, heads: 1 },
-        position_limit: None,
-    }
+        inner: 48,
+        heads: 4,
+        encoder_layers: 2,
+        decoder_layers: 2,
+        words: WORDS,
+    })
 }
 
 fn with_activation(activation: Activation) -> Transformer {

@@ -115,6 +115,7 @@ fn set_up(config: &str) -> (tempfile::TempDir, PathBuf) {
     std::fs::write(folder.path().join("src.json"), vocabulary(WORDS)).unwrap();
     std::fs::write(folder.path().join("trg.json"), vocabulary(WORDS)).unwrap();
     std::fs::write(folder.path().join("big.json"), vocabulary(WORDS + 3)).unwrap();
+    std::fs::write(folder.path().join("small.json"), vocabulary(WORDS / 2 - 1)).unwrap();
     std::fs::write(folder.path().join("lex"), "w5\tw6\t0.5\nw5\tw7\t0.4\nw3\tw8\t0.9\n").unwrap();
     std::fs::write(folder.path().join("codes"), "#version: 0.2\nw 5</w>\n").unwrap();
     let path = folder.path().join("config.yml");
@@ -323,6 +324,7 @@ fn every_bad_configuration_has_one_clear_error() {
         (changed("type: Nematus", "type: Moses"), "type: \"Moses\" is not supported"),
         (changed("src.json", "big.json"), "the source vocabulary has 15 words, the model 12 rows"),
         (changed("trg.json", "big.json"), "the target vocabulary has 15 words, the model 12 rows"),
+        (changed("trg.json", "small.json"), "the target vocabulary has 5 words, the model 12 rows"),
         (changed("enc-cell: mlstm", "enc-cell: gru"), "missing tensor encoder_bi_Wx"),
         (format!("{MIXED}softmax-filter: [gone, 1, 2]\n"), "softmax-filter: there is no file"),
         (format!("{MIXED}bpe: gone\n"), "bpe: there is no file"),

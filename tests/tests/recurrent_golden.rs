@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use peregrine::marian_format::{AlignmentStyle, Fields, best_line};
 use peregrine::{OpenOptions, Options, Request, Translation, Translator};
+use peregrine_formats::marian_bin::{self, Item, Kind};
+use peregrine_formats::{Source, npz};
 
 fn golden() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/models/golden");
@@ -191,8 +193,46 @@ fn nematus_names_change_nothing() {
     let Some(golden) = golden() else { return };
     let (marian, lines) = open(&golden, "gru");
     let (nematus, _) = open(&golden, "gru/theano");
-    let options = options(&marian, 4, 1.0);
-    let (a, b) = (translate(&marian, &lines, &options), translate(&nematus, &lines, &options));
+    assert_same_lists(&marian, &nematus, &lines);
+}
+
+#[test]
+fn a_binary_file_is_the_same_model() {
+    let Some(golden) = golden() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["gru", "lstm", "mlstm", "bideep"] {
+        let (npz, lines) = open(&golden, name);
+        let binary = folder.path().join("model.bin");
+        write_binary(&golden.join(name).join("model.npz"), &binary);
+        // The vocabularies and the search of the configuration, with the other model.
+        let config = Some(golden.join(name).join("decoder.yml"));
+        let options = OpenOptions { config, ..OpenOptions::default() };
+        let binary = Translator::open(&[binary], &options).unwrap();
+        assert_same_lists(&npz, &binary, &lines[..100]);
+    }
+}
+
+/// Writes the tensors of an `.npz` file as Marian's converter does: the description comes last.
+fn write_binary(from: &Path, to: &Path) {
+    let tensors = npz::read(&Source::open(from).unwrap()).unwrap();
+    let mut items: Vec<Item> = tensors
+        .into_iter()
+        .map(|(name, tensor)| Item {
+            name,
+            kind: Kind::Plain(tensor.dtype),
+            dialect: None,
+            shape: tensor.shape,
+            data: tensor.data,
+        })
+        .collect();
+    items.sort_by_key(|item| item.name == "special:model.yml");
+    marian_bin::write(to, &items).unwrap();
+}
+
+/// The n-best lists of both, to the last bit.
+fn assert_same_lists(a: &Translator, b: &Translator, lines: &[String]) {
+    let options = options(a, 4, 1.0);
+    let (a, b) = (translate(a, lines, &options), translate(b, lines, &options));
     for (a, b) in a.iter().zip(&b) {
         let tokens = |t: &Translation| -> Vec<(Vec<String>, f32)> {
             t.alternatives.iter().map(|a| (a.tokens.clone(), a.score)).collect()

@@ -43,6 +43,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', num_args = 0..)]
     batch_sizes: Vec<u32>,
 
+    /// Tokens encoded in one go, for the encoder's speed; none leaves that out
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', num_args = 0..)]
+    encode_tokens: Vec<u32>,
+
     /// Times each policy is measured
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -110,6 +114,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         figures["policies"] = policies(args, &translator, &text, &options)?;
         if !args.batch_sizes.is_empty() {
             figures["batch_sizes"] = batch_sizes(args, &translator, &text, &options)?;
+        }
+        if !args.encode_tokens.is_empty() {
+            figures["encode_tokens"] = encode_tokens(args, &translator, &text, &options);
         }
         report[&text.name] = figures;
     }
@@ -285,8 +292,13 @@ fn policies(
         println!("top-up over sorted {}", show(&ratios(sorted, top_up)));
     }
     if let Some(auto) = against("auto") {
-        let best = measured.iter().map(Measured::speed).fold(0.0, f64::max);
-        println!("auto over the best of all {:.3}", auto.speed() / best);
+        let others = contestants.iter().zip(&measured).filter(|(c, _)| c.name != "auto");
+        let least = others
+            .map(|(contestant, other)| (ratios(other, auto), contestant.name))
+            .min_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]));
+        if let Some((ratio, best)) = least {
+            println!("auto over the best other, {best}: {}", show(&ratio));
+        }
     }
     occupancy(args, text, &contestants, &measured)?;
     report["step_cost_ms"] = step_cost(args, text, &measured)?;
@@ -387,6 +399,32 @@ fn batch_sizes(
     };
     args.plot(&format!("batch-size-{}", text.name), &plot)?;
     Ok(report)
+}
+
+/// What a token costs in encoder batches of different sizes, which all policies share.
+fn encode_tokens(args: &Args, translator: &Translator, text: &Text, options: &Options) -> Value {
+    let contestants: Vec<Contestant> = args
+        .encode_tokens
+        .iter()
+        .map(|&tokens| {
+            let mut contestant = contestant("auto", Policy::Auto, options);
+            contestant.options.encode_tokens = tokens.max(1) as usize;
+            contestant
+        })
+        .collect();
+    let measured = measure(translator, &text.requests(), &contestants, args.rounds);
+    let mut report = json!({});
+    for (contestant, result) in contestants.iter().zip(&measured) {
+        let tokens = contestant.options.encode_tokens;
+        let each =
+            1e6 * result.stats.encode.as_secs_f64() / result.stats.source_tokens.max(1) as f64;
+        println!(
+            "encoder batches of {tokens:5} tokens {each:7.1} µs a token, {:6.0} tokens/s in all",
+            result.speed()
+        );
+        report[tokens.to_string()] = json!({ "microseconds": each, "speed": result.speed() });
+    }
+    report
 }
 
 impl Args {

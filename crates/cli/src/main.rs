@@ -76,7 +76,7 @@ fn main() -> ExitCode {
             ExitCode::from(interrupt::INTERRUPTED)
         }
         Err(error) => {
-            eprintln!("peregrine: {error:#}");
+            eprintln!("peregrine: {}", told(&error));
             ExitCode::from(BAD_INPUT)
         }
     }
@@ -93,4 +93,15 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Selftest(args) => selftest::run(&args),
     }
+}
+
+/// An error and its causes in one line. Some errors name their cause themselves.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| {
+        match (told.is_empty(), told.ends_with(&cause)) {
+            (true, _) => cause,
+            (false, true) => told,
+            (false, false) => format!("{told}: {cause}"),
+        }
+    })
 }

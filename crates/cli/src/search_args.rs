@@ -30,13 +30,13 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "DELTA", num_args = 0..=1, default_missing_value = "3")]
     early_stop: Option<f32>,
 
-    /// Sentences translated together
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
-    batch_sentences: u32,
+    /// Sentences translated together [default: 64, on a GPU 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch_sentences: Option<u32>,
 
-    /// Most source tokens translated together
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
-    batch_tokens: u32,
+    /// Most source tokens translated together [default: 4096, on a GPU 32768]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch_tokens: Option<u32>,
 
     /// Who is translated together: `naive` (ended sentences are computed on), `shrink` (they leave),
     /// `sorted` (by length), `top-up` (others take their places), or what is best. The translations
@@ -73,9 +73,10 @@ impl SearchArgs {
         }
         search.allow_unk |= self.allow_unk;
         search.early_stop = self.early_stop.or(search.early_stop);
+        let usual = options.batch;
         options.batch = BatchSize {
-            sentences: self.batch_sentences as usize,
-            tokens: self.batch_tokens as usize,
+            sentences: self.batch_sentences.map_or(usual.sentences, |n| n as usize),
+            tokens: self.batch_tokens.map_or(usual.tokens, |n| n as usize),
         };
         options.threads = self.threads as usize;
         options.batching = self.batching;

@@ -44,6 +44,12 @@ fn what_is_not_an_option_ends_with_2() {
 }
 
 #[test]
+fn a_cause_is_told_once() {
+    let message = complaint(run(&["translate", "-m", "nowhere.npz", "x"]));
+    assert_eq!(message.matches("No such file").count(), 1, "{message}");
+}
+
+#[test]
 fn bad_models_are_named() {
     let cases: [(&str, &[u8]); 6] = [
         ("empty.npz", b""),

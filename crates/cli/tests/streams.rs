@@ -6,8 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
 use peregrine::model::{
-    Activation, AlignmentHeads, Architecture, Autoregression, FeedForward, Member, Op, Positions,
-    SelfKeys, SourceFrame, Spacing, Stack, Start, Transformer, random_transformer, save,
+    Architecture, Autoregression, Member, Transformer, TransformerSize, marian_transformer,
+    random_transformer, save,
 };
 use peregrine::{Dialect, Model, Search};
 use peregrine_text::Tokenizer;
@@ -20,33 +20,16 @@ struct Nonsense {
 impl Nonsense {
     fn new() -> Nonsense {
         const WORDS: usize = 200;
-        let stack = Stack {
-            layers: 1,
-            heads: 2,
-            feed_forward: FeedForward { width: 16, depth: 2, activation: Activation::Relu },
-            embedding_scale: 4.0,
-            positions: Positions::Sinusoid { first: 0, spacing: Spacing::HalfLessOne },
-            after_embedding: Vec::new(),
-            before_block: Vec::new(),
-            after_block: vec![Op::Add, Op::Norm],
-            after_stack: Vec::new(),
-            norm_epsilon: 1e-6,
-            attention_projection: true,
-            self_keys: SelfKeys::Processed,
-        };
-        let description = Transformer {
+        let size = TransformerSize {
             width: 16,
-            source_vocabulary: WORDS,
-            target_vocabulary: WORDS,
-            source_frame: SourceFrame { begin: None, end: Some(0) },
-            encoder: stack.clone(),
-            decoder: stack,
-            autoregression: Autoregression::Ssru { layer_norm: false, projection: false },
-            decoder_parameters: vec![0],
-            start: Start::Zero,
-            alignment: AlignmentHeads { layer: 0, heads: 1 },
-            position_limit: None,
+            inner: 16,
+            heads: 2,
+            encoder_layers: 1,
+            decoder_layers: 1,
+            words: WORDS,
         };
+        let autoregression = Autoregression::Ssru { layer_norm: false, projection: false };
+        let description = Transformer { autoregression, ..marian_transformer(size) };
         let words: String = (2..WORDS).map(|i| format!("w{i}\n")).collect();
         let vocabulary = format!("</s>\n<unk>\n{words}");
         let tokenizer = Tokenizer::words("vocab.txt", vocabulary.as_bytes().into(), None);

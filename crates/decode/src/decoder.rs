@@ -3,10 +3,12 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
 
 use peregrine_nn::{Ask, Choices, Fault, Sentence, profile};
 
-use crate::batching::{BatchSize, Batching, Haste, Queue, Waiting};
+use crate::batching::auto::Trial;
+use crate::batching::{BatchSize, Batching, Haste, Policy, Queue, Waiting};
 use crate::beam::{Banned, Details};
 use crate::job::Done;
 use crate::scorer::{Member, PlannedRow, Scorer};
@@ -21,6 +23,8 @@ pub struct Decoder {
     rows: Vec<PlannedRow<'static>>,
     asks: Vec<Ask<'static>>,
     faulted: bool,
+    /// What the policy `auto` has found out.
+    trial: Trial,
 }
 
 /// Who is in the batch, and who has been encoded for it.
@@ -46,8 +50,13 @@ struct Work<'a> {
 impl Decoder {
     /// A worker for a model of one or several networks.
     pub fn new(members: Vec<Member>) -> Decoder {
-        let scorer = Scorer::new(members);
-        Decoder { scorer, rows: Vec::new(), asks: Vec::new(), faulted: false }
+        Decoder {
+            scorer: Scorer::new(members),
+            rows: Vec::new(),
+            asks: Vec::new(),
+            faulted: false,
+            trial: Trial::default(),
+        }
     }
 
     /// Whether its device failed it. It can go on, but a new one is better.
@@ -106,10 +115,15 @@ impl Decoder {
         if batch.running.is_empty() || work.queue.is_stopped() {
             return false;
         }
-        self.step(batch, work, stats);
+        let start = (work.batching.policy == Policy::Auto).then(Instant::now);
+        let sentences = batch.running.len();
+        let rows = self.step(batch, work, stats);
         let mut clock = Clock::new(work.measured);
         self.retire(batch, work, done);
         stats.search += clock.lap();
+        if let Some(start) = start {
+            self.trial.count(sentences, rows, start.elapsed());
+        }
         true
     }
 
@@ -152,17 +166,22 @@ impl Decoder {
             batch.join(encoded);
             return;
         }
+        let mut wanted = batching.size;
+        if batching.policy == Policy::Auto {
+            let waiting = work.queue.len() + batch.ready.len() + batch.running.len();
+            wanted.sentences = self.trial.sentences(batching.size.sentences, waiting);
+        }
         loop {
-            while batch.has_place(batching.size) {
+            while batch.has_place(wanted) {
                 let Some(sentence) = batch.ready.pop_front() else { break };
                 batch.join([sentence]);
             }
-            if !batch.ready.is_empty() || batch.running.len() >= batching.size.sentences {
+            if !batch.ready.is_empty() || batch.running.len() >= wanted.sentences {
                 return;
             }
             let haste = match batch.running.len() {
                 0 => Haste::Idle,
-                n if 2 * n <= batching.size.sentences => Haste::Eager,
+                n if 2 * n <= wanted.sentences => Haste::Eager,
                 _ => Haste::Busy,
             };
             let size = BatchSize { tokens: batching.encode_tokens, ..batching.size };
@@ -209,8 +228,8 @@ impl Decoder {
         encoded
     }
 
-    /// One step of all running sentences.
-    fn step(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
+    /// One step of all running sentences; how many rows it had.
+    fn step(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) -> usize {
         let mut clock = Clock::new(work.measured);
         let settings = work.settings;
         let constant = work.batching.rules().computes_finished;
@@ -241,6 +260,7 @@ impl Decoder {
         }
         self.advance(batch, work);
         stats.search += clock.lap();
+        row_count
     }
 
     /// Tells every sentence's search what the step found.

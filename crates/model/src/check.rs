@@ -226,7 +226,8 @@ fn odd_search(search: &Search, words: usize) -> Option<String> {
     Some(format!("word {id} is to be suppressed, but there are {words}"))
 }
 
-/// Whether the tokenizers' ids have rows in the embeddings. Spare rows are worth a note.
+/// Whether the tokenizers' ids have rows in the embeddings. Spare rows are worth a note; where most
+/// rows are spare the vocabulary is another model's.
 fn vocabularies(
     member: &Member,
     source: &Tokenizer,
@@ -239,7 +240,7 @@ fn vocabularies(
     ];
     let mut notes = Vec::new();
     for (side, words, rows) in sides {
-        if words > rows {
+        if words > rows || words < rows / 2 {
             let problem = format!("the {side} vocabulary has {words} words, the model {rows} rows");
             return Err(ModelError::invalid(&member.path, problem));
         }

@@ -37,7 +37,7 @@ pub use compat::Compat;
 pub use error::ModelError;
 pub use model::{Member, Model};
 pub use open::{OpenOptions, open, open_bytes, save};
-pub use presets::{PRESETS, preset};
+pub use presets::{PRESETS, TransformerSize, marian_transformer, preset};
 pub use random::{made_up_model, random_transformer, random_weights};
 pub use recurrent::{
     CellKind, CellPlace, EncoderKind, Recurrent, RecurrentDecoder, RecurrentEncoder, RecurrentNorm,

@@ -32,8 +32,8 @@ const END: SourceFrame = SourceFrame { begin: None, end: Some(0) };
 pub fn preset(name: &str, words: Option<usize>) -> Option<Architecture> {
     let size = |usual: usize| words.unwrap_or(usual);
     Some(match name {
-        "base" => Architecture::Transformer(transformer(512, 2048, 6, size(32_000))),
-        "student" => Architecture::Transformer(transformer(256, 1024, 3, size(32_000))),
+        "base" => transformer(512, 6, size(32_000)),
+        "student" => transformer(256, 3, size(32_000)),
         "gru" | "bideep" | "mlstm" => Architecture::Recurrent(recurrent(name, size(32_000))),
         _ => {
             let (dense_layers, top) = match name.strip_prefix("rnnfc-")? {
@@ -49,6 +49,17 @@ pub fn preset(name: &str, words: Option<usize>) -> Option<Architecture> {
             Architecture::RnnFc(rnnfc(name == "rnnfc-s7", dense_layers, top, size(80_000)))
         }
     })
+}
+
+fn transformer(width: usize, decoder_layers: usize, words: usize) -> Architecture {
+    Architecture::Transformer(marian_transformer(TransformerSize {
+        width,
+        inner: 4 * width,
+        heads: 8,
+        encoder_layers: 6,
+        decoder_layers,
+        words,
+    }))
 }
 
 fn rnnfc(lstm: bool, dense_layers: usize, top: Top, words: usize) -> RnnFc {
@@ -103,10 +114,29 @@ fn recurrent(name: &str, words: usize) -> Recurrent {
     }
 }
 
-fn transformer(width: usize, inner: usize, decoder_layers: usize, words: usize) -> Transformer {
+/// How large a [`marian_transformer`] is.
+#[derive(Debug, Clone, Copy)]
+pub struct TransformerSize {
+    /// Of the vectors between layers.
+    pub width: usize,
+    /// Of the dense layers.
+    pub inner: usize,
+    /// Of every attention.
+    pub heads: usize,
+    /// On the source side.
+    pub encoder_layers: usize,
+    /// On the target side.
+    pub decoder_layers: usize,
+    /// Of both vocabularies.
+    pub words: usize,
+}
+
+/// A post-norm transformer with Marian's conventions.
+pub fn marian_transformer(size: TransformerSize) -> Transformer {
+    let TransformerSize { width, inner, heads, encoder_layers, decoder_layers, words } = size;
     let stack = |layers| Stack {
         layers,
-        heads: 8,
+        heads,
         feed_forward: FeedForward { width: inner, depth: 2, activation: Activation::Relu },
         embedding_scale: (width as f32).sqrt(),
         positions: MARIAN_POSITIONS,
@@ -123,12 +153,12 @@ fn transformer(width: usize, inner: usize, decoder_layers: usize, words: usize) 
         source_vocabulary: words,
         target_vocabulary: words,
         source_frame: END,
-        encoder: stack(6),
+        encoder: stack(encoder_layers),
         decoder: stack(decoder_layers),
         autoregression: Autoregression::SelfAttention,
         decoder_parameters: (0..decoder_layers).collect(),
         start: Start::Zero,
-        alignment: AlignmentHeads { layer: decoder_layers - 1, heads: 1 },
+        alignment: AlignmentHeads { layer: decoder_layers.saturating_sub(1), heads: 1 },
         position_limit: None,
     }
 }

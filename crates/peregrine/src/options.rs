@@ -1,7 +1,7 @@
 //! How to translate.
 
 use peregrine_decode::Guard;
-use peregrine_decode::batching::{BatchSize, Batching, Policy};
+use peregrine_decode::batching::{BatchSize, Batching, ENCODE_TOKENS, Policy};
 use peregrine_model::Search;
 use peregrine_text::Split;
 
@@ -27,6 +27,8 @@ pub struct Options {
     pub batching: Policy,
     /// For policies that refill a running batch: refill it only when at most this share is left.
     pub top_up_threshold: Option<f32>,
+    /// Most source tokens encoded in one go; changes no translation.
+    pub encode_tokens: usize,
     /// How a line is split into sentences.
     pub split: Split,
     /// What is done against runaway output; nothing unless asked for, as in the original tools.
@@ -46,6 +48,7 @@ impl Options {
             batch: BatchSize { sentences: 64, tokens: 4096 },
             batching: Policy::Auto,
             top_up_threshold: None,
+            encode_tokens: ENCODE_TOKENS,
             split: Split::None,
             guard: None,
         }
@@ -53,8 +56,11 @@ impl Options {
 
     /// What workers are told about batches.
     pub(crate) fn batching(&self) -> Batching {
-        let top_up_threshold = self.top_up_threshold;
-        Batching { top_up_threshold, ..Batching::new(self.batching, self.batch) }
+        Batching {
+            top_up_threshold: self.top_up_threshold,
+            encode_tokens: self.encode_tokens,
+            ..Batching::new(self.batching, self.batch)
+        }
     }
 
     /// The same with another beam.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa};
 use peregrine_cuda::Cuda;
-use peregrine_decode::batching::{Queue, Waiting};
+use peregrine_decode::batching::{BatchSize, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
 use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{Prepared, prepare_with};
@@ -21,14 +21,13 @@ pub struct Translator {
     networks: Vec<Arc<dyn Prepared>>,
     precision: &'static str,
     device: String,
-    /// Most source tokens encoded in one go, if not the usual number.
-    encode_tokens: Option<usize>,
+    on_gpu: bool,
     /// Workers at rest; their caches are worth keeping.
     decoders: Mutex<Vec<Decoder>>,
 }
 
-/// Source tokens that fill a GPU.
-const GPU_ENCODE_TOKENS: usize = 1 << 15;
+/// A batch that fills a GPU.
+const GPU_BATCH: BatchSize = BatchSize { sentences: 1024, tokens: 1 << 15 };
 
 /// A line to translate.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +86,7 @@ impl Translator {
         let precision = precision.name();
         let device = format!("CPU, {}", isa.level().name());
         let decoders = Mutex::default();
-        Ok(Translator { model, networks, precision, device, encode_tokens: None, decoders })
+        Ok(Translator { model, networks, precision, device, on_gpu: false, decoders })
     }
 
     fn prepare_on(gpu: Cuda, mut model: Model, compute: &Compute) -> Result<Translator, Error> {
@@ -98,8 +97,8 @@ impl Translator {
             networks.push(prepare_with(gpu.clone(), architecture, &weights, speedups)?);
         }
         let (precision, device) = (gpu.numbers().name(), gpu.properties().name.clone());
-        let (encode_tokens, decoders) = (Some(GPU_ENCODE_TOKENS), Mutex::default());
-        Ok(Translator { model, networks, precision, device, encode_tokens, decoders })
+        let decoders = Mutex::default();
+        Ok(Translator { model, networks, precision, device, on_gpu: true, decoders })
     }
 
     /// The precision products are computed in.
@@ -122,9 +121,13 @@ impl Translator {
         &self.model
     }
 
-    /// How the model's own configuration would have it translate.
+    /// How the model's own configuration would have it translate, in batches that suit the device.
     pub fn options(&self) -> Options {
-        Options::new(self.model.search.clone())
+        let options = Options::new(self.model.search.clone());
+        match self.on_gpu {
+            true => Options { batch: GPU_BATCH, encode_tokens: GPU_BATCH.tokens, ..options },
+            false => options,
+        }
     }
 
     /// Translates a line with the model's own settings.
@@ -248,9 +251,7 @@ impl Translator {
         done: &mut dyn FnMut(Done),
     ) {
         let mut decoder = self.take_decoder();
-        let mut batching = options.batching();
-        batching.encode_tokens = self.encode_tokens.unwrap_or(batching.encode_tokens);
-        decoder.serve(queue, &batching, settings, stats, done);
+        decoder.serve(queue, &options.batching(), settings, stats, done);
         if !decoder.faulted() {
             self.give_decoder_back(decoder);
         }

@@ -24,6 +24,11 @@ pub(crate) use queue::Haste;
 pub use queue::{Queue, Waiting};
 pub use sorted::sorted_batches;
 
+/// Source tokens of an efficient encoder batch. `bench batching --encode-tokens` shows the cost of a
+/// token: fewer share the weights with too few, more do not fit the cache with what is computed of
+/// them.
+pub const ENCODE_TOKENS: usize = 128;
+
 /// How large a batch may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
@@ -148,7 +153,7 @@ pub struct Batching {
 impl Batching {
     /// A policy with its usual numbers.
     pub fn new(policy: Policy, size: BatchSize) -> Batching {
-        Batching { policy, size, top_up_threshold: None, encode_tokens: top_up::ENCODE_TOKENS }
+        Batching { policy, size, top_up_threshold: None, encode_tokens: ENCODE_TOKENS }
     }
 
     pub(crate) fn rules(&self) -> Rules {

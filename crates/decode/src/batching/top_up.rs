@@ -4,14 +4,10 @@
 //! The paper refills when half the batch is empty, since it copies the caches of the whole batch to
 //! do so. Here a sentence has a slot of its own in every cache from the moment it is encoded:
 //! joining costs nothing and happens at once. What must not be small is the encoder's batch, so
-//! sentences are encoded 512 tokens at a time and those that find no place yet wait. The
-//! paper's rule is an option, [`Batching::top_up_threshold`](super::Batching::top_up_threshold).
+//! sentences are encoded [`ENCODE_TOKENS`](super::ENCODE_TOKENS) tokens at a time and those that find
+//! no place yet wait. The paper's rule is an option, [`Batching::top_up_threshold`](super::Batching::top_up_threshold).
 
 use super::{Order, Rules};
 
 pub(super) const RULES: Rules =
     Rules { order: Order::Arrival, joins_running: true, computes_finished: false };
-
-/// Source tokens of an efficient encoder batch: `bench batching` shows that more of them are no
-/// cheaper each.
-pub(super) const ENCODE_TOKENS: usize = 512;

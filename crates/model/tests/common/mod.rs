@@ -42,33 +42,14 @@ pub(crate) fn message<T>(result: Result<T, ModelError>) -> String {
 
 /// A small post-norm transformer with Marian's conventions.
 pub(crate) fn small() -> Transformer {
-    let encoder = Stack {
-        layers: 2,
-        heads: 2,
-        feed_forward: FeedForward { width: 12, depth: 2, activation: Activation::Relu },
-        embedding_scale: 8f32.sqrt(),
-        positions: Positions::Sinusoid { first: 0, spacing: Spacing::HalfLessOne },
-        after_embedding: vec![],
-        before_block: vec![],
-        after_block: vec![Op::Add, Op::Norm],
-        after_stack: vec![],
-        norm_epsilon: 1e-6,
-        attention_projection: true,
-        self_keys: SelfKeys::Processed,
-    };
-    Transformer {
+    marian_transformer(TransformerSize {
         width: 8,
-        source_vocabulary: WORDS,
-        target_vocabulary: WORDS,
-        source_frame: SourceFrame { begin: None, end: Some(0) },
-        decoder: Stack { layers: 3, ..encoder.clone() },
-        encoder,
-        autoregression: Autoregression::SelfAttention,
-        decoder_parameters: vec![0, 1, 2],
-        start: Start::Zero,
-        alignment: AlignmentHeads { layer: 2, heads: 1 },
-        position_limit: None,
-    }
+        inner: 12,
+        heads: 2,
+        encoder_layers: 2,
+        decoder_layers: 3,
+        words: WORDS,
+    })
 }
 
 /// Variants of [`small`] that between them use every part a description has.

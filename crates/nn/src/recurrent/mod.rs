@@ -16,7 +16,7 @@ use std::sync::Arc;
 use peregrine_model as model;
 use peregrine_model::{StartCell, Weights, names};
 
-use crate::backend::{Backend, Dense, Step};
+use crate::backend::{Backend, Step};
 use crate::network::Prepared;
 use crate::prepare::{MissingWeight, Preparer};
 use crate::speedups::Speedups;
@@ -148,11 +148,7 @@ impl<B: Backend> Recurrent<B> {
             state_ops,
             context,
             context_ops,
-            output: backend.prepare_output(Dense {
-                weight: preparer.weight(names::OUTPUT_WEIGHT)?,
-                bias: weights.get(names::OUTPUT_BIAS),
-                alpha: preparer.number("output.alpha"),
-            }),
+            output: backend.prepare_output(preparer.dense("output")?),
             description: d.clone(),
             // A cell that passes its input on must see it.
             speedups: Speedups {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use peregrine_model as model;
 use peregrine_model::{CellPlace, RecurrentNorm, Top, Weights, names};
 
-use crate::backend::{After, Backend, Dense, Step};
+use crate::backend::{After, Backend, Step};
 use crate::network::Prepared;
 use crate::prepare::{MissingWeight, Preparer};
 use crate::recur::Term;
@@ -145,11 +145,7 @@ impl<B: Backend> RnnFc<B> {
             context: preparer.product("decoder.context")?,
             dense,
             top,
-            output: backend.prepare_output(Dense {
-                weight: preparer.weight(names::OUTPUT_WEIGHT)?,
-                bias: weights.get(names::OUTPUT_BIAS),
-                alpha: preparer.number("output.alpha"),
-            }),
+            output: backend.prepare_output(preparer.dense("output")?),
             add: [Step::Add],
             add_tanh: [Step::Add, Step::Tanh],
             description: d.clone(),

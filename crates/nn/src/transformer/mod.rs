@@ -12,7 +12,7 @@ mod session;
 use peregrine_model as model;
 use peregrine_model::{Start, Weights, names};
 
-use crate::backend::{Backend, Dense, Step};
+use crate::backend::{Backend, Step};
 use crate::positions::PositionTable;
 use crate::prepare::{MissingWeight, Preparer};
 use block::StackParts;
@@ -64,11 +64,7 @@ impl<B: Backend> Transformer<B> {
             target: Embedding::prepare(&preparer, &d.decoder, names::TARGET_EMBEDDING, "decoder")?,
             encoder_parts: StackParts::prepare(&preparer, &d.encoder, "encoder")?,
             decoder_parts: StackParts::prepare(&preparer, &d.decoder, "decoder")?,
-            output: backend.prepare_output(Dense {
-                weight: preparer.weight(names::OUTPUT_WEIGHT)?,
-                bias: weights.get(names::OUTPUT_BIAS),
-                alpha: preparer.number("output.alpha"),
-            }),
+            output: backend.prepare_output(preparer.dense("output")?),
             encoder,
             decoder,
             description: description.clone(),
