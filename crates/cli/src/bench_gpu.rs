@@ -33,6 +33,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "cuda[:N]", default_value = "cuda", value_parser = |name: &str| name.parse::<Device>())]
     device: Device,
 
+    /// Workers that share the batch: one searches while another's kernels run
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+
     /// Runs; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5)]
     repeat: usize,
@@ -64,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                     report(
                         args,
                         (shape, numbers, beam, batch),
-                        &measure(&translator, beam, batch, args.repeat),
+                        &measure(args, &translator, beam, batch),
                     );
                 }
             }
@@ -74,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Seconds of each run, shortest first.
-fn measure(translator: &Translator, beam: usize, sentences: usize, repeat: usize) -> Vec<f64> {
+fn measure(args: &Args, translator: &Translator, beam: usize, sentences: usize) -> Vec<f64> {
     let line = |i: usize| {
         let words = (0..LENGTH - 1).map(|j| format!("w{}", 10 + (i * 7919 + j * 104_729) % 31_000));
         words.collect::<Vec<_>>().join(" ")
@@ -82,8 +86,9 @@ fn measure(translator: &Translator, beam: usize, sentences: usize, repeat: usize
     let lines: Vec<String> = (0..sentences).map(line).collect();
     let requests: Vec<Request<'_>> =
         lines.iter().map(|line| Request { length: Some(LENGTH), ..Request::new(line) }).collect();
-    let batch = BatchSize { sentences, tokens: usize::MAX };
-    let options = Options { batch, ..translator.options().with_beam(beam) };
+    let threads = args.threads.clamp(1, sentences);
+    let batch = BatchSize { sentences: sentences.div_ceil(threads), tokens: usize::MAX };
+    let options = Options { batch, threads, ..translator.options().with_beam(beam) };
     // Twice: work seen a second time is recorded as a graph.
     for _ in 0..2 {
         translator.translate_batch(&requests, &options);
@@ -94,7 +99,7 @@ fn measure(translator: &Translator, beam: usize, sentences: usize, repeat: usize
         translator.translate_measured(&requests, &options, Some(&mut stats));
         (start.elapsed() - stats.tokenise - stats.detokenise).as_secs_f64()
     };
-    let mut seconds: Vec<f64> = (0..repeat.max(1)).map(run).collect();
+    let mut seconds: Vec<f64> = (0..args.repeat.max(1)).map(run).collect();
     seconds.sort_by(f64::total_cmp);
     seconds
 }

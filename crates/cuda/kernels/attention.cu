@@ -63,13 +63,16 @@ __device__ float head_scores(const act *query, const act *keys, u32 stride, cons
 
 // Eight columns of a cached head. WHOLE: teams fill heads exactly, as they do in all usual sizes.
 template <bool WHOLE> __device__ __forceinline__ Packed cached_part(const act *head, u32 member, u32 size) {
-    if (WHOLE) return load_packed(head + 8 * member);
     union {
         Packed packed;
         act v[8];
     } part;
+    if (WHOLE) {
+        part.packed = load_packed(head + 8 * member);
+    } else {
 #pragma unroll
-    for (int j = 0; j < 8; j++) part.v[j] = 8 * member + j < size ? head[8 * member + j] : down(0.0f);
+        for (int j = 0; j < 8; j++) part.v[j] = 8 * member + j < size ? head[8 * member + j] : down(0.0f);
+    }
     return part.packed;
 }
 

@@ -41,72 +41,90 @@ template <int WIDTH> __device__ __forceinline__ void group_best(float &score, u3
 #define SHARERS 8
 #define EACH (TILE / SHARERS)
 
+// Maximum and sum of exponentials of a row's tile.
+__device__ __forceinline__ void sum_tile(const Found &found, const float (&score)[EACH], u64 at, bool write) {
+    float most = -INFINITE, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) most = fmaxf(most, score[i]);
+#pragma unroll
+    for (int d = SHARERS / 2; d > 0; d >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
+    if (most > -INFINITE)
+#pragma unroll
+        for (int i = 0; i < EACH; i++) sum += expf(score[i] - most);
+#pragma unroll
+    for (int d = SHARERS / 2; d > 0; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (write) found.maxima[at] = most, found.sums[at] = sum;
+}
+
 // Looks through the rows of a tile of sums, or of finished logits: eight lanes a row, four rows a
-// warp, whatever the number of rows, so that sums of exponentials do not depend on it. Columns
-// take the place of words until the end; words are in ascending order, so of equals the first
-// column is right.
-__device__ __noinline__ void search_tile(const Product &p, const Asked &asked, const Found &found, const float *tile,
-                                         u64 stride, u32 first_row, u32 rows, u32 tile_number, bool finished) {
+// warp, whatever the number of rows, so that sums of exponentials do not depend on it. A lane has
+// the same columns in every row, and what finishes them in registers. Columns take the place of words
+// until the end; words are in ascending order, so of equals the first column is right.
+// The word of a column of the tile.
+#define WORD(c) (p.words ? p.words[first_column + (c)] : first_column + (c))
+
+template <bool FINISHED>
+__device__ __forceinline__ void search_tile(const Product &p, const Asked &asked, const Found &found, const float *tile,
+                                            u32 stride, u32 first_row, u32 rows, u32 tile_number) {
     u32 first_column = tile_number * TILE, columns = min((u32)TILE, p.columns - first_column);
     u32 share = threadIdx.x % SHARERS;
+    // The end of the last tile is beyond all words.
+    float add[EACH];
+#if PRODUCT >= 4
+    float scale[EACH];
+#endif
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        u32 c = min(share + SHARERS * i, columns - 1);
+        u32 word = WORD(c);
+        add[i] = share + SHARERS * i >= columns ? -INFINITE : !FINISHED && p.bias ? p.bias[word] : 0.0f;
+#if PRODUCT >= 4
+        scale[i] = FINISHED ? 1.0f : p.w_scale[word];
+#endif
+    }
     for (u32 base = threadIdx.x / 32 * 4; base < rows; base += blockDim.x / 8) {
         u32 r = base + LANE / SHARERS;
         bool there = r < rows;
         u32 row = first_row + min(r, rows - 1);
         u32 forced = asked.forced[row], wanted = min(asked.counts[row], asked.most);
         u32 banned_start = asked.banned_spans[2 * row], banned_end = asked.banned_spans[2 * row + 1];
-        const float *logits = tile + (u64)(row - first_row) * stride;
+        const float *logits = tile + (u64)(row - first_row) * stride + share;
         float score[EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            u32 c = share + SHARERS * i;
-            score[i] = c < columns ? logits[c] : -INFINITE;
-        }
-        if (!finished) {
-#pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                u32 c = share + SHARERS * i;
-                if (c < columns) score[i] = finish(p, row, first_column + c, score[i]);
-            }
+            score[i] = share + SHARERS * i < columns ? logits[SHARERS * i] : 0.0f;
+#if PRODUCT >= 4
+            if (!FINISHED) score[i] = scaled(score[i], p.x_scale[row], scale[i]);
+#endif
+            score[i] += add[i];
         }
         if (forced != NONE && there) {
+#pragma unroll 1
+            for (u32 c = share; c < columns; c += SHARERS)
+                if (WORD(c) == forced) {
+                    float v = 0.0f;
 #pragma unroll
-            for (int i = 0; i < EACH; i++) {
-                u32 c = share + SHARERS * i;
-                if (c < columns && (p.words ? p.words[first_column + c] : first_column + c) == forced)
-                    found.forced[row] = score[i];
-            }
+                    for (int i = 0; i < EACH; i++)
+                        if (share + SHARERS * i == c) v = score[i];
+                    found.forced[row] = v;
+                }
         }
         u64 at = (u64)row * found.tiles + tile_number;
         // Exponentials are summed before words are banned, or after.
-#pragma unroll
-        for (u32 pass = 1; pass <= 2; pass++) {
-            if (asked.probabilities == pass) {
-                float most = -INFINITE, sum = 0.0f;
-#pragma unroll
-                for (int i = 0; i < EACH; i++) most = fmaxf(most, score[i]);
-#pragma unroll
-                for (int d = SHARERS / 2; d > 0; d >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
-                if (most > -INFINITE)
-#pragma unroll
-                    for (int i = 0; i < EACH; i++) sum += expf(score[i] - most);
-#pragma unroll
-                for (int d = SHARERS / 2; d > 0; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-                if (share == 0 && there) found.maxima[at] = most, found.sums[at] = sum;
+        if (asked.probabilities == 1) sum_tile(found, score, at, share == 0 && there);
+        for (u32 b = banned_start; b < banned_end; b++) {
+            u32 word = asked.banned[b], c = word - first_column;
+            if (p.words) {
+                c = NONE;
+                for (u32 i = share; i < columns; i += SHARERS)
+                    if (WORD(i) == word) c = i;
             }
-            if (pass == 1) {
-                for (u32 b = banned_start; b < banned_end; b++) {
-                    u32 word = asked.banned[b];
-                    if (!p.words && (word < first_column || word >= first_column + columns)) continue;
+            if (c < columns)
 #pragma unroll
-                    for (int i = 0; i < EACH; i++) {
-                        u32 c = share + SHARERS * i;
-                        if (c < columns && (p.words ? p.words[first_column + c] : first_column + c) == word)
-                            score[i] = -INFINITE;
-                    }
-                }
-            }
+                for (int i = 0; i < EACH; i++)
+                    if (share + SHARERS * i == c) score[i] = -INFINITE;
         }
+        if (asked.probabilities == 2) sum_tile(found, score, at, share == 0 && there);
         for (u32 k = 0; k < asked.most; k++) {
             float best = -INFINITE;
             u32 column = NONE;
@@ -114,18 +132,19 @@ __device__ __noinline__ void search_tile(const Product &p, const Asked &asked, c
             for (int i = 0; i < EACH; i++)
                 if (score[i] > best) best = score[i], column = share + SHARERS * i;
             group_best<SHARERS>(best, column);
+            if (k + 1 < asked.most)
 #pragma unroll
-            for (int i = 0; i < EACH; i++)
-                if (share + SHARERS * i == column) score[i] = -INFINITE;
+                for (int i = 0; i < EACH; i++)
+                    if (share + SHARERS * i == column) score[i] = -INFINITE;
             if (share == 0 && there) {
                 bool counts = k < wanted && column != NONE;
-                u32 word = !counts ? NONE : p.words ? p.words[first_column + column] : first_column + column;
                 found.scores[at * asked.most + k] = counts ? best : -INFINITE;
-                found.words[at * asked.most + k] = word;
+                found.words[at * asked.most + k] = !counts ? NONE : WORD(column);
             }
         }
     }
 }
+#undef WORD
 
 // Which rows and words a block looks at: a run of rows that share their words, and a tile of those.
 struct Task {
@@ -148,7 +167,7 @@ __device__ __forceinline__ void narrow_best(Product p, const Asked &asked, const
     narrow_sums<4, 4, FEW>(p, task.first_row, task.first_row + task.rows, task.tile * TILE + 32 * warp, sums);
     lay_out<4>(sums, 0, 32 * warp, logits, TILE + 4);
     __syncthreads();
-    search_tile(p, asked, found, logits, TILE + 4, task.first_row, task.rows, task.tile, false);
+    search_tile<false>(p, asked, found, logits, TILE + 4, task.first_row, task.rows, task.tile);
 }
 
 extern "C" __global__ void __launch_bounds__(128) best_few(Product p, Asked asked, Found found, const Task *tasks) {
@@ -171,7 +190,7 @@ __device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, 
     float *logits = (float *)shared;
     Tile::lay_out_all(sums, logits);
     __syncthreads();
-    search_tile(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y, false);
+    search_tile<false>(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y);
 }
 
 typedef Wide<64, 128, 2, 2, 3> MiddleBest;
@@ -197,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked a
         lay_out_plain<4>(sums, half, logits[0], TILE + 4);
     }
     __syncthreads();
-    search_tile(p, asked, found, logits[0], TILE + 4, first_row, task.rows, task.tile, false);
+    search_tile<false>(p, asked, found, logits[0], TILE + 4, first_row, task.rows, task.tile);
 }
 #endif
 
@@ -207,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(32) search_logits(Product p, Asked 
     u32 rows = *p.count, first_row = blockIdx.x * 4;
     if (first_row >= rows) return;
     const float *logits = (const float *)p.out + (u64)first_row * p.out_stride + blockIdx.y * TILE;
-    search_tile(p, asked, found, logits, p.out_stride, first_row, min(4u, rows - first_row), blockIdx.y, true);
+    search_tile<true>(p, asked, found, logits, p.out_stride, first_row, min(4u, rows - first_row), blockIdx.y);
 }
 
 // One block of four warps a row: the best of all tiles, written where the host reads.

@@ -44,9 +44,14 @@ struct Product {
     u32 exact_out;     // write float32, whatever rows are stored in
 };
 
+// A quantised sum. Not left to the compiler, which would round once less in some kernels.
+__device__ __forceinline__ float scaled(float sum, float x_scale, float w_scale) {
+    return __fmul_rn(sum, __fmul_rn(x_scale, w_scale));
+}
+
 __device__ __forceinline__ float finish(const Product &p, u32 row, u32 column, float v) {
 #if PRODUCT >= 4
-    v *= p.x_scale[row] * p.w_scale[p.words ? p.words[column] : column];
+    v = scaled(v, p.x_scale[row], p.w_scale[p.words ? p.words[column] : column]);
 #endif
     if (p.bias) v += p.bias[p.words ? p.words[column] : column];
     v = activate(p.activation, v);
@@ -88,7 +93,7 @@ __device__ __forceinline__ void finish_tile(const Product &p, const float *tile,
         for (int k = 0; k < 8; k++) e.v[k] = from[k];
 #if PRODUCT >= 4
 #pragma unroll
-        for (int k = 0; k < 8; k++) e.v[k] *= p.x_scale[row] * p.w_scale[column + k];
+        for (int k = 0; k < 8; k++) e.v[k] = scaled(e.v[k], p.x_scale[row], p.w_scale[column + k]);
 #endif
         if (p.bias) {
 #pragma unroll
@@ -281,7 +286,7 @@ __device__ __forceinline__ void few(const Product &p) {
     for (int k = 0; k < 8; k++) {
         e.v[k] = tile[lane * 9 + k];
 #if PRODUCT >= 4
-        e.v[k] *= p.x_scale[lane] * p.w_scale[column + k];
+        e.v[k] = scaled(e.v[k], p.x_scale[lane], p.w_scale[column + k]);
 #endif
         e.v[k] = activate(p.activation, e.v[k] + bias.v[k]) + input.v[k];
     }

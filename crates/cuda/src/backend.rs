@@ -24,12 +24,13 @@ const WIDEST_HEAD: usize = 256;
 /// Warps of a block that attends.
 const ATTEND_WARPS: usize = 4;
 
-/// A GPU. All workers share its one queue of work.
+/// A GPU. Every thread has a queue of its own there.
 #[derive(Clone)]
 pub struct Cuda {
     device: Arc<Device>,
-    /// Position vectors on the device, by the table they are from.
-    positions: Arc<Mutex<FxHashMap<usize, Positions>>>,
+    /// Position vectors on the device, by the table they are from: the longest last. Shorter ones stay,
+    /// since work that is under way may read them.
+    positions: Arc<Mutex<FxHashMap<usize, Vec<Positions>>>>,
 }
 
 struct Positions {
@@ -82,6 +83,11 @@ impl Cuda {
     pub fn open(number: usize, numbers: Numbers) -> Result<Cuda, Error> {
         let device = Arc::new(Device::open(number, numbers)?);
         Ok(Cuda { device, positions: Arc::default() })
+    }
+
+    /// Ends all work of this thread. What it prepared, other threads may use from here on.
+    pub fn finish(&self) -> Result<(), Error> {
+        self.device.finish()
     }
 
     /// What is computed with.
@@ -229,15 +235,17 @@ impl Cuda {
         let needed = at.iter().max().map_or(0, |&most| most as usize + 1);
         let mut known = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
         let key = std::ptr::from_ref(table) as usize;
-        if let Some(positions) = known.get(&key).filter(|positions| positions.rows >= needed) {
+        let known = known.entry(key).or_default();
+        if let Some(positions) = known.last().filter(|positions| positions.rows >= needed) {
             return Ok(positions.buffer.address);
         }
         let rows = needed.next_power_of_two().max(FIRST).min(table.limit());
         let mut values = Vec::with_capacity(rows * width);
         (0..rows).for_each(|row| values.extend_from_slice(table.row(row)));
         let buffer = Buffer::of_floats(&self.device, &values)?;
+        self.device.finish()?;
         let address = buffer.address;
-        known.insert(key, Positions { buffer, rows });
+        known.push(Positions { buffer, rows });
         Ok(address)
     }
 

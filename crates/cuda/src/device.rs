@@ -1,5 +1,9 @@
 //! A GPU: its memory, its kernels, and the work recorded for it.
 //!
+//! Every thread has a *lane*: a queue of the device, and memory to go with it. What one lane does is
+//! done in order; lanes run side by side, so that one worker's search overlaps with another's
+//! kernels. What all share (weights) is finished before anybody else may see it.
+//!
 //! Verbs do not launch kernels, they record them; what a kernel must know of the step (which rows
 //! read what) is laid into a *stage*, a piece of page-locked memory. When an answer is needed, or a
 //! pass through a network begins, the recorded *segment* goes to the device: one copy of the stage
@@ -7,12 +11,12 @@
 //! of decoding is recorded like the next; a segment seen before is replayed as a CUDA graph, in
 //! one call.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
@@ -61,14 +65,50 @@ pub(crate) struct Device {
     pub(crate) properties: Properties,
     pub(crate) numbers: Numbers,
     context: *mut c_void,
-    stream: *mut c_void,
     module: *mut c_void,
     functions: FxHashMap<&'static str, *mut c_void>,
-    recorder: Mutex<Recorder>,
-    pool: Mutex<Pool>,
     overlaps: bool,
     /// A number no other device has or had.
     identity: u64,
+    /// All there are, to be taken down in the end,
+    lanes: Mutex<Vec<Arc<Lane>>>,
+    /// and those whose thread has ended.
+    resting: Arc<Mutex<Vec<Arc<Lane>>>>,
+}
+
+/// A queue of the device and memory of its own.
+pub(crate) struct Lane {
+    stream: *mut c_void,
+    recorder: Mutex<Recorder>,
+    pool: Mutex<Pool>,
+}
+
+// SAFETY: as for [`Device`].
+unsafe impl Send for Lane {}
+// SAFETY: as for [`Device`].
+unsafe impl Sync for Lane {}
+
+/// The lanes of a thread, one a device.
+#[derive(Default)]
+struct Lanes(Vec<Held>);
+
+struct Held {
+    device: u64,
+    lane: Arc<Lane>,
+    /// Where it goes when the thread ends.
+    resting: Arc<Mutex<Vec<Arc<Lane>>>>,
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        for held in self.0.drain(..) {
+            lock(&held.resting).push(held.lane);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The last identity given out.
@@ -77,6 +117,7 @@ static LAST_IDENTITY: AtomicU64 = AtomicU64::new(0);
 thread_local! {
     /// The device that is current on this thread.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
+    static LANES: RefCell<Lanes> = RefCell::default();
 }
 
 // SAFETY: the driver's handles may be used from any thread once the context is current there, which
@@ -166,9 +207,8 @@ impl Device {
         let target =
             Target { capability: properties.capability, driver: properties.driver, numbers };
         let code = machine_code(&target)?;
-        let (mut context, mut stream, mut module) = (null(), null(), null());
+        let (mut context, mut module) = (null(), null());
         const SPIN: c_uint = 1;
-        const NON_BLOCKING: c_uint = 1;
         // SAFETY: places for handles; the code is a whole module that the compiler made.
         unsafe {
             // Whoever set the flags before us keeps theirs.
@@ -176,7 +216,6 @@ impl Device {
             let retained = (driver.context_retain)(&mut context, number as c_int);
             driver.check("cuDevicePrimaryCtxRetain", retained)?;
             driver.check("cuCtxSetCurrent", (driver.context_set)(context))?;
-            driver.check("cuStreamCreate", (driver.stream_create)(&mut stream, NON_BLOCKING))?;
             driver.check(
                 "cuModuleLoadData",
                 (driver.module_load)(&mut module, code.as_ptr().cast()),
@@ -188,13 +227,12 @@ impl Device {
             properties,
             numbers,
             context,
-            stream,
             module,
             functions: FxHashMap::default(),
-            recorder: Mutex::default(),
-            pool: Mutex::default(),
             overlaps,
             identity: LAST_IDENTITY.fetch_add(1, Relaxed) + 1,
+            lanes: Mutex::default(),
+            resting: Arc::default(),
         })
         .and_then(Device::with_functions)
     }
@@ -222,11 +260,48 @@ impl Device {
         Ok(self)
     }
 
-    /// Makes the device current on this thread, and the recorder ours.
-    fn enter(&self) -> Result<MutexGuard<'_, Recorder>, Error> {
-        let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+    /// This thread's lane, the device being current.
+    pub(crate) fn lane(&self) -> Result<Arc<Lane>, Error> {
         self.make_current()?;
-        Ok(recorder)
+        let known = LANES.with_borrow(|lanes| {
+            let held = lanes.0.iter().find(|held| held.device == self.identity);
+            held.map(|held| Arc::clone(&held.lane))
+        });
+        if let Some(lane) = known {
+            return Ok(lane);
+        }
+        let rested = lock(&self.resting).pop();
+        let lane = match rested {
+            Some(lane) => self.woken(lane)?,
+            None => self.new_lane()?,
+        };
+        let held = Held {
+            device: self.identity,
+            lane: Arc::clone(&lane),
+            resting: Arc::clone(&self.resting),
+        };
+        LANES.with_borrow_mut(|lanes| lanes.0.push(held));
+        Ok(lane)
+    }
+
+    /// A lane of a thread that ended: what it left undone nobody wants.
+    fn woken(&self, lane: Arc<Lane>) -> Result<Arc<Lane>, Error> {
+        let mut recorder = lock(&lane.recorder);
+        recorder.forget_segment();
+        self.wait(&lane, &mut recorder)?;
+        drop(recorder);
+        Ok(lane)
+    }
+
+    fn new_lane(&self) -> Result<Arc<Lane>, Error> {
+        const NON_BLOCKING: c_uint = 1;
+        let mut stream = null();
+        // SAFETY: a place for a handle.
+        let code = unsafe { (self.driver.stream_create)(&mut stream, NON_BLOCKING) };
+        self.driver.check("cuStreamCreate", code)?;
+        let lane = Arc::new(Lane { stream, recorder: Mutex::default(), pool: Mutex::default() });
+        lock(&self.lanes).push(Arc::clone(&lane));
+        Ok(lane)
     }
 
     fn make_current(&self) -> Result<(), Error> {
@@ -239,17 +314,16 @@ impl Device {
         self.driver.check("cuCtxSetCurrent", code)
     }
 
-    /// Memory for `bytes` bytes.
-    pub(crate) fn allocate(&self, bytes: usize) -> Result<(Address, usize), Error> {
+    /// Memory for `bytes` bytes, on this thread's lane.
+    pub(crate) fn allocate(&self, lane: &Lane, bytes: usize) -> Result<(Address, usize), Error> {
         let bytes = rounded(bytes);
-        let kept = self.lock_pool().free.get_mut(&bytes).and_then(Vec::pop);
+        let kept = lock(&lane.pool).free.get_mut(&bytes).and_then(Vec::pop);
         if let Some(address) = kept {
             return Ok((address, bytes));
         }
-        self.make_current()?;
         let address = match self.new_memory(bytes) {
             Err(Error::OutOfMemory) => {
-                self.trim()?;
+                self.trim(lane)?;
                 self.new_memory(bytes)?
             }
             other => other?,
@@ -264,52 +338,46 @@ impl Device {
         self.driver.check("cuMemAlloc", code).map(|()| address)
     }
 
-    /// Takes memory back. Work recorded so far may still use it: whoever gets it next is recorded
-    /// later.
-    pub(crate) fn give_back(&self, address: Address, bytes: usize) {
-        self.lock_pool().free.entry(bytes).or_default().push(address);
-    }
-
     /// Frees what nobody uses.
-    fn trim(&self) -> Result<(), Error> {
-        self.finish()?;
+    fn trim(&self, lane: &Lane) -> Result<(), Error> {
+        let mut recorder = lock(&lane.recorder);
+        self.submit(lane, &mut recorder)?;
+        self.wait(lane, &mut recorder)?;
         // Graphs name places that are about to go.
-        self.enter()?.forget_graphs(&self.driver);
-        for (_, addresses) in self.lock_pool().free.drain() {
+        recorder.forget_graphs(&self.driver);
+        for (_, addresses) in lock(&lane.pool).free.drain() {
             for address in addresses {
-                // SAFETY: memory from `cuMemAlloc`, and the device has finished all work.
+                // SAFETY: memory from `cuMemAlloc`, and the lane has finished all work.
                 unsafe { (self.driver.memory_free)(address) };
             }
         }
         Ok(())
     }
 
-    fn lock_pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Copies to the device, after all that was recorded before.
     pub(crate) fn upload(&self, address: Address, bytes: &[u8]) -> Result<(), Error> {
-        let mut recorder = self.enter()?;
-        self.submit(&mut recorder)?;
+        let lane = self.lane()?;
+        let mut recorder = lock(&lane.recorder);
+        self.submit(&lane, &mut recorder)?;
         // SAFETY: the caller's memory is as long as it says, and pageable: the driver has read it
         // when the call returns.
         let code = unsafe {
-            (self.driver.copy_to_device)(address, bytes.as_ptr().cast(), bytes.len(), self.stream)
+            (self.driver.copy_to_device)(address, bytes.as_ptr().cast(), bytes.len(), lane.stream)
         };
         self.driver.check("cuMemcpyHtoD", code)
     }
 
     /// Copies from the device, after all that was recorded before.
     pub(crate) fn download(&self, address: Address, out: &mut [f32]) -> Result<(), Error> {
-        let mut recorder = self.enter()?;
-        self.submit(&mut recorder)?;
+        let lane = self.lane()?;
+        let mut recorder = lock(&lane.recorder);
+        self.submit(&lane, &mut recorder)?;
         let bytes = size_of_val(out);
         // SAFETY: the caller's memory is as long as it says, and waited for before it is read.
         let code = unsafe {
-            (self.driver.copy_to_host)(out.as_mut_ptr().cast(), address, bytes, self.stream)
+            (self.driver.copy_to_host)(out.as_mut_ptr().cast(), address, bytes, lane.stream)
         };
-        self.wait(&mut recorder)?;
+        self.wait(&lane, &mut recorder)?;
         self.driver.check("cuMemcpyDtoH", code)
     }
 
@@ -318,21 +386,23 @@ impl Device {
         &self,
         work: impl FnOnce(&mut Segment<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut recorder = self.enter()?;
-        work(&mut Segment { device: self, recorder: &mut recorder })
+        let lane = self.lane()?;
+        let mut recorder = lock(&lane.recorder);
+        work(&mut Segment { device: self, lane: &lane, recorder: &mut recorder })
     }
 
     /// Ends a segment: what is recorded from here on will be alike from step to step.
     pub(crate) fn new_segment(&self) -> Result<(), Error> {
-        let mut recorder = self.enter()?;
-        self.submit(&mut recorder)
+        let lane = self.lane()?;
+        self.submit(&lane, &mut lock(&lane.recorder))
     }
 
     /// Sends all recorded work off and waits for it.
     pub(crate) fn finish(&self) -> Result<(), Error> {
-        let mut recorder = self.enter()?;
-        self.submit(&mut recorder)?;
-        self.wait(&mut recorder)
+        let lane = self.lane()?;
+        let mut recorder = lock(&lane.recorder);
+        self.submit(&lane, &mut recorder)?;
+        self.wait(&lane, &mut recorder)
     }
 
     /// Finishes, then reads answers of `words` four-byte words.
@@ -341,25 +411,26 @@ impl Device {
         words: usize,
         read: impl FnOnce(&[u32]) -> T,
     ) -> Result<T, Error> {
-        let mut recorder = self.enter()?;
-        self.submit(&mut recorder)?;
-        self.wait(&mut recorder)?;
+        let lane = self.lane()?;
+        let mut recorder = lock(&lane.recorder);
+        self.submit(&lane, &mut recorder)?;
+        self.wait(&lane, &mut recorder)?;
         let words = words.min(recorder.answer.bytes / 4);
         // SAFETY: page-locked memory of at least that size, written by kernels that have ended.
         let answer = unsafe { recorder.answer.words(words) };
         Ok(read(answer))
     }
 
-    fn wait(&self, recorder: &mut Recorder) -> Result<(), Error> {
+    fn wait(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         // SAFETY: our stream.
-        let code = unsafe { (self.driver.stream_wait)(self.stream) };
+        let code = unsafe { (self.driver.stream_wait)(lane.stream) };
         recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
         recorder.current = 0;
         self.driver.check("cuStreamSynchronize", code)
     }
 
     /// Sends the recorded segment to the device.
-    fn submit(&self, recorder: &mut Recorder) -> Result<(), Error> {
+    fn submit(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         if recorder.launches.is_empty() {
             return Ok(());
         }
@@ -368,50 +439,45 @@ impl Device {
         match known {
             Some(Graph::Ready(graph)) => {
                 // SAFETY: a graph made below and not yet destroyed.
-                let code = unsafe { (self.driver.graph_launch)(graph, self.stream) };
+                let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
                 self.driver.check("cuGraphLaunch", code)?;
             }
             Some(Graph::SeenOnce) => {
-                let graph = self.capture(recorder)?;
+                let graph = self.capture(lane, recorder)?;
                 recorder.graphs.insert(key, Graph::Ready(graph));
                 // SAFETY: as above.
-                let code = unsafe { (self.driver.graph_launch)(graph, self.stream) };
+                let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
                 self.driver.check("cuGraphLaunch", code)?;
             }
             None => {
                 if recorder.graphs.len() >= MOST_GRAPHS {
-                    self.wait(recorder)?;
+                    self.wait(lane, recorder)?;
                     recorder.forget_graphs(&self.driver);
                 }
                 recorder.graphs.insert(key, Graph::SeenOnce);
-                self.launch(recorder)?;
+                self.launch(lane, recorder)?;
             }
         }
-        recorder.launches.clear();
-        recorder.stored = None;
-        recorder.parameters.clear();
-        recorder.staged.clear();
-        recorder.staged_reads.clear();
+        recorder.forget_segment();
         let current = recorder.current;
         recorder.stages[current].in_flight = true;
-        recorder.stages[current].used = 0;
         recorder.current = (current + 1) % recorder.stages.len();
         if recorder.stages[recorder.current].in_flight {
-            self.wait(recorder)?;
+            self.wait(lane, recorder)?;
         }
         Ok(())
     }
 
     /// The segment as a graph.
-    fn capture(&self, recorder: &Recorder) -> Result<*mut c_void, Error> {
+    fn capture(&self, lane: &Lane, recorder: &Recorder) -> Result<*mut c_void, Error> {
         const THREAD_LOCAL: c_int = 1;
         let (mut graph, mut executable) = (null(), null());
         // SAFETY: our stream; places for handles; the graph is destroyed once.
         unsafe {
-            let begun = (self.driver.capture_begin)(self.stream, THREAD_LOCAL);
+            let begun = (self.driver.capture_begin)(lane.stream, THREAD_LOCAL);
             self.driver.check("cuStreamBeginCapture", begun)?;
-            let launched = self.launch(recorder);
-            let ended = (self.driver.capture_end)(self.stream, &mut graph);
+            let launched = self.launch(lane, recorder);
+            let ended = (self.driver.capture_end)(lane.stream, &mut graph);
             launched?;
             self.driver.check("cuStreamEndCapture", ended)?;
             let made = (self.driver.graph_instantiate)(&mut executable, graph, 0);
@@ -422,7 +488,7 @@ impl Device {
     }
 
     /// Puts the segment into the stream.
-    fn launch(&self, recorder: &Recorder) -> Result<(), Error> {
+    fn launch(&self, lane: &Lane, recorder: &Recorder) -> Result<(), Error> {
         let stage = &recorder.stages[recorder.current];
         if stage.used > 0 {
             // SAFETY: both sides of a stage are as long; the host's is page-locked and not written
@@ -432,7 +498,7 @@ impl Device {
                     stage.device,
                     stage.host.address,
                     stage.used,
-                    self.stream,
+                    lane.stream,
                 )
             };
             self.driver.check("cuMemcpyHtoD", code)?;
@@ -444,7 +510,7 @@ impl Device {
                 grid: [launch.grid[0], launch.grid[1], 1],
                 block: [launch.block, 1, 1],
                 shared_bytes: launch.shared as c_uint,
-                stream: self.stream,
+                stream: lane.stream,
                 attributes: &LaunchAttribute::OVERLAPPED,
                 attribute_count: c_uint::from(overlapped),
             };
@@ -481,28 +547,40 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let Ok(mut recorder) = self.enter() else { return };
-        recorder.launches.clear();
-        let _ = self.wait(&mut recorder);
+        if self.make_current().is_err() {
+            return;
+        }
+        for lane in lock(&self.lanes).drain(..) {
+            self.take_down(&lane);
+        }
+        // SAFETY: everything is ours and given back once; the device has finished.
+        unsafe {
+            (self.driver.module_unload)(self.module);
+            (self.driver.context_release)(self.properties.number as c_int);
+        }
+    }
+}
+
+impl Device {
+    fn take_down(&self, lane: &Lane) {
+        let mut recorder = lock(&lane.recorder);
+        recorder.forget_segment();
+        let _ = self.wait(lane, &mut recorder);
         recorder.forget_graphs(&self.driver);
         let stages = std::mem::take(&mut recorder.stages);
-        let hosts = stages.iter().map(|stage| stage.host.address).chain([recorder.answer.address]);
-        // SAFETY: everything is ours and freed once; the device has finished.
+        let answer = std::mem::take(&mut recorder.answer);
+        let hosts = stages.iter().map(|stage| stage.host.address).chain([answer.address]);
+        let device = stages.iter().map(|stage| stage.device).filter(|&address| address != 0);
+        let free = std::mem::take(&mut lock(&lane.pool).free);
+        // SAFETY: everything is the lane's and freed once; it has finished.
         unsafe {
             for host in hosts.filter(|host| !host.is_null()) {
                 (self.driver.host_free)(host);
             }
-            for stage in stages.iter().filter(|stage| stage.device != 0) {
-                (self.driver.memory_free)(stage.device);
+            for address in device.chain(free.into_values().flatten()) {
+                (self.driver.memory_free)(address);
             }
-            for (_, addresses) in self.lock_pool().free.drain() {
-                addresses.iter().for_each(|&address| {
-                    (self.driver.memory_free)(address);
-                });
-            }
-            (self.driver.module_unload)(self.module);
-            (self.driver.stream_destroy)(self.stream);
-            (self.driver.context_release)(self.properties.number as c_int);
+            (self.driver.stream_destroy)(lane.stream);
         }
     }
 }
@@ -560,6 +638,14 @@ fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
 #[derive(Default)]
 struct Pool {
     free: FxHashMap<usize, Vec<Address>>,
+}
+
+impl Lane {
+    /// Takes memory back. Work recorded so far may still use it: whoever gets it next is recorded
+    /// later.
+    pub(crate) fn give_back(&self, address: Address, bytes: usize) {
+        lock(&self.pool).free.entry(bytes).or_default().push(address);
+    }
 }
 
 /// Sizes memory comes in: powers of two, from 32 MiB on in steps of 2 MiB.
@@ -667,6 +753,16 @@ impl Recorder {
         key
     }
 
+    /// Nothing is recorded.
+    fn forget_segment(&mut self) {
+        self.launches.clear();
+        self.stored = None;
+        self.parameters.clear();
+        self.staged.clear();
+        self.staged_reads.clear();
+        self.stages[self.current].used = 0;
+    }
+
     fn forget_graphs(&mut self, driver: &Driver) {
         for (_, graph) in self.graphs.drain() {
             if let Graph::Ready(graph) = graph {
@@ -691,6 +787,7 @@ pub(crate) struct StagedReads {
 /// Where work is recorded.
 pub(crate) struct Segment<'a> {
     device: &'a Device,
+    lane: &'a Lane,
     recorder: &'a mut Recorder,
 }
 
@@ -769,12 +866,12 @@ impl Segment<'_> {
                 .cast::<u8>()
                 .copy_from_nonoverlapping(old.address.cast(), stage.used);
             let code =
-                (driver.copy_to_device)(old_device, old.address, stage.used, self.device.stream);
+                (driver.copy_to_device)(old_device, old.address, stage.used, self.lane.stream);
             driver.check("cuMemcpyHtoD", code)?;
-            driver.check("cuStreamSynchronize", (driver.stream_wait)(self.device.stream))?;
+            driver.check("cuStreamSynchronize", (driver.stream_wait)(self.lane.stream))?;
             (driver.host_free)(old.address);
         }
-        self.device.give_back(old_device, rounded(old.bytes));
+        self.lane.give_back(old_device, rounded(old.bytes));
         Ok(())
     }
 

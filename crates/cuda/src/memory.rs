@@ -3,21 +3,24 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::device::{Arguments, Device, bucket};
+use crate::device::{Arguments, Device, Lane, bucket};
 use crate::driver::Address;
 use crate::product::FEW_ROWS;
 
-/// Device memory. It goes back to the device's pool.
+/// Device memory. It goes back to the lane it came from.
 pub(crate) struct Buffer {
-    device: Arc<Device>,
+    lane: Arc<Lane>,
+    /// Lives at least as long.
+    _device: Arc<Device>,
     pub(crate) address: Address,
     pub(crate) bytes: usize,
 }
 
 impl Buffer {
     pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Buffer, Error> {
-        let (address, bytes) = device.allocate(bytes)?;
-        Ok(Buffer { device: Arc::clone(device), address, bytes })
+        let lane = device.lane()?;
+        let (address, bytes) = device.allocate(&lane, bytes)?;
+        Ok(Buffer { lane, _device: Arc::clone(device), address, bytes })
     }
 
     pub(crate) fn of_floats(device: &Arc<Device>, values: &[f32]) -> Result<Buffer, Error> {
@@ -31,7 +34,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.device.give_back(self.address, self.bytes);
+        self.lane.give_back(self.address, self.bytes);
     }
 }
 
@@ -73,16 +76,16 @@ impl Rows {
         let other = self.width != width;
         self.width = width;
         self.count = count;
+        // Kernels for few rows read all of those.
+        let needed = count.max(FEW_ROWS);
         let room = self.capacity(device);
-        if room < count {
+        if room < needed {
             // The old memory goes first: it may serve again.
             self.buffer = None;
-            // Kernels for few rows read all of those.
-            let rows = bucket(count).max(FEW_ROWS);
-            let bytes = rows * self.stride() * device.numbers.row_size();
+            let bytes = bucket(needed) * self.stride() * device.numbers.row_size();
             self.buffer = Some(Buffer::new(device, bytes)?);
         }
-        if width != self.stride() && (other || room < count) {
+        if width != self.stride() && (other || room < needed) {
             self.clear(device, 0, self.capacity(device))?;
         }
         Ok(())
@@ -108,11 +111,12 @@ impl Rows {
 
     /// Makes room for `count` rows and for more to come; those there are stay.
     pub(crate) fn grow(&mut self, device: &Arc<Device>, count: usize) -> Result<(), Error> {
-        if self.capacity(device) >= count {
+        let needed = count.max(FEW_ROWS);
+        if self.capacity(device) >= needed {
             return Ok(());
         }
         let row = self.stride() * device.numbers.row_size();
-        let new = Buffer::new(device, count.next_power_of_two().max(FEW_ROWS) * row)?;
+        let new = Buffer::new(device, needed.next_power_of_two() * row)?;
         if let Some(old) = self.buffer.replace(new)
             && self.count > 0
         {

@@ -59,7 +59,7 @@ impl Decoder {
         }
     }
 
-    /// Whether its device failed it. It can go on, but a new one is better.
+    /// Whether it was left in the middle of something, and a new one is better.
     pub fn faulted(&self) -> bool {
         self.faulted
     }
@@ -93,6 +93,8 @@ impl Decoder {
                 Err(fault) => self.retry_smaller(fault, &mut batch, &mut work),
             }
         }
+        // Work begun for them may still be under way.
+        self.faulted |= queue.is_stopped();
         for sentence in batch.running.iter().chain(&batch.ready) {
             self.scorer.release(&sentence.slots);
         }

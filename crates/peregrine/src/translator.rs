@@ -96,6 +96,7 @@ impl Translator {
             let (architecture, speedups) = (&member.architecture, &compute.speedups);
             networks.push(prepare_with(gpu.clone(), architecture, &weights, speedups)?);
         }
+        gpu.finish()?;
         let (precision, device) = (gpu.numbers().name(), gpu.properties().name.clone());
         let decoders = Mutex::default();
         Ok(Translator { model, networks, precision, device, on_gpu: true, decoders })
