@@ -1,10 +1,11 @@
 //! One worker: takes sentences from the queue as its policy says and steps them together.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use peregrine_nn::{Ask, Choices, Sentence, profile};
 
-use crate::batching::{BatchSize, Batching, Haste, Queue, Waiting};
+use crate::batching::{BatchSize, Batching, Haste, Queue, Scope, Waiting};
 use crate::beam::{Banned, Details};
 use crate::job::Done;
 use crate::scorer::{Member, PlannedRow, Scorer};
@@ -124,13 +125,16 @@ impl Decoder {
     /// Encodes sentences, a run's worth at a time, and gives them their slots.
     fn encode(
         &mut self,
-        waiting: Vec<Waiting>,
+        mut waiting: Vec<Waiting>,
         work: &Work<'_>,
         stats: &mut Stats,
     ) -> Vec<Running> {
         let mut clock = Clock::new(work.measured);
         let size = BatchSize { tokens: work.batching.encode_tokens, sentences: usize::MAX };
         let position_limit = self.scorer.position_limit();
+        if work.batching.scope == Scope::Batch {
+            share_words(&mut waiting);
+        }
         let mut encoded = Vec::with_capacity(waiting.len());
         let mut waiting = waiting.into_iter();
         while !waiting.as_slice().is_empty() && !work.queue.is_stopped() {
@@ -266,6 +270,20 @@ impl Batch {
         stats.reads(
             self.running.iter().flat_map(|s| std::iter::repeat_n(s.job.source.len(), s.rows)),
         );
+    }
+}
+
+/// Allows every sentence the words of all. One without a list allows all words to everybody.
+fn share_words(waiting: &mut [Waiting]) {
+    let lists: Option<Vec<&[u32]>> = waiting.iter().map(|w| w.job.words.as_deref()).collect();
+    let mut union: Option<Vec<u32>> = lists.map(|lists| lists.concat());
+    if let Some(words) = &mut union {
+        words.sort_unstable();
+        words.dedup();
+    }
+    let union: Option<Arc<[u32]>> = union.map(Arc::from);
+    for sentence in waiting {
+        sentence.job.words.clone_from(&union);
     }
 }
 

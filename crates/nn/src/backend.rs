@@ -25,7 +25,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// A prepared output layer.
     type Output: Send + Sync;
     /// The part of an output layer that a shortlist leaves.
-    type Selection: Send;
+    type Selection: Send + Sync;
 
     /// Packs dense layers that share their input; their outputs stand side by side.
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;

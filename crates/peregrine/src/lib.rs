@@ -59,8 +59,8 @@ pub fn instruction_set() -> &'static str {
     peregrine_cpu::Isa::best().level().name()
 }
 
-pub use peregrine_cpu::{FAST_ERROR, Functions, Level, narrowed_rows};
-pub use peregrine_decode::batching::{BatchSize, Policy};
+pub use peregrine_cpu::{FAST_ERROR, Functions, Level, narrowed_rows, pack_every_time};
+pub use peregrine_decode::batching::{BatchSize, Policy, Scope};
 pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
