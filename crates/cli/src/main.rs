@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_ablate;
 mod bench_batching;
 mod bench_devlin;
 mod convert;
@@ -22,6 +23,7 @@ mod plot;
 mod resume;
 mod score;
 mod search_args;
+mod shortlist;
 mod speedup_args;
 mod stats;
 mod translate;
@@ -49,6 +51,7 @@ enum Command {
     Convert(convert::Args),
     Bench(Box<bench::Args>),
     MakeModel(make_model::Args),
+    Shortlist(Box<shortlist::Args>),
 }
 
 /// The exit code for input that cannot be used: arguments, models, files.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => convert::run(&args),
         Command::MakeModel(args) => make_model::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Shortlist(args) => shortlist::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
