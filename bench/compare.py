@@ -30,7 +30,7 @@ CT2_SETTINGS = {
 }
 CT2_AVX2 = {"AVX2 only": {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "CT2_FORCE_CPU_ISA": "AVX2"}}
 BERGAMOT_SETTINGS = {f"alignment {a}, {w} words": {"alignment": a, "words": w}
-                     for a in ("soft", "off") for w in ("512", "1024", "4096")}
+                     for w in ("1024", "512", "4096") for a in ("soft", "off")}
 
 # name: what is run; `sentences` and `batch` may differ by case, the rest are defaults.
 CASES = {
@@ -96,7 +96,7 @@ o = json.loads(sys.argv[1])
 find = lambda pattern: glob.glob(o["model"] + "/" + pattern)[0]
 config = {"models": "[%s]" % find("model.*.bin"), "vocabs": "[%s, %s]" % ((find("vocab.*.spm"),) * 2),
           "shortlist": "[%s, false]" % find("lex.*.bin"), "beam-size": 1, "normalize": 1.0, "word-penalty": 0,
-          "cpu-threads": 0, "max-length-break": 256, "mini-batch-words": o["words"], "workspace": 128,
+          "cpu-threads": 0, "max-length-break": 256 if int(o["words"]) > 512 else 128, "mini-batch-words": o["words"], "workspace": 128,
           "max-length-factor": 2.5, "skip-cost": "true", "gemm-precision": "int8shiftAlphaAll", "quiet": "true",
           "quiet-translation": "true", "ssplit-mode": "sentence"}
 if o["alignment"] != "off":
@@ -193,9 +193,10 @@ class Bench:
                    "--repeat", str(self.repeat), "--json"]
         if "text" in case:
             command += ["-m", model]
-        else:
-            length = LENGTH + (case.get("peer") == "marian")
-            command += ["-m", f"{model}/model.npz", "--vocab", f"{model}/vocab.yml", f"{model}/vocab.yml", "--output-length", str(length)]
+        elif case.get("peer") == "marian":  # its limit counts the end symbol: one word more than the source has
+            command += ["-m", f"{model}/model.npz", "--vocab", f"{model}/vocab.yml", f"{model}/vocab.yml", "--output-length", str(LENGTH + 1)]
+        else:  # the file the peer opens, so that load time and memory can be compared too
+            command += ["-m", self.path(case["model"], f"ct2_{case.get('precision', 'int8')}"), "--output-length", str(LENGTH)]
         if "vmap" in case:
             command += ["--shortlist", self.vmap(case)]
         if "isa" in case:

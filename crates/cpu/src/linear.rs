@@ -140,7 +140,6 @@ impl Linear {
     ) {
         let rows = x.len() / self.inputs().max(1);
         let shape = (self.inputs(), self.outputs());
-        let block_panels = block_panels * split::members();
         // Taken, not borrowed: `take` may want to compute a product itself.
         let mut block = BLOCK.take();
         let mut each = |multiply: &mut dyn FnMut(Range<usize>, &mut [f32])| {
