@@ -5,8 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use peregrine::{
-    Compute, Dictionary, Functions, OpenOptions, Options, Precision, Request, ShortlistChoice,
-    ShortlistFile, Speedups, Translation, Translator,
+    Compute, Dictionary, Functions, OpenOptions, Options, Request, ShortlistChoice, ShortlistFile,
+    Speedups, Translation, Translator,
 };
 use serde_json::Value;
 

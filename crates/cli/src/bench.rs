@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
-use peregrine::{Request, Stats, Translation};
+use peregrine::{Options, Request, Stats, Translation, Translator};
 use serde_json::json;
 
+use crate::bench_ablate::Ablation;
 use crate::bench_batching;
 use crate::bench_devlin;
 use crate::bench_gpu;
@@ -53,6 +54,15 @@ pub(crate) struct Args {
     #[arg(long)]
     scores: bool,
 
+    /// Measure each technique alone and on top of those before it (float32, int8, weights packed once,
+    /// shortlist, sorted and refilled batches), in turns: --repeat rounds
+    #[arg(long, conflicts_with_all = ["profile", "lengths"])]
+    ablate: bool,
+
+    /// Write the ladder of --ablate there, as SVG
+    #[arg(long, value_name = "FILE", requires = "ablate")]
+    plot: Option<PathBuf>,
+
     /// Runs over the text; the median is reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
@@ -85,16 +95,13 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
     if lines.is_empty() {
         bail!("{}: there is nothing to translate", source.display());
     }
+    if args.ablate {
+        return ablate(args, &lines);
+    }
     let start = Instant::now();
     let translator = args.model.open()?;
     let load_seconds = start.elapsed().as_secs_f64();
-    let mut options = args.search.options(&translator);
-    options.scores = args.scores;
-    if let Some(length) = args.output_length {
-        options.search.min_length = length as usize;
-        options.search.max_length = Some(length as usize);
-        options.search.max_length_factor = None;
-    }
+    let options = args.options(&translator);
     let lengths = args.lengths.as_deref().map(read_lengths).transpose()?.unwrap_or_default();
     if args.lengths.is_some() && lengths.len() != lines.len() {
         bail!("there are {} lines and {} lengths", lines.len(), lengths.len());
@@ -135,6 +142,7 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
         "batch_sentences": options.batch.sentences,
         "batching": options.batching.name(),
         "threads": options.threads,
+        "threads_per_sentence": options.threads_per_sentence,
         "precision": translator.precision(),
         "device": translator.device(),
         "version": env!("CARGO_PKG_VERSION"),
@@ -156,6 +164,33 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+impl Args {
+    fn options(&self, translator: &Translator) -> Options {
+        let mut options = self.search.options(translator);
+        options.scores = self.scores;
+        if let Some(length) = self.output_length {
+            options.search.min_length = length as usize;
+            options.search.max_length = Some(length as usize);
+            options.search.max_length_factor = None;
+        }
+        options
+    }
+}
+
+fn ablate(args: &Args, lines: &[String]) -> anyhow::Result<()> {
+    let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
+    let ablation = Ablation {
+        model: args.model.read()?,
+        compute: args.model.compute()?,
+        options: &|translator| args.options(translator),
+        requests: &requests,
+        rounds: args.repeat as usize,
+        plot: args.plot.as_deref(),
+        json: args.json,
+    };
+    ablation.run()
+}
+
 /// Target lengths, one a line: a number, or text whose words are counted with the end symbol.
 pub(crate) fn read_lengths(path: &Path) -> anyhow::Result<Vec<usize>> {
     let lines = Lines::read_all(path)?;
@@ -167,7 +202,7 @@ pub(crate) fn read_lengths(path: &Path) -> anyhow::Result<Vec<usize>> {
 }
 
 /// Tokens of the best translation, end symbol included if it has one.
-fn count_tokens(translation: &Translation) -> usize {
+pub(crate) fn count_tokens(translation: &Translation) -> usize {
     translation.alternatives.first().map_or(0, |best| best.tokens.len() + usize::from(best.ended))
 }
 

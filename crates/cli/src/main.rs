@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_ablate;
 mod bench_batching;
 mod bench_devlin;
 mod bench_gpu;
@@ -25,6 +26,7 @@ mod resume;
 mod score;
 mod search_args;
 mod selftest;
+mod shortlist;
 mod speedup_args;
 mod stats;
 mod translate;
@@ -54,6 +56,7 @@ enum Command {
     MakeModel(make_model::Args),
     Doctor(doctor::Args),
     Selftest(selftest::Args),
+    Shortlist(Box<shortlist::Args>),
 }
 
 /// The exit code for input that cannot be used: arguments, models, files.
@@ -92,6 +95,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Selftest(args) => selftest::run(&args),
+        Command::Shortlist(args) => shortlist::run(&args),
     }
 }
 

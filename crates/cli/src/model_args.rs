@@ -57,10 +57,11 @@ pub(crate) struct OpenArgs {
     #[arg(long, value_name = "WEIGHT", num_args = 1.., allow_negative_numbers = true)]
     weights: Vec<f32>,
 
-    /// Limit the target words: `auto` (as the model's configuration says), `off`, or a table (text,
-    /// or Marian's binary .bin) and for text the number of first words always allowed [100], of
-    /// translations kept for a word [100], and the probability they must exceed [0]
-    #[arg(long, num_args = 1..=4, value_names = ["auto|off|FILE", "FIRST", "BEST", "PRUNE"], default_value = "auto", hide_default_value = true)]
+    /// Limit the target words: `auto` (as the model's configuration says), `off`, `vmap` (the
+    /// vmap.txt in a CTranslate2 directory), or a table (text, Marian's binary .bin, or CTranslate2's
+    /// vmap*.txt) and for text the number of first words always allowed [100], of translations kept
+    /// for a word [100], and the probability they must exceed [0]
+    #[arg(long, num_args = 1..=4, value_names = ["auto|off|vmap|FILE", "FIRST", "BEST", "PRUNE"], default_value = "auto", hide_default_value = true)]
     shortlist: Vec<String>,
 
     /// Follow an original tool's behaviour: see docs/exactness.md for the names
@@ -71,6 +72,16 @@ pub(crate) struct OpenArgs {
 impl ModelArgs {
     /// Reads the model and packs it for this machine.
     pub(crate) fn open(&self) -> anyhow::Result<Translator> {
+        Ok(Translator::prepare(self.read()?, &self.compute()?)?)
+    }
+
+    /// Reads the model.
+    pub(crate) fn read(&self) -> anyhow::Result<Model> {
+        self.open.read(&self.model)
+    }
+
+    /// How products are computed.
+    pub(crate) fn compute(&self) -> anyhow::Result<Compute> {
         let name = self.precision.as_str();
         let precision = match name {
             "float32" => Some(Precision::Float32),
@@ -91,8 +102,7 @@ impl ModelArgs {
         }
         let (speedups, functions) = (self.speedups.speedups(), self.speedups.functions());
         let isa = self.isa;
-        let compute = Compute { precision, isa, speedups, functions, device, numbers };
-        Ok(Translator::prepare(self.open.read(&self.model)?, &compute)?)
+        Ok(Compute { precision, isa, speedups, functions, device, numbers })
     }
 }
 
@@ -101,9 +111,16 @@ impl OpenArgs {
     pub(crate) fn read(&self, paths: &[PathBuf]) -> anyhow::Result<Model> {
         let options = self.open_options()?;
         if paths.is_empty() && self.config.is_none() {
-            return Ok(peregrine::builtin_model()?);
+            let mut model = peregrine::builtin_model()?;
+            peregrine::model::choose_shortlist(&mut model, &options.shortlist)?;
+            return Ok(model);
         }
         Ok(peregrine::model::open(paths, &options)?)
+    }
+
+    /// Where the shortlist comes from.
+    pub(crate) fn shortlist(&self) -> anyhow::Result<ShortlistChoice> {
+        parse_shortlist(&self.shortlist)
     }
 
     fn open_options(&self) -> anyhow::Result<OpenOptions> {
@@ -116,13 +133,13 @@ impl OpenArgs {
             vocabularies,
             config: self.config.clone(),
             member_weights: self.weights.clone(),
-            shortlist: shortlist(&self.shortlist)?,
+            shortlist: self.shortlist()?,
             compat: compat.collect::<Result<_, _>>()?,
         })
     }
 }
 
-fn shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
+fn parse_shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
     let number = |i: usize, name: &str| -> anyhow::Result<Option<f32>> {
         values
             .get(i)
@@ -132,6 +149,7 @@ fn shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
     Ok(match values.first().map(String::as_str) {
         None | Some("auto") => ShortlistChoice::Auto,
         Some("off") => ShortlistChoice::Off,
+        Some("vmap") => ShortlistChoice::Vmap,
         Some(path) => {
             let mut file = ShortlistFile::new(path);
             if let Some(first) = number(1, "FIRST")? {

@@ -119,6 +119,65 @@ impl Plot {
     }
 }
 
+/// Bars beside each other, from top to bottom.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bars {
+    /// Above the bars.
+    pub(crate) title: String,
+    /// From top to bottom.
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// A number with the least and the most it was measured as.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bar {
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) range: (f64, f64),
+}
+
+impl Bars {
+    /// The bars as a file's text.
+    pub(crate) fn svg(&self) -> String {
+        const LINE: f64 = 24.0;
+        const NAMES: f64 = 200.0;
+        let height = TOP + LINE * self.bars.len() as f64 + 20.0;
+        let numbers = self.bars.iter().flat_map(|bar| [bar.value, bar.range.1]);
+        let scale = Scale::new(numbers, (NAMES, WIDTH - 80.0), false);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
+        );
+        text(&mut svg, WIDTH / 2.0, 22.0, "middle", &self.title);
+        for (i, bar) in self.bars.iter().enumerate().filter(|(_, bar)| bar.value.is_finite()) {
+            let top = TOP + LINE * i as f64;
+            let middle = top + LINE / 2.0;
+            text(&mut svg, NAMES - 8.0, middle + 4.0, "end", &bar.name);
+            let (width, colour) = ((scale.at(bar.value) - NAMES).max(0.0), COLOURS[0]);
+            let _ = writeln!(
+                svg,
+                "<rect class=\"bar\" x=\"{NAMES}\" y=\"{:.1}\" width=\"{width:.1}\" \
+                 height=\"{}\" fill=\"{colour}\"/>",
+                top + 3.0,
+                LINE - 6.0
+            );
+            let (least, most) = (scale.at(bar.range.0), scale.at(bar.range.1));
+            if least.is_finite() && most.is_finite() {
+                let _ = writeln!(
+                    svg,
+                    "<line x1=\"{least:.1}\" y1=\"{middle:.1}\" x2=\"{most:.1}\" \
+                     y2=\"{middle:.1}\" stroke=\"black\"/>"
+                );
+            }
+            let end = scale.at(bar.value.max(bar.range.1));
+            text(&mut svg, end + 6.0, middle + 4.0, "start", &format!("{:.0}", bar.value));
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
 fn axes(svg: &mut String, x: &Scale, y: &Scale) {
     let (left, right, bottom) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM);
     for tick in y.ticks() {
@@ -233,6 +292,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn bars_are_as_long_as_they_should_be() {
+        let bar = |name: &str, value: f64| Bar {
+            name: name.to_owned(),
+            value,
+            range: (value * 0.5, value),
+        };
+        let bars = vec![bar("a < b", 50.0), bar("b", 100.0), bar("odd", f64::NAN)];
+        let svg = Bars { title: "T".into(), bars }.svg();
+        let document = roxmltree::Document::parse(&svg).expect("well-formed XML");
+        let widths: Vec<f64> = document
+            .descendants()
+            .filter(|n| n.attribute("class") == Some("bar"))
+            .map(|n| n.attribute("width").unwrap_or("").parse().expect("a number"))
+            .collect();
+        assert_eq!(widths.len(), 2);
+        assert!((widths[1] - 2.0 * widths[0]).abs() < 0.2, "{widths:?}");
+        assert!(svg.contains("a &lt; b"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How to search; what is not said is as the model's own configuration has it.
 
-use peregrine::{BatchSize, Options, Policy, Translator};
+use peregrine::{BatchSize, Options, Policy, Scope, Translator};
 
 /// How to search. What is left out is as the model's configuration says, or else as its tool does.
 #[derive(clap::Args)]
@@ -49,9 +49,20 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     top_up_threshold: Option<f32>,
 
+    /// Which words a shortlist allows: those of the sentence, or, for comparison with other engines,
+    /// those of all sentences that join the batch with it. With `batch` a translation depends on the
+    /// sentences around it: contract 2 of docs/architecture.md is given up
+    #[arg(long, value_name = "sentence|batch", default_value = "sentence")]
+    shortlist_scope: Scope,
+
     /// Workers, each with a batch of its own
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
+
+    /// Threads that share the products of each worker: the first words of a single sentence come
+    /// sooner, a text takes longer than with as many workers. Translations are the same
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads_per_sentence: u32,
 }
 
 impl SearchArgs {
@@ -79,8 +90,10 @@ impl SearchArgs {
             tokens: self.batch_tokens.map_or(usual.tokens, |n| n as usize),
         };
         options.threads = self.threads as usize;
+        options.threads_per_sentence = self.threads_per_sentence as usize;
         options.batching = self.batching;
         options.top_up_threshold = self.top_up_threshold;
+        options.shortlist_scope = self.shortlist_scope;
         options
     }
 }

@@ -205,11 +205,11 @@ impl Args {
     fn file_job(&self, translator: &Translator, options: &Options) -> Option<FileJob> {
         let output = self.output.as_deref().filter(|_| self.input.is_some())?;
         let settings = format!(
-            "{} {:?} {} {} {:?} {:?} {:?} {:?}",
+            "{} {:?} {} {:?} {:?} {:?} {:?} {:?}",
             translator.model().describe(),
             options.search,
             options.n_best,
-            options.shortlist,
+            (options.shortlist, options.shortlist_scope),
             (options.split, options.guard, translator.precision()),
             (self.json, self.n_best, self.tokens, self.word_scores),
             self.alignment,

@@ -7,8 +7,18 @@ use std::path::Path;
 
 use common::{run, stdout};
 
-const COMMANDS: [&str; 7] =
-    ["", "translate", "score", "inspect", "convert", "bench", "bench batching"];
+const COMMANDS: [&str; 10] = [
+    "",
+    "translate",
+    "score",
+    "inspect",
+    "convert",
+    "bench",
+    "bench batching",
+    "shortlist build",
+    "shortlist inspect",
+    "shortlist check",
+];
 
 /// The help of a command as it stands in the page, between its marker and the end of the block.
 fn block(command: &str) -> String {

@@ -103,11 +103,11 @@ impl Backend for Cpu {
     }
 
     fn prepare_output(&self, layer: Dense<'_>) -> Output {
-        Output { linear: self.prepare_linear(&[layer]) }
+        Output::new(self.prepare_linear(&[layer]))
     }
 
     fn select(&self, output: &Output, words: &[u32]) -> Selection {
-        output.select(words)
+        output.select(self.isa, words)
     }
 
     fn rows(&self) -> Matrix {

@@ -17,6 +17,7 @@ mod matrix;
 mod output;
 mod product;
 mod recurrent;
+mod split;
 
 pub use attention::Cache;
 pub use backend::Cpu;
@@ -24,8 +25,9 @@ pub use elementwise::Norm;
 pub use int8::Packed8;
 pub use int16::{Packed16, fits_int16, narrowed_rows};
 pub use isa::{Isa, Level};
-pub use linear::Linear;
+pub use linear::{Linear, pack_every_time};
 pub use matrix::Matrix;
 pub use output::{Output, Selection};
 pub use product::Packed;
 pub use recurrent::{FAST_ERROR, Functions};
+pub use split::split_products;

@@ -2,17 +2,20 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use peregrine_model::{Activation, Precision, Weight};
 use peregrine_nn::Dense;
 
 use crate::arena::Arena;
 use crate::elementwise::activate;
+use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::{self, Packed8, Quantised};
 use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
 use crate::lanes::LANES;
 use crate::product::{self, Packed, Task};
+use crate::split;
 
 /// Dense layers side by side, packed.
 pub enum Linear {
@@ -30,6 +33,14 @@ thread_local! {
     static QUANTISED_16: RefCell<Quantised16> = RefCell::default();
     /// Scores of a block of words.
     static BLOCK: RefCell<Vec<f32>> = RefCell::default();
+}
+
+static PACK_EVERY_TIME: AtomicBool = AtomicBool::new(false);
+
+/// For measuring what packing once is worth: from now on, weights are packed anew for every product,
+/// in the whole process. Results are the same.
+pub fn pack_every_time(on: bool) {
+    PACK_EVERY_TIME.store(on, Relaxed);
 }
 
 impl Linear {
@@ -52,6 +63,13 @@ impl Linear {
             Linear::Int8(packed) => Linear::Int8(packed.select(outputs)),
             Linear::Int16(packed) => Linear::Int16(packed.select(outputs)),
         }
+    }
+
+    /// The same layer, packed anew: what engines pay at every product that do not keep their packed
+    /// weights.
+    fn packed_again(&self) -> Option<Linear> {
+        let outputs = || (0..self.outputs() as u32).collect::<Vec<_>>();
+        PACK_EVERY_TIME.load(Relaxed).then(|| self.select(&outputs()))
     }
 
     /// Number of outputs.
@@ -83,21 +101,29 @@ impl Linear {
     /// `out = activation(x · Wᵀ + b)`, row by row.
     pub(crate) fn multiply(&self, isa: Isa, activation: Activation, x: &[f32], out: &mut [f32]) {
         let relu = activation == Activation::Relu;
-        match self {
+        let shape = (self.inputs(), self.outputs());
+        let again = self.packed_again();
+        match again.as_ref().unwrap_or(self) {
             Linear::Float32(packed) => {
-                product::multiply(isa, Task::all(x, packed), out);
+                split::panels(0..packed.panels(), shape, out, &|panels, out| {
+                    product::multiply(isa, Task::some(x, packed, panels), out);
+                });
                 activate(isa, activation, out);
             }
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed.inputs());
-                int8::multiply(isa, quantised, packed, 0..packed.panels(), relu, out);
+                split::panels(0..packed.panels(), shape, out, &|panels, out| {
+                    int8::multiply(isa, quantised, packed, panels, relu, out);
+                });
                 if !relu {
                     activate(isa, activation, out);
                 }
             }),
             Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
-                int16::multiply(isa, quantised, packed, 0..packed.panels(), out);
+                split::panels(0..packed.panels(), shape, out, &|panels, out| {
+                    int16::multiply(isa, quantised, packed, panels, out);
+                });
                 activate(isa, activation, out);
             }),
         }
@@ -113,6 +139,7 @@ impl Linear {
         mut take: impl FnMut(Range<usize>, &mut [f32]),
     ) {
         let rows = x.len() / self.inputs().max(1);
+        let shape = (self.inputs(), self.outputs());
         // Taken, not borrowed: `take` may want to compute a product itself.
         let mut block = BLOCK.take();
         let mut each = |multiply: &mut dyn FnMut(Range<usize>, &mut [f32])| {
@@ -124,25 +151,54 @@ impl Linear {
                 take(columns, &mut block);
             }
         };
-        match self {
+        let again = self.packed_again();
+        match again.as_ref().unwrap_or(self) {
             Linear::Float32(packed) => each(&mut |panels, out| {
-                let task = Task::all(x, packed);
-                let task = Task { first_panel: panels.start, panels: panels.len(), ..task };
-                product::multiply(isa, task, out);
+                split::panels(panels, shape, out, &|panels, out| {
+                    product::multiply(isa, Task::some(x, packed, panels), out);
+                });
             }),
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed.inputs());
                 each(&mut |panels, out| {
-                    int8::multiply(isa, quantised, packed, panels, false, out);
+                    split::panels(panels, shape, out, &|panels, out| {
+                        int8::multiply(isa, quantised, packed, panels, false, out);
+                    });
                 });
             }),
             Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
-                each(&mut |panels, out| int16::multiply(isa, quantised, packed, panels, out));
+                each(&mut |panels, out| {
+                    split::panels(panels, shape, out, &|panels, out| {
+                        int16::multiply(isa, quantised, packed, panels, out);
+                    });
+                });
             }),
         }
         BLOCK.set(block);
     }
+}
+
+/// As [`Linear::multiply_in_blocks`], for outputs that are read where they are.
+pub(crate) fn multiply_scattered(
+    isa: Isa,
+    x: &[f32],
+    inputs: usize,
+    (rows, picked): (&Rows8, &Picked8),
+    block_panels: usize,
+    mut take: impl FnMut(Range<usize>, &mut [f32]),
+) {
+    let mut block = BLOCK.take();
+    QUANTISED.with_borrow_mut(|quantised| {
+        quantised.fill(isa, x, inputs);
+        for first in (0..picked.count()).step_by(block_panels * LANES) {
+            let columns = first..(first + block_panels * LANES).min(picked.count());
+            block.resize(x.len() / inputs.max(1) * columns.len(), 0.0);
+            int8::rows::multiply(isa, quantised, rows, picked, columns.clone(), &mut block);
+            take(columns, &mut block);
+        }
+    });
+    BLOCK.set(block);
 }
 
 impl Packed {

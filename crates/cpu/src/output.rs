@@ -5,41 +5,69 @@
 //! for, a running maximum and sum. The scores of all words are never stored.
 
 use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use peregrine_model::Activation;
 use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
+use crate::int8::rows::{Picked8, Rows8};
 use crate::isa::{Isa, kernel};
 use crate::lanes::{exp, largest, sum};
-use crate::linear::Linear;
+use crate::linear::{Linear, multiply_scattered};
 use crate::matrix::Matrix;
 
 /// Panels worked on at a time: 512 words.
 const BLOCK_PANELS: usize = 32;
 
+/// Rows from which on a selection is packed: fewer read their words where they are.
+const MANY_ROWS: usize = 8;
+
 /// A prepared output layer.
 pub struct Output {
     pub(crate) linear: Linear,
+    /// The weights a word after the other, once there is a shortlist.
+    rows: OnceLock<Arc<Rows8>>,
 }
 
-/// The words of a shortlist, packed.
+/// The words of a shortlist. Both ways to compute their scores give the same bits.
 pub struct Selection {
-    linear: Linear,
     words: Vec<u32>,
+    /// Read where they are in the layer,
+    scattered: Option<(Arc<Rows8>, Picked8)>,
+    /// or copied and packed, once many rows share them.
+    packed: OnceLock<Linear>,
 }
 
 impl Output {
-    pub(crate) fn select(&self, words: &[u32]) -> Selection {
+    pub(crate) fn new(linear: Linear) -> Output {
+        Output { linear, rows: OnceLock::new() }
+    }
+
+    pub(crate) fn select(&self, isa: Isa, words: &[u32]) -> Selection {
         let exists = |&word: &u32| (word as usize) < self.linear.outputs();
         let words: Vec<u32> = words.iter().copied().filter(exists).collect();
-        Selection { linear: self.linear.select(&words), words }
+        let scattered = match &self.linear {
+            Linear::Int8(packed) if Rows8::is_fast(isa) => {
+                let rows = self.rows.get_or_init(|| Arc::new(Rows8::new(packed)));
+                Some((Arc::clone(rows), Picked8::new(packed, &words)))
+            }
+            _ => None,
+        };
+        Selection { words, scattered, packed: OnceLock::new() }
+    }
+}
+
+impl Selection {
+    fn packed(&self, output: &Output) -> &Linear {
+        self.packed.get_or_init(|| output.linear.select(&self.words))
     }
 }
 
 /// Runs of rows that share their words: all rows without a shortlist, or a sentence's hypotheses.
 pub(crate) fn groups<'a>(
     selections: &'a [Option<&'a Selection>],
-) -> impl Iterator<Item = (std::ops::Range<usize>, Option<&'a Selection>)> {
+) -> impl Iterator<Item = (Range<usize>, Option<&'a Selection>)> {
     let same = |a: &Option<&Selection>, b: &Option<&Selection>| match (a, b) {
         (Some(a), Some(b)) => std::ptr::eq(*a, *b),
         (None, None) => true,
@@ -64,9 +92,10 @@ pub(crate) fn best(
 ) {
     answer.clear();
     for (rows, selection) in groups(selections) {
-        let linear = selection.map_or(&output.linear, |s| &s.linear);
         let words = selection.map(|s| s.words.as_slice());
-        let x = &x.values()[rows.start * linear.inputs()..rows.end * linear.inputs()];
+        let inputs = output.linear.inputs();
+        let x = &x.values()[rows.start * inputs..rows.end * inputs];
+        let few = rows.len() < MANY_ROWS;
         let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
         let mut lists = LISTS.take();
         running.extend(
@@ -75,7 +104,7 @@ pub(crate) fn best(
                 .map(|ask| Running::new(ask, question.scoring, lists.pop().unwrap_or_default())),
         );
         profile::mark();
-        linear.multiply_in_blocks(isa, x, BLOCK_PANELS, |columns, block| {
+        let take = |columns: Range<usize>, block: &mut [f32]| {
             profile::lap("output product and bias");
             for (row, scores) in running.iter_mut().zip(block.chunks_mut(columns.len())) {
                 let words = match words {
@@ -84,7 +113,16 @@ pub(crate) fn best(
                 };
                 row.take(isa, scores, words);
             }
-        });
+        };
+        match selection {
+            Some(Selection { scattered: Some((rows, picked)), .. }) if few => {
+                multiply_scattered(isa, x, inputs, (rows, picked), BLOCK_PANELS, take);
+            }
+            Some(selection) => {
+                selection.packed(output).multiply_in_blocks(isa, x, BLOCK_PANELS, take);
+            }
+            None => output.linear.multiply_in_blocks(isa, x, BLOCK_PANELS, take),
+        }
         for row in running.drain(..) {
             let list = row.finish();
             answer.push(list.iter().copied());
@@ -260,7 +298,7 @@ pub(crate) fn logits(
 ) {
     out.clear();
     for (rows, selection) in groups(selections) {
-        let linear = selection.map_or(&output.linear, |s| &s.linear);
+        let linear = selection.map_or(&output.linear, |s| s.packed(output));
         let x = &x.values()[rows.start * linear.inputs()..rows.end * linear.inputs()];
         let start = out.len();
         out.resize(start + rows.len() * linear.outputs(), 0.0);

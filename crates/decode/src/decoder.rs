@@ -3,12 +3,13 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::Instant;
 
 use peregrine_nn::{Ask, Choices, Fault, Sentence, profile};
 
 use crate::batching::auto::Trial;
-use crate::batching::{BatchSize, Batching, Haste, Policy, Queue, Waiting};
+use crate::batching::{BatchSize, Batching, Haste, Policy, Queue, Scope, Waiting};
 use crate::beam::{Banned, Details};
 use crate::job::Done;
 use crate::scorer::{Member, PlannedRow, Scorer};
@@ -199,13 +200,16 @@ impl Decoder {
     /// Encodes sentences, a run's worth at a time, and gives them their slots.
     fn encode(
         &mut self,
-        waiting: Vec<Waiting>,
+        mut waiting: Vec<Waiting>,
         work: &Work<'_>,
         stats: &mut Stats,
     ) -> Vec<Running> {
         let mut clock = Clock::new(work.measured);
         let size = BatchSize { tokens: work.batching.encode_tokens, sentences: usize::MAX };
         let position_limit = self.scorer.position_limit();
+        if work.batching.scope == Scope::Batch {
+            share_words(&mut waiting);
+        }
         let mut encoded = Vec::with_capacity(waiting.len());
         let mut waiting = waiting.into_iter();
         while !waiting.as_slice().is_empty() && !work.queue.is_stopped() {
@@ -342,6 +346,20 @@ impl Batch {
         stats.reads(
             self.running.iter().flat_map(|s| std::iter::repeat_n(s.job.source.len(), s.rows)),
         );
+    }
+}
+
+/// Allows every sentence the words of all. One without a list allows all words to everybody.
+fn share_words(waiting: &mut [Waiting]) {
+    let lists: Option<Vec<&[u32]>> = waiting.iter().map(|w| w.job.words.as_deref()).collect();
+    let mut union: Option<Vec<u32>> = lists.map(|lists| lists.concat());
+    if let Some(words) = &mut union {
+        words.sort_unstable();
+        words.dedup();
+    }
+    let union: Option<Arc<[u32]>> = union.map(Arc::from);
+    for sentence in waiting {
+        sentence.job.words.clone_from(&union);
     }
 }
 

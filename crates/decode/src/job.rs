@@ -1,5 +1,7 @@
 //! What goes into a worker, and what comes out.
 
+use std::sync::Arc;
+
 use crate::guard::Verdict;
 use crate::hypothesis::Hypothesis;
 
@@ -9,7 +11,7 @@ pub struct Job {
     /// Source ids with their frame.
     pub source: Vec<u32>,
     /// Target words allowed, sorted and holding the end symbol; all if there is no list.
-    pub words: Option<Vec<u32>>,
+    pub words: Option<Arc<[u32]>>,
     /// The first target words; the search goes on from there. If the end symbol is among them the
     /// whole translation is given, and only its scores are worked out.
     pub prefix: Vec<u32>,

@@ -11,6 +11,7 @@
 //! | [`safetensors`] | `.safetensors` |
 //! | [`pytorch`] | `pytorch_model.bin`, zipped or legacy |
 //! | [`shortlist`] | binary lexical shortlists |
+//! | [`vmap`] | CTranslate2's `vmap.txt` |
 //!
 //! # Hostile files
 //!
@@ -39,6 +40,7 @@ pub mod npz;
 pub mod pytorch;
 pub mod safetensors;
 pub mod shortlist;
+pub mod vmap;
 
 mod error;
 mod npy;

@@ -28,7 +28,7 @@ mod recurrent;
 mod rnnfc;
 mod rnnfc_file;
 mod search;
-mod shortlist;
+pub mod shortlist;
 mod tensors;
 mod weights;
 
@@ -36,7 +36,7 @@ pub use architecture::*;
 pub use compat::Compat;
 pub use error::ModelError;
 pub use model::{Member, Model};
-pub use open::{OpenOptions, open, open_bytes, save};
+pub use open::{OpenOptions, choose_shortlist, open, open_bytes, save};
 pub use presets::{PRESETS, TransformerSize, marian_transformer, preset};
 pub use random::{made_up_model, random_transformer, random_weights};
 pub use recurrent::{

@@ -48,9 +48,7 @@ pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Model, ModelErro
     }
     set_weights(&mut model, options)?;
     check::model(&mut model)?;
-    if let Some(shortlist) = chosen_shortlist(options, shortlist, &model)? {
-        model.shortlist = shortlist;
-    }
+    choose(&mut model, &options.shortlist, shortlist)?;
     for compat in &options.compat {
         compat.apply(&mut model);
     }
@@ -244,22 +242,52 @@ fn set_weights(model: &mut Model, options: &OpenOptions) -> Result<(), ModelErro
     Ok(())
 }
 
-/// `None` keeps what the model has (a `.peregrine` file brings its own).
-fn chosen_shortlist(
-    options: &OpenOptions,
+/// Gives an open model another shortlist.
+pub fn choose_shortlist(model: &mut Model, choice: &ShortlistChoice) -> Result<(), ModelError> {
+    choose(model, choice, None)
+}
+
+fn choose(
+    model: &mut Model,
+    choice: &ShortlistChoice,
     configured: Option<ShortlistFile>,
-    model: &Model,
-) -> Result<Option<Option<Shortlist>>, ModelError> {
-    let file = match &options.shortlist {
-        ShortlistChoice::Off => return Ok(Some(None)),
+) -> Result<(), ModelError> {
+    let file = match choice {
+        ShortlistChoice::Off => {
+            model.shortlist = None;
+            return Ok(());
+        }
         ShortlistChoice::Auto => match configured {
-            None => return Ok(None),
+            // A `.peregrine` file brings its own.
+            None => {
+                if let Some(vmap) = vmap_of(model).filter(|_| model.shortlist.is_none()) {
+                    let vmap = vmap.display();
+                    model
+                        .notes
+                        .push(format!("{vmap}: not used unless asked for: --shortlist vmap"));
+                }
+                return Ok(());
+            }
             Some(file) => file,
+        },
+        ShortlistChoice::Vmap => match vmap_of(model) {
+            Some(vmap) => ShortlistFile::new(vmap),
+            None => {
+                let problem = "there is no CTranslate2 vmap.txt beside it";
+                return Err(ModelError::invalid(&model.members[0].path, problem));
+            }
         },
         ShortlistChoice::File(file) => file.clone(),
     };
     let shared = same_words(&model.source, &model.target);
-    Shortlist::read(&file, &model.source, &model.target, shared).map(|read| Some(Some(read)))
+    model.shortlist = Some(Shortlist::read(&file, &model.source, &model.target, shared)?);
+    Ok(())
+}
+
+/// The vocabulary map of a CTranslate2 model.
+fn vmap_of(model: &Model) -> Option<PathBuf> {
+    let network = (model.dialect == Dialect::Ctranslate2).then(|| &model.members[0].path)?;
+    ctranslate2::vmap(network)
 }
 
 /// Whether every source id means the same word on the target side.

@@ -5,7 +5,7 @@
 //! * weights under their canonical names; of tied ones the first, the header names the others;
 //! * for integer weights NAME`.scales`, float32, one number or one a row;
 //! * `text.N`: the files of the tokenizers, as bytes, equal ones once;
-//! * `shortlist.offsets` and `shortlist.lists`, uint32.
+//! * `shortlist.offsets`, `shortlist.lists` and, for words in a row, `shortlist.phrases`, uint32.
 //!
 //! The writer puts wide types first, so that every tensor is aligned to its elements. Opening copies no
 //! weight.
@@ -19,7 +19,7 @@ use peregrine_text::{Description, Recipe, Tokenizer};
 use serde::{Deserialize, Serialize};
 
 use crate::check::{self, Lookup};
-use crate::shortlist::{Rules, Shortlist};
+use crate::shortlist::{Parts, Rules, Shortlist};
 use crate::tensors::{float_weight, integer_weight, stored};
 use crate::{Architecture, Dialect, Member, Model, ModelError, Precision, Search, Weight, Weights};
 
@@ -157,7 +157,10 @@ fn shortlist(path: &Path, tensors: &Tensors, rules: Rules) -> Result<Shortlist, 
         let numbers = values.and_then(|v| v.into_iter().map(|n| u32::try_from(n).ok()).collect());
         numbers.ok_or_else(|| ModelError::invalid(path, format!("tensor {name}: no whole numbers")))
     };
-    Shortlist::from_parts(path, rules, numbers("shortlist.offsets")?, numbers("shortlist.lists")?)
+    let name = "shortlist.phrases";
+    let phrases = if tensors.contains_key(name) { numbers(name)? } else { Vec::new() };
+    let (offsets, lists) = (numbers("shortlist.offsets")?, numbers("shortlist.lists")?);
+    Shortlist::from_parts(path, Parts { rules, offsets, lists, phrases })
 }
 
 /// Writes a model of one network. With a precision, its matrices are stored in that.
@@ -243,12 +246,15 @@ impl Writer {
     }
 
     fn shortlist(&mut self, shortlist: &Shortlist) -> Rules {
-        let (rules, offsets, lists) = shortlist.parts();
-        for (name, numbers) in [("shortlist.offsets", offsets), ("shortlist.lists", lists)] {
-            let data = Bytes::from(bytemuck::cast_slice(numbers).to_vec());
+        let Parts { rules, offsets, lists, phrases } = shortlist.parts();
+        let tables = [("offsets", offsets), ("lists", lists), ("phrases", phrases)];
+        // Most tables have no phrases, and older readers know none.
+        for (name, numbers) in tables.into_iter().filter(|(n, t)| *n != "phrases" || !t.is_empty())
+        {
+            let data = Bytes::from(bytemuck::cast_slice(&numbers).to_vec());
             let tensor = Tensor { dtype: DType::U32, shape: vec![numbers.len()], data };
-            self.tensors.push((name.into(), tensor));
+            self.tensors.push((format!("shortlist.{name}"), tensor));
         }
-        rules.clone()
+        rules
     }
 }

@@ -28,7 +28,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// A prepared output layer.
     type Output: Send + Sync;
     /// The part of an output layer that a shortlist leaves.
-    type Selection: Send;
+    type Selection: Send + Sync;
     /// Attention weights of recurrent networks.
     type Weights: Send;
 

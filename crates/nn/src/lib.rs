@@ -18,6 +18,7 @@ mod recurrent;
 mod rnnfc;
 mod speedups;
 mod transformer;
+mod word_lists;
 
 pub use backend::{
     After, Ask, Attention, Backend, Choice, Choices, Dense, Embed, Move, NormWeights, Question,

@@ -1,7 +1,7 @@
 //! How to translate.
 
 use peregrine_decode::Guard;
-use peregrine_decode::batching::{BatchSize, Batching, ENCODE_TOKENS, Policy};
+use peregrine_decode::batching::{BatchSize, Batching, ENCODE_TOKENS, Policy, Scope};
 use peregrine_model::Search;
 use peregrine_text::Split;
 
@@ -19,8 +19,13 @@ pub struct Options {
     pub alignments: bool,
     /// Whether the model's shortlist, if it has one, limits the words.
     pub shortlist: bool,
+    /// Whose words it allows a sentence.
+    pub shortlist_scope: Scope,
     /// Workers, each translating a batch at a time.
     pub threads: usize,
+    /// Threads that share the products of a worker, for latency; 1 splits none. Translations do not
+    /// depend on it.
+    pub threads_per_sentence: usize,
     /// How large a batch may be.
     pub batch: BatchSize,
     /// Who is in the batch at each step. Translations do not depend on it.
@@ -44,7 +49,9 @@ impl Options {
             scores: false,
             alignments: false,
             shortlist: true,
+            shortlist_scope: Scope::Sentence,
             threads: 1,
+            threads_per_sentence: 1,
             batch: BatchSize { sentences: 64, tokens: 4096 },
             batching: Policy::Auto,
             top_up_threshold: None,
@@ -59,6 +66,7 @@ impl Options {
         Batching {
             top_up_threshold: self.top_up_threshold,
             encode_tokens: self.encode_tokens,
+            scope: self.shortlist_scope,
             ..Batching::new(self.batching, self.batch)
         }
     }

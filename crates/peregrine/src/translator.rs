@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use peregrine_cpu::{Cpu, Isa};
+use peregrine_cpu::{Cpu, Isa, split_products};
 use peregrine_cuda::Cuda;
 use peregrine_decode::batching::{BatchSize, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
@@ -185,13 +185,13 @@ impl Translator {
         source: &[u32],
         prefix: &[u32],
         options: &Options,
-    ) -> Option<Vec<u32>> {
+    ) -> Option<Arc<[u32]>> {
         let shortlist = self.model.shortlist.as_ref().filter(|_| options.shortlist)?;
         let mut words = shortlist.select(source);
         words.extend(prefix);
         words.sort_unstable();
         words.dedup();
-        Some(words)
+        Some(words.into())
     }
 
     pub(crate) fn settings(&self, options: &Options) -> Settings {
@@ -252,7 +252,9 @@ impl Translator {
         done: &mut dyn FnMut(Done),
     ) {
         let mut decoder = self.take_decoder();
-        decoder.serve(queue, &options.batching(), settings, stats, done);
+        split_products(options.threads_per_sentence, || {
+            decoder.serve(queue, &options.batching(), settings, stats, done);
+        });
         if !decoder.faulted() {
             self.give_decoder_back(decoder);
         }

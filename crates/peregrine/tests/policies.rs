@@ -237,3 +237,21 @@ fn paragraphs_keep_their_lines() {
     assert_eq!(whole[3][0].0, "");
     assert_eq!(whole[4][0].0, one("w8"));
 }
+
+/// Products that are shared by several threads are the same.
+#[test]
+fn threads_that_share_a_sentence() {
+    let translator = Translator::builtin().expect("the built-in model");
+    let lines = ["Good morning!", "Two dogs play in the snow.", "Where is the station?"];
+    let requests = lines.map(Request::new);
+    for (beam, sentences) in [(1, 1), (4, 2)] {
+        let mut options = translator.options().with_beam(beam);
+        options.scores = true;
+        options.batch.sentences = sentences;
+        let alone = results(&translator.translate_batch(&requests, &options));
+        for threads in [2, 3] {
+            options.threads_per_sentence = threads;
+            assert_eq!(results(&translator.translate_batch(&requests, &options)), alone);
+        }
+    }
+}

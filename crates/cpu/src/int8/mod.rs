@@ -26,6 +26,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512vnni;
 mod portable;
+pub(crate) mod rows;
 
 use std::ops::Range;
 
@@ -386,6 +387,31 @@ mod tests {
         for (part, whole) in part.chunks(words.len()).zip(whole.chunks(50)) {
             let expected: Vec<f32> = words.iter().map(|&w| whole[w as usize]).collect();
             assert_eq!(part, expected);
+        }
+    }
+
+    proptest! {
+        /// Scattered outputs are the panels' to the last bit.
+        #[test]
+        fn scattered_outputs(
+            inputs in 1usize..300,
+            rows in 0usize..4,
+            words in prop::collection::vec(0u32..70, 0..60),
+            seed in 1u64..1000,
+        ) {
+            let isa = Isa::best();
+            if rows::Rows8::is_fast(isa) {
+                let (packed, _) = pack(numbers(70 * inputs, seed), &numbers(70, 2), inputs);
+                let x = numbers(rows * inputs, seed + 1);
+                let expected = run(isa, &x, &packed.select(&words));
+                let mut quantised = Quantised::default();
+                quantised.fill(isa, &x, inputs);
+                let table = rows::Rows8::new(&packed);
+                let picked = rows::Picked8::new(&packed, &words);
+                let mut out = vec![0.0; rows * words.len()];
+                rows::multiply(isa, &quantised, &table, &picked, 0..words.len(), &mut out);
+                prop_assert_eq!(out, expected);
+            }
         }
     }
 }

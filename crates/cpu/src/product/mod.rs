@@ -110,8 +110,18 @@ pub(crate) struct Task<'a> {
 
 impl<'a> Task<'a> {
     /// The whole product.
+    #[cfg(test)]
     pub(crate) fn all(x: &'a [f32], packed: &'a Packed) -> Task<'a> {
         Task { x, packed, first_panel: 0, panels: packed.panels() }
+    }
+
+    /// Some panels of the product.
+    pub(crate) fn some(
+        x: &'a [f32],
+        packed: &'a Packed,
+        panels: std::ops::Range<usize>,
+    ) -> Task<'a> {
+        Task { x, packed, first_panel: panels.start, panels: panels.len() }
     }
 
     /// A run of outputs, in whole panels; `out` of [`multiply`] then has that many columns.

@@ -148,12 +148,52 @@ pub struct Batching {
     /// Most source tokens encoded in one go. Enough rows for the products to be efficient; more would
     /// only cost memory, and time before the decoder can go on.
     pub encode_tokens: usize,
+    /// Whose words a shortlist allows.
+    pub scope: Scope,
+}
+
+/// Whose words a shortlist allows a sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Its own.
+    #[default]
+    Sentence,
+    /// Its own and those of all sentences that join the batch with it, as other engines have it. A
+    /// sentence's translation then depends on its company.
+    Batch,
+}
+
+impl std::str::FromStr for Scope {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Scope, String> {
+        match name {
+            "sentence" => Ok(Scope::Sentence),
+            "batch" => Ok(Scope::Batch),
+            _ => Err("expected sentence or batch".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Scope::Sentence => "sentence",
+            Scope::Batch => "batch",
+        })
+    }
 }
 
 impl Batching {
     /// A policy with its usual numbers.
     pub fn new(policy: Policy, size: BatchSize) -> Batching {
-        Batching { policy, size, top_up_threshold: None, encode_tokens: ENCODE_TOKENS }
+        Batching {
+            policy,
+            size,
+            top_up_threshold: None,
+            encode_tokens: ENCODE_TOKENS,
+            scope: Scope::Sentence,
+        }
     }
 
     pub(crate) fn rules(&self) -> Rules {

@@ -12,7 +12,7 @@ pub(crate) mod names;
 mod text;
 mod variables;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use peregrine_formats::{Source, ctranslate2 as format};
 use peregrine_text::Tokenizer;
@@ -24,6 +24,7 @@ use crate::tensors::rows_of;
 use crate::{
     Activation, AlignmentHeads, Architecture, Autoregression, Dialect, FeedForward, Member, Model,
     ModelError, Op, Positions, Search, SelfKeys, SourceFrame, Spacing, Stack, Start, Transformer,
+    files,
 };
 
 /// Revision 1 used other names; later ones differ in where attributes are.
@@ -64,6 +65,11 @@ pub(crate) fn open(folder: &Path, spm: Option<&Path>) -> Result<Model, ModelErro
         shortlist: None,
         notes,
     })
+}
+
+/// The vocabulary map beside a `model.bin`, which the library uses when asked only (`use_vmap`).
+pub(crate) fn vmap(network: &Path) -> Option<PathBuf> {
+    files::first_of(&files::folder_of(network), &["vmap.txt"])
 }
 
 /// The library's defaults, within what a position table allows.

@@ -14,6 +14,7 @@ use crate::backend::{Backend, Choices, Question, Reads};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
 use crate::speedups::Speedups;
+use crate::word_lists::{WordList, WordLists};
 
 /// What a recurrent network must know to be run by a [`Session`].
 pub(crate) trait Core<B: Backend>: Send + Sync + 'static {
@@ -101,13 +102,14 @@ pub(crate) struct Session<B: Backend, N: Core<B>> {
     weights: B::Weights,
     /// The same where somebody wants to see them.
     alignment: Vec<f32>,
+    word_lists: WordLists<B>,
 }
 
 struct SlotState<B: Backend> {
     memory: Range<u32>,
     /// First of the two state rows of each hypothesis.
     lanes: Vec<u32>,
-    selection: Option<B::Selection>,
+    list: Option<Arc<WordList<B>>>,
 }
 
 /// Rows for which a list of selections fits the stack.
@@ -128,6 +130,7 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
             batch: Ragged::default(),
             weights: backend.weights(),
             alignment: Vec::new(),
+            word_lists: WordLists::new(),
             network,
         }
     }
@@ -198,7 +201,7 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
     }
 
     fn with_selections<R>(&self, read: impl FnOnce(&Self, &[Option<&B::Selection>]) -> R) -> R {
-        let of = |slot: &Slot| self.state(*slot).selection.as_ref();
+        let of = |slot: &Slot| self.state(*slot).list.as_ref().map(|list| &list.selection);
         let rows = &self.plan.slots;
         if rows.len() <= FEW_ROWS {
             let mut few = [None; FEW_ROWS];
@@ -256,11 +259,12 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
             start.push(lane + 1);
             reads.push(tokens..tokens + length);
             tokens += length;
-            slots.push(SlotState {
-                memory: first..first + length,
-                lanes: vec![lane],
-                selection: sentence.words.map(|words| backend.select(network.output(), words)),
+            let list = sentence.words.map(|words| {
+                let in_use = self.slots.iter().flatten().filter_map(|slot| slot.list.as_ref());
+                self.word_lists.find(words, in_use, |words| backend.select(network.output(), words))
             });
+            let memory = first..first + length;
+            slots.push(self.new_slot(SlotState { memory, lanes: vec![lane], list }));
         }
         for (cache, width) in self.memory.iter_mut().zip(network.memories()) {
             backend.reserve(cache, self.memory_pool.size(), width);
@@ -279,7 +283,7 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
             start: &start,
         };
         network.encode(encode, &mut self.work);
-        slots.into_iter().map(|state| self.new_slot(state)).collect()
+        slots
     }
 
     fn release(&mut self, slot: Slot) {

@@ -18,6 +18,7 @@ use crate::backend::{Backend, Choices, Move, Question, Reads};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
 use crate::profile;
+use crate::word_lists::{WordList, WordLists};
 
 /// Positions of a cache are handed out in whole blocks of this many: caches keep keys in such
 /// blocks, and one is read fastest where it belongs to a single sentence.
@@ -40,6 +41,7 @@ pub(super) struct Session<B: Backend> {
     /// Reads of the step before, which the next step's grow from.
     previous: Reads,
     alignment: Vec<f32>,
+    word_lists: WordLists<B>,
 }
 
 /// A cache a decoder layer.
@@ -57,7 +59,7 @@ struct SlotState<B: Backend> {
     lanes: Vec<Lane>,
     /// Holds the first step's processed keys and values where a dialect wants them apart.
     first: Option<u32>,
-    selection: Option<B::Selection>,
+    list: Option<Arc<WordList<B>>>,
 }
 
 /// Cache rows of one hypothesis number: runs of [`CHUNK`] rows, or one run of two.
@@ -103,6 +105,7 @@ impl<B: Backend> Session<B> {
             plan: Plan::default(),
             previous: Reads::default(),
             alignment: Vec::new(),
+            word_lists: WordLists::new(),
             network,
         }
     }
@@ -203,7 +206,8 @@ impl<B: Backend> Session<B> {
     }
 
     fn selections(&self) -> Vec<Option<&B::Selection>> {
-        self.plan.slots.iter().map(|&slot| self.state(slot).selection.as_ref()).collect()
+        let of = |&slot| self.state(slot).list.as_ref().map(|list| &list.selection);
+        self.plan.slots.iter().map(of).collect()
     }
 }
 
@@ -243,17 +247,18 @@ impl<B: Backend> Network for Session<B> {
         let keys = network.description.decoder.self_keys;
         let needs_first =
             self.attends_to_past() && keys == peregrine_model::SelfKeys::RawAfterFirst;
-        let states: Vec<_> = runs
-            .zip(sentences)
-            .map(|(memory, sentence)| SlotState {
-                memory,
-                lanes: Vec::new(),
-                first: needs_first.then(|| self.past_pool.take(CHUNK)),
-                selection: sentence.words.map(|w| network.backend.select(&network.output, w)),
-            })
-            .collect();
+        let select = |words: &[u32]| network.backend.select(&network.output, words);
+        let mut slots = Vec::with_capacity(sentences.len());
+        for (memory, sentence) in runs.zip(sentences) {
+            let list = sentence.words.map(|words| {
+                let in_use = self.slots.iter().flatten().filter_map(|slot| slot.list.as_ref());
+                self.word_lists.find(words, in_use, select)
+            });
+            let first = needs_first.then(|| self.past_pool.take(CHUNK));
+            slots.push(self.new_slot(SlotState { memory, lanes: Vec::new(), first, list }));
+        }
         profile::lap("word lists");
-        states.into_iter().map(|state| self.new_slot(state)).collect()
+        slots
     }
 
     fn release(&mut self, slot: Slot) {

@@ -102,7 +102,7 @@ pub(super) fn cost(text: &str, plan: &Plan, options: &Options) -> usize {
     const TOKEN: usize = 160;
     let parts = plan.jobs.iter().map(|job| {
         let tokens = job.source.len();
-        let words = job.words.as_ref().map_or(0, Vec::len);
+        let words = job.words.as_ref().map_or(0, |words| words.len());
         let alignment = if options.alignments { 8 * tokens * tokens } else { 0 };
         PART + TOKEN * tokens * options.n_best.max(1) + 4 * words + alignment
     });

@@ -1,16 +1,31 @@
 //! Lexical shortlists: the target words worth scoring for a given source sentence.
 //!
 //! A table lists likely translations of every source word. The output layer then runs over a few
-//! hundred words instead of the whole vocabulary, and the softmax over those only.
+//! hundred words instead of the whole vocabulary, and the softmax over those only. Words in a row
+//! may have lists of their own, as in CTranslate2's vocabulary maps.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `file.rs` | reads tables: text, Marian's binary form, `vmap.txt` |
+//! | `phrases.rs` | lists of words in a row |
+//! | `learn.rs` | makes a table from parallel text |
+//! | `write.rs` | writes one |
+
+mod file;
+mod learn;
+mod phrases;
+mod write;
 
 use std::path::{Path, PathBuf};
 
-use peregrine_formats::Source;
 use peregrine_text::Tokenizer;
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::{ModelError, files};
+use crate::ModelError;
+use crate::shortlist::phrases::Phrases;
+
+pub use learn::{Learning, Lexicon, ParallelText, Progress, learn};
+pub use write::write_shortlist;
 
 /// The length of a selection is rounded up to this, as Marian does in every build.
 const MULTIPLE: usize = 8;
@@ -22,6 +37,7 @@ pub struct Shortlist {
     /// Where the list of each source word begins in `lists`, and one end.
     offsets: Vec<u32>,
     lists: Vec<u32>,
+    phrases: Phrases,
 }
 
 /// What a selection needs besides the table.
@@ -35,6 +51,25 @@ pub(crate) struct Rules {
     pub end: u32,
     /// Whether source ids are target ids too and stand for themselves.
     pub include_source: bool,
+    /// More words that are always selected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub always: Vec<u32>,
+    /// The length of a selection is rounded up to a multiple of this.
+    #[serde(default = "marian_multiple")]
+    pub multiple: usize,
+}
+
+fn marian_multiple() -> usize {
+    MULTIPLE
+}
+
+/// A table as it is saved.
+pub(crate) struct Parts {
+    pub rules: Rules,
+    pub offsets: Vec<u32>,
+    pub lists: Vec<u32>,
+    /// Lists of words in a row, see [`Phrases::to_numbers`].
+    pub phrases: Vec<u32>,
 }
 
 /// Where a shortlist comes from.
@@ -45,15 +80,18 @@ pub enum ShortlistChoice {
     Auto,
     /// None, whatever the configuration says.
     Off,
+    /// From the `vmap.txt` beside a CTranslate2 model, which that library uses when asked only.
+    Vmap,
     /// From this file.
     File(ShortlistFile),
 }
 
 /// A shortlist file and Marian's settings for reading it. A binary file (`.bin`) was made with its
-/// own settings; there the numbers are not used.
+/// own settings, and a vocabulary map (`vmap*.txt` or `.vmap`) has none; there the numbers are not
+/// used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortlistFile {
-    /// Lines `target source probability`, or Marian's binary form.
+    /// Lines `target source probability`, Marian's binary form, or CTranslate2's vocabulary map.
     pub path: PathBuf,
     /// How many first target words are always selected.
     pub first: usize,
@@ -75,6 +113,13 @@ impl ShortlistFile {
     pub(crate) fn is_binary(&self) -> bool {
         self.path.extension().is_some_and(|ending| ending == "bin")
     }
+
+    /// Whether its name is that of a CTranslate2 vocabulary map.
+    pub(crate) fn is_vmap(&self) -> bool {
+        let ending = self.path.extension().unwrap_or_default();
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        ending == "vmap" || (ending == "txt" && name.starts_with("vmap"))
+    }
 }
 
 impl Shortlist {
@@ -83,8 +128,15 @@ impl Shortlist {
         let exists = |&word: &u32| (word as usize) < target_size;
         let lists = lists.into_iter().map(|list| list.into_iter().filter(exists).collect());
         let (offsets, lists) = flatten(lists.collect());
-        let rules = Rules { first, target_size, end, include_source: false };
-        Shortlist { rules, offsets, lists }
+        let rules = Rules {
+            first,
+            target_size,
+            end,
+            include_source: false,
+            always: Vec::new(),
+            multiple: MULTIPLE,
+        };
+        Shortlist { rules, offsets, lists, phrases: Phrases::default() }
     }
 
     /// The target words for a sentence, sorted, from its source ids with the frame around them.
@@ -94,6 +146,9 @@ impl Shortlist {
             selected.add(id as u32);
         }
         selected.add(self.rules.end);
+        for &id in &self.rules.always {
+            selected.add(id);
+        }
         for &source in framed_source_ids {
             if self.rules.include_source {
                 selected.add(source);
@@ -102,8 +157,11 @@ impl Shortlist {
                 selected.add(target);
             }
         }
+        self.phrases.each(framed_source_ids, |target| selected.add(target));
         let mut filler = self.rules.first;
-        while !selected.count.is_multiple_of(MULTIPLE) && filler < self.rules.target_size {
+        while !selected.count.is_multiple_of(self.rules.multiple.max(1))
+            && filler < self.rules.target_size
+        {
             selected.add(filler as u32);
             filler += 1;
         }
@@ -124,38 +182,50 @@ impl Shortlist {
         self.rules.first
     }
 
-    pub(crate) fn describe(&self) -> serde_json::Value {
+    /// Source words that may have a list.
+    pub fn source_words(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// What there is to know about the table, for people and programs to look at.
+    pub fn describe(&self) -> serde_json::Value {
         serde_json::json!({
             "first": self.rules.first,
             "include_source": self.rules.include_source,
-            "source_words": self.offsets.len().saturating_sub(1),
+            "source_words": self.source_words(),
             "entries": self.lists.len(),
+            "always": self.rules.always.len(),
+            "phrases": self.phrases.len(),
         })
     }
 
-    /// The rules, offsets and lists, for saving.
-    pub(crate) fn parts(&self) -> (&Rules, &[u32], &[u32]) {
-        (&self.rules, &self.offsets, &self.lists)
+    /// What is saved.
+    pub(crate) fn parts(&self) -> Parts {
+        Parts {
+            rules: self.rules.clone(),
+            offsets: self.offsets.clone(),
+            lists: self.lists.clone(),
+            phrases: self.phrases.to_numbers(),
+        }
     }
 
     /// A table from its parts; every offset and id is checked.
-    pub(crate) fn from_parts(
-        path: &Path,
-        rules: Rules,
-        offsets: Vec<u32>,
-        lists: Vec<u32>,
-    ) -> Result<Shortlist, ModelError> {
+    pub(crate) fn from_parts(path: &Path, parts: Parts) -> Result<Shortlist, ModelError> {
+        let Parts { rules, offsets, lists, phrases } = parts;
         let rises = offsets.is_sorted() && offsets.first().is_none_or(|&first| first == 0);
         if !rises || offsets.last().is_some_and(|&last| last as usize > lists.len()) {
             return Err(ModelError::invalid(path, "the shortlist's offsets do not fit its lists"));
         }
+        let Some(phrases) = Phrases::from_numbers(&phrases) else {
+            return Err(ModelError::invalid(path, "the shortlist's phrases are cut short"));
+        };
         let size = rules.target_size;
-        let ids = lists.iter().chain([&rules.end]);
+        let ids = lists.iter().chain([&rules.end]).chain(&rules.always).chain(phrases.targets());
         if let Some(id) = ids.copied().find(|&id| id as usize >= size) {
             let problem = format!("the shortlist names target word {id}, the model has {size}");
             return Err(ModelError::invalid(path, problem));
         }
-        Ok(Shortlist { rules, offsets, lists })
+        Ok(Shortlist { rules, offsets, lists, phrases })
     }
 
     /// Reads a file for a model. `shared` tells whether both sides have one vocabulary.
@@ -170,89 +240,19 @@ impl Shortlist {
             target_size: target.size(),
             end: target.eos(),
             include_source: shared,
+            always: Vec::new(),
+            multiple: MULTIPLE,
         };
-        if file.is_binary() {
-            return read_binary(&file.path, rules);
-        }
-        let table = read_text(file, source, target)?;
-        let (offsets, lists) = flatten(table);
-        Shortlist::from_parts(&file.path, rules, offsets, lists)
-    }
-}
-
-fn read_binary(path: &Path, mut rules: Rules) -> Result<Shortlist, ModelError> {
-    let stored = peregrine_formats::shortlist::read(&Source::open(path)?)?;
-    rules.first = stored.first;
-    let (mut offsets, mut lists) = (vec![0], Vec::new());
-    for word in 0..offset(path, stored.source_words())? {
-        lists.extend(stored.list(word));
-        offsets.push(offset(path, lists.len())?);
-    }
-    Shortlist::from_parts(path, rules, offsets, lists)
-}
-
-fn offset(path: &Path, length: usize) -> Result<u32, ModelError> {
-    u32::try_from(length).map_err(|_| ModelError::invalid(path, "the shortlist is too long"))
-}
-
-type Table = FxHashMap<u32, FxHashMap<u32, f32>>;
-
-fn read_text(
-    file: &ShortlistFile,
-    source: &Tokenizer,
-    target: &Tokenizer,
-) -> Result<Vec<Vec<u32>>, ModelError> {
-    let bytes = files::read(&file.path)?;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        let what = "compressed shortlists are not supported; unpack it first";
-        return Err(ModelError::unsupported(&file.path, what));
-    }
-    let id = |side: &Tokenizer, word: &str| side.id(word).or_else(|| side.unk());
-    let mut table = Table::default();
-    for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let line = String::from_utf8_lossy(line);
-        // Blanks of other scripts may be part of words.
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (words, probability) = match fields[..] {
-            [] => continue,
-            [from, to, probability] if file.amun && line.contains('\t') => {
-                ((to, from), probability.parse::<f32>().ok())
-            }
-            [to, from, probability] => ((to, from), probability.parse::<f32>().ok()),
-            _ => (("", ""), None),
+        let parts = if file.is_binary() {
+            file::read_binary(&file.path, rules)?
+        } else if file.is_vmap() {
+            file::read_vmap(&file.path, rules, source, target)?
+        } else {
+            let (offsets, lists) = flatten(file::read_text(file, source, target)?);
+            Parts { rules, offsets, lists, phrases: Vec::new() }
         };
-        let Some(probability) = probability else {
-            let problem = format!("line {}: expected `target source probability`", number + 1);
-            return Err(ModelError::invalid(&file.path, problem));
-        };
-        let (to, from) = words;
-        if to != "NULL"
-            && from != "NULL"
-            && let (Some(from), Some(to)) = (id(source, from), id(target, to))
-        {
-            table.entry(from).or_default().insert(to, probability);
-        }
+        Shortlist::from_parts(&file.path, parts)
     }
-    Ok(prune(table, source.size(), file))
-}
-
-/// The best translations of every source word, by probability and then id, falling.
-fn prune(table: Table, source_size: usize, file: &ShortlistFile) -> Vec<Vec<u32>> {
-    let mut lists = vec![Vec::new(); source_size];
-    for (source, translations) in table {
-        let mut kept: Vec<(f32, u32)> = translations
-            .into_iter()
-            .map(|(target, probability)| (probability, target))
-            .filter(|(probability, _)| *probability > file.prune)
-            .filter(|(_, target)| !file.amun || *target as usize >= file.first)
-            .collect();
-        kept.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
-        kept.truncate(file.best);
-        if let Some(list) = lists.get_mut(source as usize) {
-            *list = kept.into_iter().map(|(_, target)| target).collect();
-        }
-    }
-    lists
 }
 
 /// Text tables are far below 2^32 entries: each took a line.
@@ -304,10 +304,19 @@ impl Selection {
 mod tests {
     use super::*;
 
+    fn rules(target_size: usize, end: u32) -> Rules {
+        let always = Vec::new();
+        Rules { first: 3, target_size, end, include_source: false, always, multiple: MULTIPLE }
+    }
+
+    fn parts(rules: Rules, offsets: &[u32], lists: &[u32], phrases: &[u32]) -> Parts {
+        Parts { rules, offsets: offsets.into(), lists: lists.into(), phrases: phrases.into() }
+    }
+
     fn shortlist(include_source: bool) -> Shortlist {
-        let rules = Rules { first: 3, target_size: 20, end: 7, include_source };
-        let offsets = vec![0, 2, 2, 4];
-        Shortlist::from_parts(Path::new("lex"), rules, offsets, vec![9, 11, 19, 9]).unwrap()
+        let rules = Rules { include_source, ..rules(20, 7) };
+        let parts = parts(rules, &[0, 2, 2, 4], &[9, 11, 19, 9], &[]);
+        Shortlist::from_parts(Path::new("lex"), parts).unwrap()
     }
 
     #[test]
@@ -326,23 +335,38 @@ mod tests {
 
     #[test]
     fn filling_ends_with_the_vocabulary() {
-        let rules = Rules { first: 3, target_size: 5, end: 0, include_source: false };
-        let short = Shortlist::from_parts(Path::new("lex"), rules, vec![0], vec![]).unwrap();
+        let parts = parts(rules(5, 0), &[0], &[], &[]);
+        let short = Shortlist::from_parts(Path::new("lex"), parts).unwrap();
         assert_eq!(short.select(&[0]), [0, 1, 2, 3, 4]);
     }
 
     #[test]
     fn parts_that_do_not_fit_are_refused() {
-        let rules = Rules { first: 3, target_size: 20, end: 7, include_source: false };
-        let error = |offsets: &[u32], lists: &[u32], rules: &Rules| {
-            Shortlist::from_parts(Path::new("lex"), rules.clone(), offsets.into(), lists.into())
+        let error = |offsets: &[u32], lists: &[u32], phrases: &[u32], rules: Rules| {
+            Shortlist::from_parts(Path::new("lex"), parts(rules, offsets, lists, phrases))
                 .unwrap_err()
                 .to_string()
         };
-        assert!(error(&[0, 3], &[1, 2], &rules).contains("offsets"));
-        assert!(error(&[0, 2, 1], &[1, 2], &rules).contains("offsets"));
-        assert!(error(&[1, 2], &[1, 2], &rules).contains("offsets"));
-        assert!(error(&[0, 2], &[1, 20], &rules).contains("target word 20"));
-        assert!(error(&[], &[], &Rules { end: 20, ..rules.clone() }).contains("target word 20"));
+        assert!(error(&[0, 3], &[1, 2], &[], rules(20, 7)).contains("offsets"));
+        assert!(error(&[0, 2, 1], &[1, 2], &[], rules(20, 7)).contains("offsets"));
+        assert!(error(&[1, 2], &[1, 2], &[], rules(20, 7)).contains("offsets"));
+        assert!(error(&[0, 2], &[1, 20], &[], rules(20, 7)).contains("target word 20"));
+        assert!(error(&[], &[], &[], rules(20, 20)).contains("target word 20"));
+        assert!(error(&[], &[], &[2, 1, 2, 1, 20], rules(20, 7)).contains("target word 20"));
+        assert!(error(&[], &[], &[2, 1, 2, 9, 3], rules(20, 7)).contains("phrases"));
+    }
+
+    #[test]
+    fn words_in_a_row_have_lists_of_their_own() {
+        let rules = Rules { first: 0, multiple: 1, always: vec![1], ..rules(20, 7) };
+        // 2 3 -> 9; 3 4 5 -> 10 11
+        let phrases = [2, 2, 3, 1, 9, 3, 3, 4, 5, 2, 10, 11];
+        let parts = parts(rules, &[0], &[], &phrases);
+        let list = Shortlist::from_parts(Path::new("lex"), parts).unwrap();
+        assert_eq!(list.select(&[2, 4, 3]), [1, 7]);
+        assert_eq!(list.select(&[6, 2, 3]), [1, 7, 9]);
+        assert_eq!(list.select(&[2, 3, 4, 5]), [1, 7, 9, 10, 11]);
+        let again = Shortlist::from_parts(Path::new("lex"), list.parts()).unwrap();
+        assert_eq!(again, list);
     }
 }

@@ -1,0 +1,179 @@
+//! `peregrine bench --ablate`: what each technique gives, alone and on top of those before it.
+//!
+//! The ladder of Marian's Table 2 ("Fast Neural Machine Translation in C++": shortlist, integer products,
+//! memoised packing, auto-tuning) and of OpenNMT's Table 5 (int8, sorting, packing, vocabulary
+//! reduction), as far as this engine has the rungs as switches. The bottom is float32, weights packed
+//! anew for every product, all target words, and batches in the order of the text whose ended
+//! sentences are computed on.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use peregrine::{Compute, Model, Options, Policy, Precision, Request, Translator, pack_every_time};
+use serde_json::{Value, json};
+
+use crate::bench::{count_tokens, cpu_time};
+use crate::plot::{Bar, Bars};
+
+/// A technique that can be on or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rung {
+    Int8,
+    Packed,
+    Shortlist,
+    Sorted,
+    TopUp,
+}
+
+impl Rung {
+    fn name(self) -> &'static str {
+        match self {
+            Rung::Int8 => "int8",
+            Rung::Packed => "packed once",
+            Rung::Shortlist => "shortlist",
+            Rung::Sorted => "sorted batches",
+            Rung::TopUp => "refilled batches",
+        }
+    }
+}
+
+/// A line of the table: techniques that are on.
+struct Line {
+    name: String,
+    on: Vec<Rung>,
+    speeds: Vec<f64>,
+    texts: Vec<String>,
+}
+
+/// What is measured.
+pub(crate) struct Ablation<'a> {
+    pub(crate) model: Model,
+    pub(crate) compute: Compute,
+    pub(crate) options: &'a (dyn Fn(&Translator) -> Options + 'a),
+    pub(crate) requests: &'a [Request<'a>],
+    pub(crate) rounds: usize,
+    pub(crate) plot: Option<&'a Path>,
+    pub(crate) json: bool,
+}
+
+impl Ablation<'_> {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        if self.requests.is_empty() {
+            bail!("there is nothing to translate");
+        }
+        let translators = [Precision::Float32, Precision::Int8].map(|precision| {
+            let compute = Compute { precision: Some(precision), ..self.compute.clone() };
+            Translator::prepare(self.model.clone(), &compute)
+        });
+        let [float32, int8] = translators;
+        let (float32, int8) = (float32?, int8?);
+        let mut lines = self.ladder();
+        for _ in 0..self.rounds {
+            for line in &mut lines {
+                let translator = if line.on.contains(&Rung::Int8) { &int8 } else { &float32 };
+                self.measure(translator, line);
+            }
+        }
+        pack_every_time(false);
+        self.report(&mut lines)
+    }
+
+    /// Nothing; each technique alone; each on top of those before it.
+    fn ladder(&self) -> Vec<Line> {
+        let mut rungs = vec![Rung::Int8, Rung::Packed];
+        if self.model.shortlist.is_some() {
+            rungs.push(Rung::Shortlist);
+        }
+        rungs.extend([Rung::Sorted, Rung::TopUp]);
+        let line = |name: String, on: &[Rung]| Line {
+            name,
+            on: on.to_vec(),
+            speeds: Vec::new(),
+            texts: Vec::new(),
+        };
+        let mut lines = vec![line("float32".into(), &[])];
+        lines.extend(rungs.iter().map(|rung| line(format!("{} alone", rung.name()), &[*rung])));
+        for i in 0..rungs.len() {
+            lines.push(line(format!("+ {}", rungs[i].name()), &rungs[..=i]));
+        }
+        lines
+    }
+
+    fn measure(&self, translator: &Translator, line: &mut Line) {
+        let on = |rung| line.on.contains(&rung);
+        let mut options = (self.options)(translator);
+        options.shortlist = on(Rung::Shortlist);
+        options.batching = match (on(Rung::TopUp), on(Rung::Sorted)) {
+            (true, _) => Policy::TopUp,
+            (_, true) => Policy::Sorted,
+            _ => Policy::Naive,
+        };
+        pack_every_time(!on(Rung::Packed));
+        let start = cpu_time();
+        let translations = translator.translate_batch(self.requests, &options);
+        let seconds = cpu_time().zip(start).map_or(f64::NAN, |(end, start)| end - start);
+        let tokens: usize = translations.iter().map(count_tokens).sum();
+        line.speeds.push(tokens as f64 / seconds);
+        line.texts = translations.iter().map(|t| t.text().to_owned()).collect();
+    }
+
+    fn report(&self, lines: &mut [Line]) -> anyhow::Result<()> {
+        for line in lines.iter_mut() {
+            line.speeds.sort_by(f64::total_cmp);
+        }
+        let middle = |line: &Line| line.speeds[line.speeds.len() / 2];
+        let base = middle(&lines[0]);
+        let same = |line: &Line| {
+            line.texts.iter().zip(&lines[0].texts).filter(|(a, b)| a == b).count() as f64
+                / line.texts.len() as f64
+        };
+        let row = |line: &Line| {
+            json!({
+                "name": line.name,
+                "on": line.on.iter().map(|rung| rung.name()).collect::<Vec<_>>(),
+                "tokens_per_cpu_second": middle(line),
+                "least": line.speeds.first(),
+                "most": line.speeds.last(),
+                "ratio": middle(line) / base,
+                "lines_as_float32": same(line),
+            })
+        };
+        let rows: Vec<Value> = lines.iter().map(row).collect();
+        if self.json {
+            println!("{}", json!({ "isa": peregrine::instruction_set(), "ladder": rows }));
+        } else {
+            println!(
+                "{} lines, {} rounds in turns, tokens a processor second, {}",
+                self.requests.len(),
+                self.rounds,
+                peregrine::instruction_set()
+            );
+            println!(
+                "{:24} {:>8} {:>17} {:>7} {:>14}",
+                "", "tokens/s", "least-most", "ratio", "as float32"
+            );
+            for line in lines.iter() {
+                let (least, most) = (line.speeds[0], line.speeds[line.speeds.len() - 1]);
+                println!(
+                    "{:24} {:8.0} {:>17} {:7.2} {:13.1}%",
+                    line.name,
+                    middle(line),
+                    format!("{least:.0}-{most:.0}"),
+                    middle(line) / base,
+                    100.0 * same(line)
+                );
+            }
+        }
+        if let Some(path) = self.plot {
+            let bars = lines.iter().map(|line| Bar {
+                name: line.name.clone(),
+                value: middle(line),
+                range: (line.speeds[0], line.speeds[line.speeds.len() - 1]),
+            });
+            let title = "What each technique gives: target tokens a processor second".to_owned();
+            let svg = Bars { title, bars: bars.collect() }.svg();
+            std::fs::write(path, svg).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+}

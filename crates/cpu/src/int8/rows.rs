@@ -1,0 +1,185 @@
+//! Products of single rows with scattered outputs: the words of one sentence's shortlist.
+//!
+//! Panels suit runs of outputs. A shortlist's words lie all over the vocabulary, and a copy of their
+//! weights for every sentence would be read once a step and share nothing with its neighbours: 64
+//! sentences of 500 words are 8 MB where the words they have between them are one or two. So the
+//! weights are kept a second time, an output after the other, and a list of outputs is multiplied
+//! where they are:
+//!
+//! ```text
+//! w[0][0..stride] │ w[1][0..stride] │ …        stride: inputs filled up to a multiple of 64
+//! ```
+//!
+//! Sixteen outputs at a time: a sum of 16 lanes each, then one shuffle network that adds up the lanes
+//! of all sixteen. Integers are exact, and the rest is computed as in the panels' kernels, so that
+//! the results are the same to the last bit. Cost per row and output: a byte for each input, from
+//! the cache that holds the lists of a batch.
+
+use super::{INPUT_MULTIPLE, Packed8, Quantised};
+use crate::isa::{Isa, Level};
+use crate::lanes::LANES;
+
+/// Weights an output after the other.
+pub(crate) struct Rows8 {
+    lines: Vec<Line8>,
+    /// Lines of an output.
+    width: usize,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line8([i8; INPUT_MULTIPLE]);
+
+/// Some outputs of a layer, filled up to a multiple of 16.
+pub(crate) struct Picked8 {
+    outputs: Vec<u32>,
+    starts: Vec<i32>,
+    steps: Vec<f32>,
+    bias: Vec<f32>,
+    count: usize,
+}
+
+impl Rows8 {
+    /// Whether there is a kernel.
+    pub(crate) fn is_fast(isa: Isa) -> bool {
+        cfg!(target_arch = "x86_64") && isa.level() >= Level::Avx512Vnni
+    }
+
+    pub(crate) fn new(packed: &Packed8) -> Rows8 {
+        let width = packed.inputs.next_multiple_of(INPUT_MULTIPLE) / INPUT_MULTIPLE;
+        let groups = packed.groups();
+        let mut lines = vec![Line8([0; INPUT_MULTIPLE]); packed.outputs * width];
+        for (output, lines) in lines.chunks_mut(width.max(1)).enumerate() {
+            let panel = &packed.lines[output / LANES * groups..][..groups];
+            let bytes = lines.iter_mut().flat_map(|line| line.0.as_chunks_mut::<4>().0);
+            for (to, from) in bytes.zip(panel) {
+                *to = from.0[output % LANES];
+            }
+        }
+        Rows8 { lines, width }
+    }
+}
+
+impl Picked8 {
+    /// Outputs that exist, in any order.
+    pub(crate) fn new(packed: &Packed8, outputs: &[u32]) -> Picked8 {
+        let count = outputs.len();
+        let last = outputs.last().copied();
+        let filled = outputs.iter().copied().chain(last.into_iter().cycle());
+        let outputs: Vec<u32> = filled.take(count.next_multiple_of(LANES)).collect();
+        let place = |output: &u32| (*output as usize / LANES, *output as usize % LANES);
+        let places = || outputs.iter().map(place);
+        Picked8 {
+            starts: places().map(|(panel, lane)| packed.starts[panel].0[lane]).collect(),
+            steps: places().map(|(panel, lane)| packed.steps[panel].0[lane]).collect(),
+            bias: places().map(|(panel, lane)| packed.bias[panel].0[lane]).collect(),
+            outputs,
+            count,
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+}
+
+/// The outputs `columns` of a selection (from a multiple of 16 on) for all rows of `x`, row by row.
+pub(crate) fn multiply(
+    isa: Isa,
+    x: &Quantised,
+    rows: &Rows8,
+    picked: &Picked8,
+    columns: std::ops::Range<usize>,
+    out: &mut [f32],
+) {
+    assert!(Rows8::is_fast(isa), "there is a kernel");
+    assert!(columns.start.is_multiple_of(LANES) && columns.end <= picked.count, "outputs picked");
+    assert_eq!(x.stride, rows.width * INPUT_MULTIPLE, "as many inputs as weights");
+    assert_eq!(x.bytes.len(), x.steps.len() * x.stride, "whole rows");
+    assert_eq!(out.len(), x.steps.len() * columns.len(), "room for every output");
+    let exists = |&output: &u32| (output as usize + 1) * rows.width <= rows.lines.len();
+    assert!(picked.outputs[columns.clone()].iter().all(exists), "outputs that exist");
+    #[cfg(target_arch = "x86_64")]
+    for (row, out) in out.chunks_exact_mut(columns.len().max(1)).enumerate() {
+        let bytes = &x.bytes[row * x.stride..][..x.stride];
+        // SAFETY: the level proves the instructions, and the sizes have just been checked.
+        unsafe { vnni::multiply_row((bytes, x.steps[row]), rows, picked, columns.clone(), out) };
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod vnni {
+    use std::arch::x86_64::*;
+    use std::ops::Range;
+
+    use super::{INPUT_MULTIPLE, LANES, Picked8, Rows8};
+
+    /// # Safety
+    /// AVX-512F and VNNI; `x` has as many bytes as an output has weights; the `columns` of `picked`
+    /// exist, begin at a multiple of 16 and name outputs of `rows`; `out` has room for them.
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub(super) unsafe fn multiply_row(
+        (x, row_step): (&[u8], f32),
+        rows: &Rows8,
+        picked: &Picked8,
+        columns: Range<usize>,
+        out: &mut [f32],
+    ) {
+        let width = rows.width;
+        let row_step = _mm512_set1_ps(row_step);
+        // SAFETY: what the caller vouches for; lists are filled up to whole sixteens.
+        unsafe {
+            let weights =
+                |output: u32| rows.lines.as_ptr().add(output as usize * width).cast::<i8>();
+            for (block, first) in columns.clone().step_by(LANES).enumerate() {
+                let outputs = &picked.outputs[first..first + LANES];
+                let following = picked.outputs.get(first + LANES..first + 2 * LANES).unwrap_or(&[]);
+                for &output in following {
+                    for line in 0..width.min(8) {
+                        _mm_prefetch::<_MM_HINT_T0>(weights(output).add(line * INPUT_MULTIPLE));
+                    }
+                }
+                let mut sums = [_mm512_setzero_si512(); LANES];
+                for (sums, outputs) in sums.chunks_exact_mut(4).zip(outputs.chunks_exact(4)) {
+                    let from = [0, 1, 2, 3].map(|i| weights(outputs[i]));
+                    for line in 0..width {
+                        let at = line * INPUT_MULTIPLE;
+                        let x = _mm512_loadu_si512(x.as_ptr().add(at).cast());
+                        for (sum, from) in sums.iter_mut().zip(from) {
+                            let w = _mm512_load_si512(from.add(at).cast());
+                            *sum = _mm512_dpbusd_epi32(*sum, x, w);
+                        }
+                    }
+                }
+                let start = _mm512_loadu_si512(picked.starts.as_ptr().add(first).cast());
+                let sum = _mm512_add_epi32(add_lanes(sums), start);
+                let step = _mm512_loadu_ps(picked.steps.as_ptr().add(first));
+                let bias = _mm512_loadu_ps(picked.bias.as_ptr().add(first));
+                // Not fused: every kernel must round alike.
+                let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(step, row_step));
+                let y = _mm512_add_ps(y, bias);
+                let left = columns.end - first;
+                let mask = if left >= LANES { !0 } else { (1 << left) - 1 };
+                _mm512_mask_storeu_ps(out.as_mut_ptr().add(block * LANES), mask, y);
+            }
+        }
+    }
+
+    /// The sum over the lanes of each of sixteen vectors.
+    #[target_feature(enable = "avx512f")]
+    fn add_lanes(v: [__m512i; LANES]) -> __m512i {
+        // Per 128 bits: pairs side by side, then fours, ...
+        let two = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        let four =
+            |a, b| _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+        // ... then the four 128-bit parts.
+        let parts = |a, b| {
+            let (even, odd) =
+                (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
+            _mm512_add_epi32(even, odd)
+        };
+        let f = [0, 4, 8, 12].map(|i| four(two(v[i], v[i + 1]), two(v[i + 2], v[i + 3])));
+        parts(parts(f[0], f[1]), parts(f[2], f[3]))
+    }
+}
