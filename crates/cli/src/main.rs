@@ -25,6 +25,7 @@ mod search_args;
 mod speedup_args;
 mod stats;
 mod translate;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -49,6 +50,7 @@ enum Command {
     Convert(convert::Args),
     Bench(Box<bench::Args>),
     MakeModel(make_model::Args),
+    Tune(Box<tune::Args>),
 }
 
 /// The exit code for input that cannot be used: arguments, models, files.
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => convert::run(&args),
         Command::MakeModel(args) => make_model::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Tune(args) => tune::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

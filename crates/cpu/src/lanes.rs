@@ -58,6 +58,21 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
     fold(lanes, most)
 }
 
+/// The largest magnitude; 0 if there are none. A NaN counts as no value.
+#[inline(always)]
+pub(crate) fn largest_magnitude(row: &[f32]) -> f32 {
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [0f32; LANES];
+    for chunk in chunks {
+        for i in 0..LANES {
+            let v = chunk[i].abs();
+            lanes[i] = if v > lanes[i] { v } else { lanes[i] };
+        }
+    }
+    let rest = rest.iter().fold(0f32, |most, v| most.max(v.abs()));
+    largest(&lanes).max(rest)
+}
+
 /// `y += a · x`.
 #[inline(always)]
 pub(crate) fn add_scaled<const FMA: bool>(a: f32, x: &[f32], y: &mut [f32]) {

@@ -7,12 +7,14 @@ use peregrine_model::{Activation, Precision, Weight};
 use peregrine_nn::Dense;
 
 use crate::arena::Arena;
+use crate::bfloat16::{self, PackedHalf, Rounded};
 use crate::elementwise::activate;
 use crate::int8::{self, Packed8, Quantised};
 use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
 use crate::lanes::LANES;
 use crate::product::{self, Packed, Task};
+use crate::tuner::Tuner;
 
 /// Dense layers side by side, packed.
 pub enum Linear {
@@ -22,12 +24,15 @@ pub enum Linear {
     Int8(Packed8),
     /// Computed in 16-bit fixed point, summed exactly.
     Int16(Packed16),
+    /// Computed in bfloat16, summed in float32.
+    Bfloat16(PackedHalf),
 }
 
 thread_local! {
     /// Quantised inputs; a worker's products come one after the other.
     static QUANTISED: RefCell<Quantised> = RefCell::default();
     static QUANTISED_16: RefCell<Quantised16> = RefCell::default();
+    static ROUNDED: RefCell<Rounded> = RefCell::default();
     /// Scores of a block of words.
     static BLOCK: RefCell<Vec<f32>> = RefCell::default();
 }
@@ -36,13 +41,34 @@ impl Linear {
     /// Packs layers; precisions without a kernel of their own are computed in float32.
     pub(crate) fn prepare(parts: &[Dense<'_>], precision: Precision, arena: &Arena) -> Linear {
         match precision {
-            Precision::Int8 => Linear::Int8(Packed8::from_dense(parts, arena)),
+            Precision::Int8 => {
+                let mut packed = Packed8::from_dense(parts, arena);
+                packed.ways.alpha = common_alpha(parts);
+                Linear::Int8(packed)
+            }
             Precision::Int16 => match Packed16::from_dense(parts, arena) {
                 Some(packed) => Linear::Int16(packed),
                 None => Linear::Float32(Packed::from_dense(parts, arena)),
             },
+            Precision::Bfloat16 => Linear::Bfloat16(PackedHalf::from_dense(parts, arena)),
             _ => Linear::Float32(Packed::from_dense(parts, arena)),
         }
+    }
+
+    /// The same with a tuner that picks its kernels.
+    pub(crate) fn tuned(mut self, tuner: &Tuner) -> Linear {
+        if let Linear::Int8(packed) = &mut self {
+            packed.tuning = Some(tuner.shape(packed.inputs(), packed.outputs()));
+        }
+        self
+    }
+
+    /// The same with sums in 16 bits, which saturate, where it is computed in int8.
+    pub(crate) fn saturating(mut self) -> Linear {
+        if let Linear::Int8(packed) = &mut self {
+            packed.ways.saturating = true;
+        }
+        self
     }
 
     /// A layer with some of the outputs.
@@ -51,6 +77,7 @@ impl Linear {
             Linear::Float32(packed) => Linear::Float32(packed.select(outputs)),
             Linear::Int8(packed) => Linear::Int8(packed.select(outputs)),
             Linear::Int16(packed) => Linear::Int16(packed.select(outputs)),
+            Linear::Bfloat16(packed) => Linear::Bfloat16(packed.select(outputs)),
         }
     }
 
@@ -60,6 +87,7 @@ impl Linear {
             Linear::Float32(packed) => packed.outputs(),
             Linear::Int8(packed) => packed.outputs(),
             Linear::Int16(packed) => packed.outputs(),
+            Linear::Bfloat16(packed) => packed.outputs(),
         }
     }
 
@@ -69,6 +97,7 @@ impl Linear {
             Linear::Float32(packed) => packed.inputs(),
             Linear::Int8(packed) => packed.inputs(),
             Linear::Int16(packed) => packed.inputs(),
+            Linear::Bfloat16(packed) => packed.inputs(),
         }
     }
 
@@ -77,6 +106,7 @@ impl Linear {
             Linear::Float32(packed) => packed.panels(),
             Linear::Int8(packed) => packed.panels(),
             Linear::Int16(packed) => packed.panels(),
+            Linear::Bfloat16(packed) => packed.panels(),
         }
     }
 
@@ -89,7 +119,7 @@ impl Linear {
                 activate(isa, activation, out);
             }
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
-                quantised.fill(isa, x, packed.inputs());
+                quantised.fill(isa, x, packed);
                 int8::multiply(isa, quantised, packed, 0..packed.panels(), relu, out);
                 if !relu {
                     activate(isa, activation, out);
@@ -98,6 +128,11 @@ impl Linear {
             Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
                 int16::multiply(isa, quantised, packed, 0..packed.panels(), out);
+                activate(isa, activation, out);
+            }),
+            Linear::Bfloat16(packed) => ROUNDED.with_borrow_mut(|rounded| {
+                rounded.fill(isa, x, packed.inputs());
+                bfloat16::multiply(isa, rounded, packed, 0..packed.panels(), out);
                 activate(isa, activation, out);
             }),
         }
@@ -131,7 +166,7 @@ impl Linear {
                 product::multiply(isa, task, out);
             }),
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
-                quantised.fill(isa, x, packed.inputs());
+                quantised.fill(isa, x, packed);
                 each(&mut |panels, out| {
                     int8::multiply(isa, quantised, packed, panels, false, out);
                 });
@@ -139,6 +174,10 @@ impl Linear {
             Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
                 each(&mut |panels, out| int16::multiply(isa, quantised, packed, panels, out));
+            }),
+            Linear::Bfloat16(packed) => ROUNDED.with_borrow_mut(|rounded| {
+                rounded.fill(isa, x, packed.inputs());
+                each(&mut |panels, out| bfloat16::multiply(isa, rounded, packed, panels, out));
             }),
         }
         BLOCK.set(block);
@@ -164,6 +203,13 @@ impl Packed {
         }
         packed
     }
+}
+
+/// The multiplier with which all parts' inputs fit, if each has one.
+fn common_alpha(parts: &[Dense<'_>]) -> Option<f32> {
+    let alphas: Option<Vec<f32>> = parts.iter().map(|part| part.alpha).collect();
+    let usable = |alpha: &f32| alpha.is_finite() && *alpha > 0.0;
+    alphas?.into_iter().reduce(f32::min).filter(usable)
 }
 
 /// A weight's numbers; none if there is no weight.

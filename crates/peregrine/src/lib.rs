@@ -59,7 +59,9 @@ pub fn instruction_set() -> &'static str {
     peregrine_cpu::Isa::best().level().name()
 }
 
-pub use peregrine_cpu::{FAST_ERROR, Functions, Level, narrowed_rows};
+pub use peregrine_cpu::{
+    FAST_ERROR, Functions, Integers, Keeping, Level, Tuned, Tuner, narrowed_rows,
+};
 pub use peregrine_decode::batching::{BatchSize, Policy};
 pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
 pub use peregrine_model::{
