@@ -175,6 +175,22 @@ fn head_weights<const FMA: bool, const R: usize, T: Number>(
     let scale = 1.0 / (columns.len() as f32).sqrt();
     let query: [&[f32]; R] = std::array::from_fn(|r| &queries.row(r)[columns.clone()]);
     for (chunk, positions) in kind.positions.chunks(LANES).enumerate() {
+        let (first, place) = (positions[0], positions[0] as usize % LANES);
+        let neighbours =
+            positions.iter().zip(first..).fold(true, |all, (&p, next)| all & (p == next));
+        if neighbours && place + positions.len() <= LANES {
+            let keys = kind.kept.keys(first as usize / LANES, columns.clone());
+            let scores = block_scores::<FMA, R, T>(query, keys);
+            for r in 0..R {
+                let weights = &mut weights[r * count + chunk * LANES..][..positions.len()];
+                for ((weight, score), &p) in
+                    weights.iter_mut().zip(&scores[r][place..]).zip(positions)
+                {
+                    *weight = score * (scale * kind.kept.key_step(p));
+                }
+            }
+            continue;
+        }
         let mut open = (1u32 << positions.len()) - 1;
         // Positions of one block share its scores; a beam's history may come from several.
         while open != 0 {

@@ -112,12 +112,27 @@ pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     1.0 / (1.0 + exp::<FMA>(-x))
 }
 
+#[inline(always)]
+fn each_exp<const FMA: bool>(most: f32, lanes: &mut [f32; LANES]) {
+    for s in lanes {
+        *s = exp::<FMA>(*s - most);
+    }
+}
+
 /// Turns scores into probabilities. All of them stay scores if there are none.
 #[inline(always)]
 pub(crate) fn softmax<const FMA: bool>(scores: &mut [f32]) {
     let most = largest(scores);
-    for s in &mut *scores {
-        *s = exp::<FMA>(*s - most);
+    let (chunks, rest) = scores.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        each_exp::<FMA>(most, chunk);
+    }
+    if !rest.is_empty() {
+        // All lanes at once: one by one the rest would cost more than all the others.
+        let mut lanes = [most; LANES];
+        lanes[..rest.len()].copy_from_slice(rest);
+        each_exp::<FMA>(most, &mut lanes);
+        rest.copy_from_slice(&lanes[..rest.len()]);
     }
     let scale = 1.0 / sum(scores, |v| v);
     for s in scores {
