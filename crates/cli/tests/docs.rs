@@ -7,8 +7,8 @@ use std::path::Path;
 
 use common::{run, stdout};
 
-const COMMANDS: [&str; 7] =
-    ["", "translate", "score", "inspect", "convert", "bench", "bench batching"];
+const COMMANDS: [&str; 8] =
+    ["", "translate", "score", "inspect", "convert", "bench", "bench batching", "tune"];
 
 /// The help of a command as it stands in the page, between its marker and the end of the block.
 fn block(command: &str) -> String {
