@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use peregrine::{
-    BatchSize, Compute, OpenOptions, Options, ShortlistChoice, ShortlistFile, Translation,
-    Translator,
+    BatchSize, Compute, Keeping, OpenOptions, Options, Precision, ShortlistChoice, ShortlistFile,
+    Translation, Translator, Tuner,
 };
 use peregrine_tests::{beam, fixture, full, lines, open, open_as, shared, translate};
 
@@ -141,4 +141,23 @@ fn the_fixture() {
     let folder = fixture("transformer-post");
     check("fixture", &folder, &lines(&folder.join("input.en")), &OpenOptions::default());
     check_int8("fixture", &folder, &lines(&folder.join("input.en")));
+}
+
+/// Whatever keeps keys and values, and whoever picks kernels.
+#[test]
+fn other_ways_to_compute() {
+    let folder = fixture("transformer-post");
+    let input = lines(&folder.join("input.en"));
+    for cache in Keeping::ALL {
+        let tuner = Some(Tuner::default());
+        let ways = [
+            Compute { cache, tuner, ..Compute::int8() },
+            Compute { cache, precision: Some(Precision::Bfloat16), ..Compute::default() },
+        ];
+        for compute in ways {
+            let translator = open_as(&folder, &OpenOptions::default(), &compute);
+            let what = format!("{:?} with caches in {}", compute.precision, cache.name());
+            assert_eq!(check_translator(&what, &translator, &input), 0.0, "{what}");
+        }
+    }
 }

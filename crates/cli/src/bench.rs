@@ -15,6 +15,7 @@ use crate::lines::Lines;
 use crate::model_args::ModelArgs;
 use crate::search_args::SearchArgs;
 use crate::stats::{describe, peak_memory_mb};
+use crate::tune;
 
 /// Measure speed: tokens and sentences a second, time to load, peak memory
 ///
@@ -49,6 +50,10 @@ pub(crate) struct Args {
     /// Say where the time went: by phase, with who was in the batch at each step
     #[arg(long)]
     profile: bool,
+
+    /// Say which kernels the tuner has settled on (with --tune on, or a file of `peregrine tune`)
+    #[arg(long)]
+    explain: bool,
 
     /// Compute scores even where the search does without
     #[arg(long)]
@@ -99,7 +104,8 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
         return ablate(args, &lines);
     }
     let start = Instant::now();
-    let translator = args.model.open()?;
+    let tuner = args.model.tuner()?;
+    let translator = args.model.open_tuned(tuner.clone())?;
     let load_seconds = start.elapsed().as_secs_f64();
     let options = args.options(&translator);
     let lengths = args.lengths.as_deref().map(read_lengths).transpose()?.unwrap_or_default();
@@ -145,6 +151,7 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
         "threads_per_sentence": options.threads_per_sentence,
         "precision": translator.precision(),
         "device": translator.device(),
+        "isa": args.model.isa(),
         "version": env!("CARGO_PKG_VERSION"),
     });
     if args.profile {
@@ -152,6 +159,10 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
         let start = Instant::now();
         translator.translate_measured(&requests, &options, Some(&mut stats));
         report["profile"] = describe(&stats, start.elapsed());
+    }
+    if args.explain {
+        let choices = tuner.map(|tuner| tuner.choices()).unwrap_or_default();
+        report["kernels"] = tune::table(&choices).lines().map(str::trim).collect();
     }
     if args.json {
         println!("{report}");

@@ -30,6 +30,7 @@ mod shortlist;
 mod speedup_args;
 mod stats;
 mod translate;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ enum Command {
     Doctor(doctor::Args),
     Selftest(selftest::Args),
     Shortlist(Box<shortlist::Args>),
+    Tune(Box<tune::Args>),
 }
 
 /// The exit code for input that cannot be used: arguments, models, files.
@@ -95,6 +97,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Selftest(args) => selftest::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Shortlist(args) => shortlist::run(&args),
     }
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use peregrine::{
-    Compat, Compute, Device, Level, Model, Numbers, OpenOptions, Precision, ShortlistChoice,
-    ShortlistFile, Translator,
+    Compat, Compute, Device, Integers, Keeping, Level, Model, Numbers, OpenOptions, Precision,
+    ShortlistChoice, ShortlistFile, Translator, Tuner,
 };
 
 use crate::speedup_args::SpeedupArgs;
+use crate::tune;
 
 /// Which model computes, and where.
 #[derive(clap::Args)]
@@ -26,15 +27,38 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = parse_device, value_name = "auto|cpu|cuda[:N]", default_value = "auto")]
     device: Device,
 
-    /// Precision of products. A processor knows float32, int16 and int8, and `auto` is int8 where the
-    /// model is stored in int8, else float32. A GPU knows float32 (without tensor cores), tf32, float16,
-    /// bfloat16, int8 and fp8, and `auto` is float16
+    /// Precision of products. A processor knows float32, bfloat16, int16 and int8, and `auto` is int8 where
+    /// the model is stored in int8, else float32. A GPU knows float32 (without tensor cores), tf32,
+    /// float16, bfloat16, int8 and fp8, and `auto` is float16
     #[arg(long, value_parser = ["auto", "float32", "tf32", "float16", "bfloat16", "int16", "int8", "fp8"], default_value = "auto", hide_possible_values = true, value_name = "NAME")]
     precision: String,
 
     /// Instructions to use [default: the best this processor has]
-    #[arg(long, value_parser = parse_isa, value_name = "portable|avx2|avx512|avx512-vnni")]
+    #[arg(long, value_parser = parse_isa, value_name = "portable|avx2|avx-vnni|avx512|avx512-vnni|amx")]
     isa: Option<Level>,
+
+    /// Bits of the keys and values attention keeps from step to step: fewer are faster in large
+    /// batches and may change a word (docs/cpu.md)
+    #[arg(long, value_parser = parse_cache, value_name = "float32|bfloat16|int8", default_value = "float32")]
+    cache: Keeping,
+
+    /// Steps inputs are rounded to in int8: fit to each `row`, or those the `file` fixes (alphas), where
+    /// it does
+    #[arg(long, value_parser = ["row", "file"], default_value = "row")]
+    input_steps: String,
+
+    /// Sums in int8: `exact`, or in 16 bits (`saturating`), wrong where a sum does not fit
+    #[arg(long, value_parser = ["exact", "saturating"], default_value = "exact")]
+    sums: String,
+
+    /// Follow up a product in blocks of rows that stay in cache
+    #[arg(long, value_parser = ["on", "off"], default_value = "on")]
+    row_blocks: String,
+
+    /// Time the kernels there are for each shape of a product and keep to the fastest (all give the same
+    /// bits). `peregrine tune` does it ahead, and `auto` takes what it stored
+    #[arg(long, value_parser = ["auto", "on", "off"], default_value = "auto")]
+    tune: String,
 
     #[command(flatten)]
     speedups: SpeedupArgs,
@@ -72,7 +96,42 @@ pub(crate) struct OpenArgs {
 impl ModelArgs {
     /// Reads the model and packs it for this machine.
     pub(crate) fn open(&self) -> anyhow::Result<Translator> {
-        Ok(Translator::prepare(self.read()?, &self.compute()?)?)
+        self.open_tuned(self.tuner()?)
+    }
+
+    /// The tuner asked for: one that knows what is written beside the model, or begins anew.
+    pub(crate) fn tuner(&self) -> anyhow::Result<Option<Tuner>> {
+        let stored = self.tuning_file().filter(|file| file.exists());
+        if self.tune == "off" || (self.tune == "auto" && stored.is_none()) {
+            return Ok(None);
+        }
+        let tuner = Tuner::default();
+        if let Some(file) = stored {
+            tuner.restore(&tune::read(&file, self.isa())?);
+        }
+        Ok(Some(tuner))
+    }
+
+    /// Where choices are stored: beside the first model.
+    pub(crate) fn tuning_file(&self) -> Option<PathBuf> {
+        let model = self.model.first()?;
+        if model.is_dir() {
+            return Some(model.join("peregrine.tuning.json"));
+        }
+        let mut name = model.file_name()?.to_owned();
+        name.push(".tuning.json");
+        Some(model.with_file_name(name))
+    }
+
+    /// The instructions products are computed with.
+    pub(crate) fn isa(&self) -> &'static str {
+        self.isa.map_or_else(peregrine::instruction_set, Level::name)
+    }
+
+    /// The same with a certain tuner.
+    pub(crate) fn open_tuned(&self, tuner: Option<Tuner>) -> anyhow::Result<Translator> {
+        let compute = Compute { tuner, ..self.compute()? };
+        Ok(Translator::prepare(self.read()?, &compute)?)
     }
 
     /// Reads the model.
@@ -80,11 +139,12 @@ impl ModelArgs {
         self.open.read(&self.model)
     }
 
-    /// How products are computed.
+    /// How products are computed, without a tuner.
     pub(crate) fn compute(&self) -> anyhow::Result<Compute> {
         let name = self.precision.as_str();
         let precision = match name {
             "float32" => Some(Precision::Float32),
+            "bfloat16" => Some(Precision::Bfloat16),
             "int16" => Some(Precision::Int16),
             "int8" => Some(Precision::Int8),
             _ => None,
@@ -101,8 +161,21 @@ impl ModelArgs {
             (Device::Cpu | Device::Cuda(_), _, _) => {}
         }
         let (speedups, functions) = (self.speedups.speedups(), self.speedups.functions());
-        let isa = self.isa;
-        Ok(Compute { precision, isa, speedups, functions, device, numbers })
+        Ok(Compute {
+            precision,
+            isa: self.isa,
+            cache: self.cache,
+            integers: Integers {
+                fixed_scales: self.input_steps == "file",
+                saturating: self.sums == "saturating",
+            },
+            all_rows_at_once: self.row_blocks == "off",
+            tuner: None,
+            speedups,
+            functions,
+            device,
+            numbers,
+        })
     }
 }
 
@@ -177,7 +250,13 @@ fn parse_device(name: &str) -> Result<Device, String> {
     name.parse()
 }
 
+fn parse_cache(name: &str) -> Result<Keeping, String> {
+    let known = Keeping::ALL.into_iter().find(|keeping| keeping.name() == name);
+    known.ok_or_else(|| "expected float32, bfloat16 or int8".into())
+}
+
 fn parse_isa(name: &str) -> Result<Level, String> {
     let found = Level::ALL.into_iter().find(|level| level.name() == name);
-    found.ok_or_else(|| "expected portable, avx2, avx512 or avx512-vnni".to_owned())
+    let names = || Level::ALL.map(Level::name).join(", ");
+    found.ok_or_else(|| format!("expected one of {}", names()))
 }

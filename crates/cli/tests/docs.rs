@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{run, stdout};
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 14] = [
     "",
     "translate",
     "score",
@@ -15,9 +15,13 @@ const COMMANDS: [&str; 10] = [
     "convert",
     "bench",
     "bench batching",
+    "bench gpu",
     "shortlist build",
     "shortlist inspect",
     "shortlist check",
+    "tune",
+    "doctor",
+    "selftest",
 ];
 
 /// The help of a command as it stands in the page, between its marker and the end of the block.

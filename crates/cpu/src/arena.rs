@@ -13,6 +13,8 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// Bytes mapped at a time. Only what is written takes memory.
 const CHUNK: usize = 64 << 20;
+/// From here on large pages are worth a map of its own.
+const LARGE: usize = 4 << 20;
 /// Every shelf begins at a cache line.
 const ALIGNMENT: usize = 64;
 
@@ -72,6 +74,27 @@ impl<T: Zeroable + Copy> Store<T> {
     pub(crate) fn zeroed(count: usize) -> Store<T> {
         Store::Heap(vec![T::zeroed(); count])
     }
+
+    /// Makes it `count` values, keeping those there are; the others are zero. Where it becomes large
+    /// it moves to a map of its own.
+    pub(crate) fn grow(&mut self, count: usize) {
+        let bytes = count * size_of::<T>();
+        if bytes < LARGE {
+            if let Store::Heap(values) = self {
+                values.resize(count, T::zeroed());
+                return;
+            }
+        }
+        let mut grown = match Chunk::new(bytes) {
+            Some(Chunk { map, .. }) => {
+                Store::Shelf(Shelf { map, start: 0, count, values: PhantomData })
+            }
+            None => Store::zeroed(count),
+        };
+        let kept = self.len().min(count);
+        grown[..kept].copy_from_slice(&self[..kept]);
+        *self = grown;
+    }
 }
 
 impl<T> Deref for Store<T> {
@@ -106,6 +129,20 @@ impl<T> DerefMut for Store<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growing_keeps_what_is_there() {
+        let mut store: Store<u32> = Store::zeroed(3);
+        let mut filled = 0;
+        for count in [10, 1000, 2 << 20, 3 << 20] {
+            store.grow(count);
+            assert!(store[..filled].iter().enumerate().all(|(i, &v)| v == i as u32 + 1));
+            assert!(store[filled..].iter().all(|&v| v == 0));
+            store.iter_mut().enumerate().for_each(|(i, v)| *v = i as u32 + 1);
+            filled = count;
+        }
+        assert!(matches!(store, Store::Shelf(_)));
+    }
 
     #[test]
     fn shelves_are_apart_aligned_and_outlive_the_arena() {

@@ -1,19 +1,36 @@
 //! The verbs on one core.
 
-use peregrine_model::{CellKind, Precision, Weight};
+use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
     After, Attention, Backend, Choices, Dense, Embed, Move, NormWeights, Question, Reads, Step,
     Term, Terms,
 };
 
 use crate::arena::Arena;
-use crate::attention::{self, Cache, Queries, Reading};
+use crate::attention::{self, Queries, Reading};
+use crate::cache::{Cache, Keeping};
 use crate::elementwise::{self as elements, Norm};
 use crate::isa::Isa;
 use crate::linear::{Linear, vector};
 use crate::matrix::Matrix;
 use crate::output::{self, Output, Selection};
 use crate::recurrent::{self, Functions, RowTerms};
+use crate::tuner::Tuner;
+
+/// Rows a product is followed up in: few enough to be in cache when their sums, norms and the next
+/// product's quantisation come, enough to read weights for; whole tiles of every kernel.
+const BLOCK_ROWS: usize = 96;
+
+/// Ways to compute in int8 that others use, for comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Integers {
+    /// Inputs are rounded to steps the file fixes (Bergamot's alphas), where it does, in place of steps
+    /// fit to each row. One product of several layers takes the largest step of them.
+    pub fixed_scales: bool,
+    /// Products are summed in 16 bits, as Marian's `intgemm` does without VNNI. A sum that does not fit
+    /// is wrong.
+    pub saturating: bool,
+}
 
 /// A CPU. Every worker runs on a core of its own; no verb uses more than one.
 #[derive(Debug, Clone)]
@@ -21,6 +38,10 @@ pub struct Cpu {
     isa: Isa,
     precision: Precision,
     functions: Functions,
+    keeping: Keeping,
+    row_blocks: bool,
+    integers: Integers,
+    tuner: Option<Tuner>,
     arena: Arena,
 }
 
@@ -28,7 +49,16 @@ impl Cpu {
     /// With certain instructions, computing products in a certain precision. Everything else is
     /// float32.
     pub fn new(isa: Isa, precision: Precision) -> Cpu {
-        Cpu { isa, precision, functions: Functions::default(), arena: Arena::default() }
+        Cpu {
+            isa,
+            precision,
+            functions: Functions::default(),
+            keeping: Keeping::default(),
+            row_blocks: true,
+            integers: Integers::default(),
+            tuner: None,
+            arena: Arena::default(),
+        }
     }
 
     /// The same with another way to compute the functions of recurrent cells.
@@ -36,16 +66,37 @@ impl Cpu {
         Cpu { functions, ..self }
     }
 
-    fn apply(&self, ops: &[Step<Cpu>], input: Option<&Matrix>, y: &mut Matrix) {
+    /// The same with keys and values of past words and of the source kept in so many bits.
+    pub fn with_cache(self, keeping: Keeping) -> Cpu {
+        Cpu { keeping, ..self }
+    }
+
+    /// The same with each product's rows followed up in blocks that stay in cache, or all at once.
+    pub fn with_row_blocks(self, row_blocks: bool) -> Cpu {
+        Cpu { row_blocks, ..self }
+    }
+
+    /// The same with another way to compute in int8.
+    pub fn with_integers(self, integers: Integers) -> Cpu {
+        Cpu { integers, ..self }
+    }
+
+    /// The same with a tuner that times kernels for each shape, or without.
+    pub fn with_tuner(self, tuner: Option<Tuner>) -> Cpu {
+        Cpu { tuner, ..self }
+    }
+
+    /// `y` becomes `ops(y)`, rows of `width` numbers. `input` has as many.
+    fn apply(&self, ops: &[Step<Cpu>], width: usize, input: Option<&[f32]>, y: &mut [f32]) {
         for (position, op) in ops.iter().enumerate() {
             match (op, input) {
                 (Step::Norm(norm), _) => {
-                    for row in y.iter_mut() {
+                    for row in y.chunks_exact_mut(width.max(1)) {
                         elements::normalise(self.isa, norm, row);
                     }
                 }
                 (Step::Norms(norms), _) => {
-                    for row in y.iter_mut() {
+                    for row in y.chunks_exact_mut(width.max(1)) {
                         let mut rest = row;
                         for norm in norms {
                             let (group, behind) = rest.split_at_mut(norm.scale.len());
@@ -54,23 +105,41 @@ impl Cpu {
                         }
                     }
                 }
-                (Step::Tanh, _) => recurrent::tanh(self.isa, self.functions, y.values_mut()),
-                (Step::Clamp { least, most }, _) => {
-                    elements::clamp(self.isa, *least, *most, y.values_mut());
-                }
-                (Step::Add, Some(input)) => {
-                    elements::add(self.isa, input.values(), y.values_mut());
-                }
+                (Step::Tanh, _) => recurrent::tanh(self.isa, self.functions, y),
+                (Step::Clamp { least, most }, _) => elements::clamp(self.isa, *least, *most, y),
+                (Step::Add, Some(input)) => elements::add(self.isa, input, y),
                 (Step::Highway(linear), Some(input)) => {
-                    let mut gate = Matrix::default();
-                    let sigmoid = After::activation(peregrine_model::Activation::Sigmoid);
-                    self.linear(input, linear, sigmoid, &mut gate);
-                    elements::highway(self.isa, gate.values(), input.values(), y.values_mut());
+                    let mut gate = vec![0.0; y.len()];
+                    linear.multiply(self.isa, Activation::Sigmoid, input, &mut gate);
+                    elements::highway(self.isa, &gate, input, y);
                 }
                 (Step::Add | Step::Highway(_), None) => {
                     debug_assert!(false, "op {position} has no input to add");
                 }
             }
+        }
+    }
+
+    /// Fills the rows of `out`, as wide as a product of `inputs` numbers a row gives, block by block:
+    /// `product(x, y)` computes a block's rows, and what follows it is done while they are in cache.
+    fn in_blocks(
+        &self,
+        x: &Matrix,
+        after: &After<'_, Cpu>,
+        out: &mut Matrix,
+        mut product: impl FnMut(&[f32], &mut [f32]),
+    ) {
+        let (inputs, width) = (x.width(), out.width());
+        let block = if self.row_blocks { BLOCK_ROWS } else { x.rows().max(1) };
+        let input_width = after.input.map_or(0, Matrix::width);
+        let outs = out.values_mut().chunks_mut((block * width).max(1));
+        for (i, y) in outs.enumerate() {
+            let rows = i * block..(i * block + y.len() / width);
+            product(&x.values()[rows.start * inputs..rows.end * inputs], y);
+            let input = after
+                .input
+                .map(|input| &input.values()[rows.start * input_width..rows.end * input_width]);
+            self.apply(after.ops, width, input, y);
         }
     }
 }
@@ -86,7 +155,16 @@ impl Backend for Cpu {
     type Weights = Vec<f32>;
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
-        Linear::prepare(parts, self.precision, &self.arena)
+        let mut parts = parts.to_vec();
+        if !self.integers.fixed_scales {
+            parts.iter_mut().for_each(|part| part.alpha = None);
+        }
+        let linear = Linear::prepare(&parts, self.precision, &self.arena);
+        let linear = if self.integers.saturating { linear.saturating() } else { linear };
+        match &self.tuner {
+            Some(tuner) => linear.tuned(tuner),
+            None => linear,
+        }
     }
 
     fn prepare_table(&self, table: &Weight) -> Weight {
@@ -131,7 +209,11 @@ impl Backend for Cpu {
     }
 
     fn cache(&self) -> Cache {
-        Cache::default()
+        Cache::new(self.keeping)
+    }
+
+    fn working_cache(&self) -> Cache {
+        Cache::new(Keeping::Float32)
     }
 
     fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize) {
@@ -157,21 +239,36 @@ impl Backend for Cpu {
 
     fn linear(&self, x: &Matrix, linear: &Linear, after: After<'_, Cpu>, out: &mut Matrix) {
         out.shape(x.rows(), linear.outputs());
-        linear.multiply(self.isa, after.activation, x.values(), out.values_mut());
-        self.apply(after.ops, after.input, out);
+        self.in_blocks(x, &after, out, |x, y| linear.multiply(self.isa, after.activation, x, y));
+    }
+
+    fn feed_forward(
+        &self,
+        x: &Matrix,
+        (first, activation): (&Linear, Activation),
+        (second, after): (&Linear, After<'_, Cpu>),
+        hidden: &mut Matrix,
+        out: &mut Matrix,
+    ) {
+        out.shape(x.rows(), second.outputs());
+        self.in_blocks(x, &after, out, |x, y| {
+            hidden.shape(x.len() / first.inputs().max(1), first.outputs());
+            first.multiply(self.isa, activation, x, hidden.values_mut());
+            second.multiply(self.isa, after.activation, hidden.values(), y);
+        });
     }
 
     fn process(&self, x: &Matrix, ops: &[Step<Cpu>], input: Option<&Matrix>, out: &mut Matrix) {
         out.shape(x.rows(), x.width());
         out.values_mut().copy_from_slice(x.values());
-        self.apply(ops, input, out);
+        self.apply(ops, x.width(), input.map(Matrix::values), out.values_mut());
     }
 
     fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {
         let width = (x.width() - key_column) / 2;
         for (row, &at) in x.iter().zip(at) {
             let (key, value) = row[key_column..].split_at(width);
-            cache.store(at as usize, key, value);
+            cache.store(self.isa, at as usize, key, value);
         }
     }
 

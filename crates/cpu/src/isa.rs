@@ -3,30 +3,43 @@
 //! An [`Isa`] can only be made by asking the processor, so holding one proves that its
 //! instructions exist: kernels take it by value and check nothing.
 
-/// Instruction sets there are kernels for, each including the ones before it.
+/// Instruction sets there are kernels for, slower ones first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// What every processor of the architecture has.
     Portable,
     /// AVX2 with FMA.
     Avx2,
+    /// The same with AVX-VNNI, for processors that have VNNI and no AVX-512.
+    AvxVnni,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
     /// The same with VNNI.
     Avx512Vnni,
+    /// The same with the tiles of AMX, for bytes and bfloat16.
+    Amx,
 }
 
 impl Level {
-    /// All of them, least first.
-    pub const ALL: [Level; 4] = [Level::Portable, Level::Avx2, Level::Avx512, Level::Avx512Vnni];
+    /// All of them, slower ones first.
+    pub const ALL: [Level; 6] = [
+        Level::Portable,
+        Level::Avx2,
+        Level::AvxVnni,
+        Level::Avx512,
+        Level::Avx512Vnni,
+        Level::Amx,
+    ];
 
     /// The name used in messages.
     pub fn name(self) -> &'static str {
         match self {
             Level::Portable => "portable",
             Level::Avx2 => "avx2",
+            Level::AvxVnni => "avx-vnni",
             Level::Avx512 => "avx512",
             Level::Avx512Vnni => "avx512-vnni",
+            Level::Amx => "amx",
         }
     }
 }
@@ -64,7 +77,9 @@ fn available(level: Level) -> bool {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
         }
+        Level::AvxVnni => available(Level::Avx2) && is_x86_feature_detected!("avxvnni"),
         Level::Avx512Vnni => available(Level::Avx512) && is_x86_feature_detected!("avx512vnni"),
+        Level::Amx => available(Level::Avx512Vnni) && crate::amx::available(),
     }
 }
 
@@ -94,12 +109,12 @@ macro_rules! kernel {
             match isa.level() {
                 // SAFETY: an `Isa` of this level exists only where the processor has AVX2 and FMA.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Level::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::isa::Level::Avx2 | $crate::isa::Level::AvxVnni => unsafe { avx2($($arg),*) },
                 // SAFETY: an `Isa` of this level exists only where the processor has AVX-512.
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Level::Avx512 | $crate::isa::Level::Avx512Vnni => unsafe {
-                    avx512($($arg),*)
-                },
+                $crate::isa::Level::Avx512
+                | $crate::isa::Level::Avx512Vnni
+                | $crate::isa::Level::Amx => unsafe { avx512($($arg),*) },
                 _ => $body::<false>($($arg),*),
             }
         }

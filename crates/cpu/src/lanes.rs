@@ -58,6 +58,21 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
     fold(lanes, most)
 }
 
+/// The largest magnitude; 0 if there are none. A NaN counts as no value.
+#[inline(always)]
+pub(crate) fn largest_magnitude(row: &[f32]) -> f32 {
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [0f32; LANES];
+    for chunk in chunks {
+        for i in 0..LANES {
+            let v = chunk[i].abs();
+            lanes[i] = if v > lanes[i] { v } else { lanes[i] };
+        }
+    }
+    let rest = rest.iter().fold(0f32, |most, v| most.max(v.abs()));
+    largest(&lanes).max(rest)
+}
+
 /// `y += a · x`.
 #[inline(always)]
 pub(crate) fn add_scaled<const FMA: bool>(a: f32, x: &[f32], y: &mut [f32]) {
@@ -97,12 +112,27 @@ pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     1.0 / (1.0 + exp::<FMA>(-x))
 }
 
+#[inline(always)]
+fn each_exp<const FMA: bool>(most: f32, lanes: &mut [f32; LANES]) {
+    for s in lanes {
+        *s = exp::<FMA>(*s - most);
+    }
+}
+
 /// Turns scores into probabilities. All of them stay scores if there are none.
 #[inline(always)]
 pub(crate) fn softmax<const FMA: bool>(scores: &mut [f32]) {
     let most = largest(scores);
-    for s in &mut *scores {
-        *s = exp::<FMA>(*s - most);
+    let (chunks, rest) = scores.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        each_exp::<FMA>(most, chunk);
+    }
+    if !rest.is_empty() {
+        // All lanes at once: one by one the rest would cost more than all the others.
+        let mut lanes = [most; LANES];
+        lanes[..rest.len()].copy_from_slice(rest);
+        each_exp::<FMA>(most, &mut lanes);
+        rest.copy_from_slice(&lanes[..rest.len()]);
     }
     let scale = 1.0 / sum(scores, |v| v);
     for s in scores {

@@ -1,12 +1,16 @@
 //! The verbs of a [`Backend`](peregrine_nn::Backend) on a CPU.
 //!
-//! Kernels are in `product`, `int8` and `int16` (matrix products, one file an instruction set) and in `elementwise`,
+//! Kernels are in `product`, `int8`, `int16` and `bfloat16` (matrix products, one file an instruction set) and in `elementwise`,
 //! `attention` and `output`, which are plain Rust over `lanes`, compiled once for each instruction
 //! set. `isa` decides at start which of them run.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod arena;
 mod attention;
 mod backend;
+mod bfloat16;
+mod cache;
 mod elementwise;
 mod int16;
 mod int8;
@@ -15,12 +19,16 @@ mod lanes;
 mod linear;
 mod matrix;
 mod output;
+mod parallel;
 mod product;
 mod recurrent;
 mod split;
+mod tiles;
+mod tuner;
 
-pub use attention::Cache;
-pub use backend::Cpu;
+pub use backend::{Cpu, Integers};
+pub use bfloat16::PackedHalf;
+pub use cache::{Cache, Keeping};
 pub use elementwise::Norm;
 pub use int8::Packed8;
 pub use int16::{Packed16, fits_int16, narrowed_rows};
@@ -31,3 +39,4 @@ pub use output::{Output, Selection};
 pub use product::Packed;
 pub use recurrent::{FAST_ERROR, Functions};
 pub use split::split_products;
+pub use tuner::{Tuned, Tuner};

@@ -8,6 +8,7 @@ use peregrine_model::{Activation, Precision, Weight};
 use peregrine_nn::Dense;
 
 use crate::arena::Arena;
+use crate::bfloat16::{self, PackedHalf, Rounded};
 use crate::elementwise::activate;
 use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::{self, Packed8, Quantised};
@@ -16,6 +17,7 @@ use crate::isa::Isa;
 use crate::lanes::LANES;
 use crate::product::{self, Packed, Task};
 use crate::split;
+use crate::tuner::Tuner;
 
 /// Dense layers side by side, packed.
 pub enum Linear {
@@ -25,12 +27,15 @@ pub enum Linear {
     Int8(Packed8),
     /// Computed in 16-bit fixed point, summed exactly.
     Int16(Packed16),
+    /// Computed in bfloat16, summed in float32.
+    Bfloat16(PackedHalf),
 }
 
 thread_local! {
     /// Quantised inputs; a worker's products come one after the other.
     static QUANTISED: RefCell<Quantised> = RefCell::default();
     static QUANTISED_16: RefCell<Quantised16> = RefCell::default();
+    static ROUNDED: RefCell<Rounded> = RefCell::default();
     /// Scores of a block of words.
     static BLOCK: RefCell<Vec<f32>> = RefCell::default();
 }
@@ -47,13 +52,34 @@ impl Linear {
     /// Packs layers; precisions without a kernel of their own are computed in float32.
     pub(crate) fn prepare(parts: &[Dense<'_>], precision: Precision, arena: &Arena) -> Linear {
         match precision {
-            Precision::Int8 => Linear::Int8(Packed8::from_dense(parts, arena)),
+            Precision::Int8 => {
+                let mut packed = Packed8::from_dense(parts, arena);
+                packed.ways.alpha = common_alpha(parts);
+                Linear::Int8(packed)
+            }
             Precision::Int16 => match Packed16::from_dense(parts, arena) {
                 Some(packed) => Linear::Int16(packed),
                 None => Linear::Float32(Packed::from_dense(parts, arena)),
             },
+            Precision::Bfloat16 => Linear::Bfloat16(PackedHalf::from_dense(parts, arena)),
             _ => Linear::Float32(Packed::from_dense(parts, arena)),
         }
+    }
+
+    /// The same with a tuner that picks its kernels.
+    pub(crate) fn tuned(mut self, tuner: &Tuner) -> Linear {
+        if let Linear::Int8(packed) = &mut self {
+            packed.tuning = Some(tuner.shape(packed.inputs(), packed.outputs()));
+        }
+        self
+    }
+
+    /// The same with sums in 16 bits, which saturate, where it is computed in int8.
+    pub(crate) fn saturating(mut self) -> Linear {
+        if let Linear::Int8(packed) = &mut self {
+            packed.ways.saturating = true;
+        }
+        self
     }
 
     /// A layer with some of the outputs.
@@ -62,6 +88,7 @@ impl Linear {
             Linear::Float32(packed) => Linear::Float32(packed.select(outputs)),
             Linear::Int8(packed) => Linear::Int8(packed.select(outputs)),
             Linear::Int16(packed) => Linear::Int16(packed.select(outputs)),
+            Linear::Bfloat16(packed) => Linear::Bfloat16(packed.select(outputs)),
         }
     }
 
@@ -78,6 +105,7 @@ impl Linear {
             Linear::Float32(packed) => packed.outputs(),
             Linear::Int8(packed) => packed.outputs(),
             Linear::Int16(packed) => packed.outputs(),
+            Linear::Bfloat16(packed) => packed.outputs(),
         }
     }
 
@@ -87,6 +115,7 @@ impl Linear {
             Linear::Float32(packed) => packed.inputs(),
             Linear::Int8(packed) => packed.inputs(),
             Linear::Int16(packed) => packed.inputs(),
+            Linear::Bfloat16(packed) => packed.inputs(),
         }
     }
 
@@ -95,6 +124,7 @@ impl Linear {
             Linear::Float32(packed) => packed.panels(),
             Linear::Int8(packed) => packed.panels(),
             Linear::Int16(packed) => packed.panels(),
+            Linear::Bfloat16(packed) => packed.panels(),
         }
     }
 
@@ -111,7 +141,7 @@ impl Linear {
                 activate(isa, activation, out);
             }
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
-                quantised.fill(isa, x, packed.inputs());
+                quantised.fill(isa, x, packed);
                 split::panels(0..packed.panels(), shape, out, &|panels, out| {
                     int8::multiply(isa, quantised, packed, panels, relu, out);
                 });
@@ -123,6 +153,13 @@ impl Linear {
                 quantised.fill(isa, x, packed);
                 split::panels(0..packed.panels(), shape, out, &|panels, out| {
                     int16::multiply(isa, quantised, packed, panels, out);
+                });
+                activate(isa, activation, out);
+            }),
+            Linear::Bfloat16(packed) => ROUNDED.with_borrow_mut(|rounded| {
+                rounded.fill(isa, x, packed.inputs());
+                split::panels(0..packed.panels(), shape, out, &|panels, out| {
+                    bfloat16::multiply(isa, rounded, packed, panels, out);
                 });
                 activate(isa, activation, out);
             }),
@@ -159,7 +196,7 @@ impl Linear {
                 });
             }),
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
-                quantised.fill(isa, x, packed.inputs());
+                quantised.fill(isa, x, packed);
                 each(&mut |panels, out| {
                     split::panels(panels, shape, out, &|panels, out| {
                         int8::multiply(isa, quantised, packed, panels, false, out);
@@ -174,6 +211,14 @@ impl Linear {
                     });
                 });
             }),
+            Linear::Bfloat16(packed) => ROUNDED.with_borrow_mut(|rounded| {
+                rounded.fill(isa, x, packed.inputs());
+                each(&mut |panels, out| {
+                    split::panels(panels, shape, out, &|panels, out| {
+                        bfloat16::multiply(isa, rounded, packed, panels, out);
+                    });
+                });
+            }),
         }
         BLOCK.set(block);
     }
@@ -183,17 +228,17 @@ impl Linear {
 pub(crate) fn multiply_scattered(
     isa: Isa,
     x: &[f32],
-    inputs: usize,
+    packed: &Packed8,
     (rows, picked): (&Rows8, &Picked8),
     block_panels: usize,
     mut take: impl FnMut(Range<usize>, &mut [f32]),
 ) {
     let mut block = BLOCK.take();
     QUANTISED.with_borrow_mut(|quantised| {
-        quantised.fill(isa, x, inputs);
+        quantised.fill(isa, x, packed);
         for first in (0..picked.count()).step_by(block_panels * LANES) {
             let columns = first..(first + block_panels * LANES).min(picked.count());
-            block.resize(x.len() / inputs.max(1) * columns.len(), 0.0);
+            block.resize(x.len() / packed.inputs().max(1) * columns.len(), 0.0);
             int8::rows::multiply(isa, quantised, rows, picked, columns.clone(), &mut block);
             take(columns, &mut block);
         }
@@ -220,6 +265,13 @@ impl Packed {
         }
         packed
     }
+}
+
+/// The multiplier with which all parts' inputs fit, if each has one.
+fn common_alpha(parts: &[Dense<'_>]) -> Option<f32> {
+    let alphas: Option<Vec<f32>> = parts.iter().map(|part| part.alpha).collect();
+    let usable = |alpha: &f32| alpha.is_finite() && *alpha > 0.0;
+    alphas?.into_iter().reduce(f32::min).filter(usable)
 }
 
 /// A weight's numbers; none if there is no weight.

@@ -48,7 +48,7 @@ impl Output {
         let exists = |&word: &u32| (word as usize) < self.linear.outputs();
         let words: Vec<u32> = words.iter().copied().filter(exists).collect();
         let scattered = match &self.linear {
-            Linear::Int8(packed) if Rows8::is_fast(isa) => {
+            Linear::Int8(packed) if Rows8::is_fast(isa) && !packed.saturates() => {
                 let rows = self.rows.get_or_init(|| Arc::new(Rows8::new(packed)));
                 Some((Arc::clone(rows), Picked8::new(packed, &words)))
             }
@@ -114,14 +114,16 @@ pub(crate) fn best(
                 row.take(isa, scores, words);
             }
         };
-        match selection {
-            Some(Selection { scattered: Some((rows, picked)), .. }) if few => {
-                multiply_scattered(isa, x, inputs, (rows, picked), BLOCK_PANELS, take);
+        match (selection, &output.linear) {
+            (Some(Selection { scattered: Some((rows, picked)), .. }), Linear::Int8(packed))
+                if few =>
+            {
+                multiply_scattered(isa, x, packed, (rows, picked), BLOCK_PANELS, take);
             }
-            Some(selection) => {
+            (Some(selection), _) => {
                 selection.packed(output).multiply_in_blocks(isa, x, BLOCK_PANELS, take);
             }
-            None => output.linear.multiply_in_blocks(isa, x, BLOCK_PANELS, take),
+            (None, linear) => linear.multiply_in_blocks(isa, x, BLOCK_PANELS, take),
         }
         for row in running.drain(..) {
             let list = row.finish();

@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn every_column_is_where_it_belongs() {
-        let (inputs, outputs) = (512, 1000);
+        let (inputs, outputs) = (512, 1000usize);
         // Whole products, and a part of one that does not begin at the first panel.
         for range in [0..outputs.div_ceil(LANES), 3..40, 5..5] {
             let first = range.start * LANES;

@@ -56,6 +56,14 @@ impl Bytes {
         Self { whole: self.whole.clone(), range: start + range.start..start + range.end }
     }
 
+    /// Says that these bytes will not be read soon. Pages of a mapped file leave memory, and come back
+    /// from the file if they are read after all.
+    pub fn release(&self) {
+        if let Whole::Map(map) = &self.whole {
+            release(map, self.range.clone());
+        }
+    }
+
     fn all(whole: Whole) -> Self {
         let range = 0..whole.bytes().len();
         Self { whole, range }
@@ -132,3 +140,15 @@ fn map(file: &File) -> std::io::Result<Mmap> {
     // while it is mapped is the documented condition of `Source::open`.
     unsafe { Mmap::map(file) }
 }
+
+#[cfg(unix)]
+#[allow(unsafe_code)]
+fn release(map: &Mmap, range: Range<usize>) {
+    use memmap2::UncheckedAdvice::DontNeed;
+    // SAFETY: the map is of a file and never written to, so a page that is dropped holds the same
+    // bytes when it is read again. Where the system does not follow the advice nothing is lost.
+    let _ = unsafe { map.unchecked_advise_range(DontNeed, range.start, range.len()) };
+}
+
+#[cfg(not(unix))]
+fn release(_: &Mmap, _: Range<usize>) {}

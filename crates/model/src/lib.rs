@@ -46,4 +46,4 @@ pub use recurrent::{
 pub use rnnfc::{RnnFc, Top, rnnfc_weights};
 pub use search::{AtLimit, Dialect, Finish, Search, Suppression};
 pub use shortlist::{Shortlist, ShortlistChoice, ShortlistFile};
-pub use weights::{Precision, Weight, Weights};
+pub use weights::{Precision, Weight, Weights, quantise_row};

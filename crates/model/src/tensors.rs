@@ -137,6 +137,7 @@ pub(crate) fn transposed(weight: &Weight) -> Weight {
         2 => transpose::<2>(&weight.data, rows, columns),
         _ => transpose::<1>(&weight.data, rows, columns),
     };
+    weight.data.release();
     Weight {
         shape: vec![columns, rows],
         precision: weight.precision,

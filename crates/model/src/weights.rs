@@ -176,8 +176,17 @@ impl Weight {
     }
 }
 
+/// The largest magnitude. Eight at a time: one after the other would wait for each comparison.
 fn largest(values: &[f32]) -> f32 {
-    values.iter().fold(0.0, |most: f32, v| most.max(v.abs()))
+    let most = |a: f32, b: f32| if b > a { b } else { a };
+    let (chunks, rest) = values.as_chunks::<8>();
+    let mut lanes = [0f32; 8];
+    for chunk in chunks {
+        for i in 0..8 {
+            lanes[i] = most(lanes[i], chunk[i].abs());
+        }
+    }
+    lanes.iter().chain(rest).fold(0.0, |a, b| most(a, b.abs()))
 }
 
 /// A step so that the largest value becomes `steps`; 1 where all are zero.
@@ -186,18 +195,23 @@ fn step(values: &[f32], steps: f32) -> f32 {
     if most > 0.0 && most.is_finite() { most / steps } else { 1.0 }
 }
 
-fn quantise_int8(values: &[f32], columns: usize) -> (Vec<u8>, Option<Arc<[f32]>>) {
-    let mut data = Vec::with_capacity(values.len());
-    let mut scales = Vec::with_capacity(values.len() / columns);
-    for row in values.chunks(columns) {
-        // Adding 1.5 · 2²³ rounds to even and leaves the integer in the low bits.
-        const ROUND: f32 = 12_582_912.0;
-        let scale = step(row, 127.0);
-        let inverse = 1.0 / scale;
-        data.extend(row.iter().map(|v| (v * inverse + ROUND).to_bits() as u8));
-        scales.push(scale);
+/// A row in int8: writes the integers' bits and returns what an integer stands for.
+pub fn quantise_row(row: &[f32], integers: &mut [u8]) -> f32 {
+    // Adding 1.5 · 2²³ rounds to even and leaves the integer in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let scale = step(row, 127.0);
+    let inverse = 1.0 / scale;
+    for (integer, v) in integers.iter_mut().zip(row) {
+        *integer = (v * inverse + ROUND).to_bits() as u8;
     }
-    (data, Some(scales.into()))
+    scale
+}
+
+fn quantise_int8(values: &[f32], columns: usize) -> (Vec<u8>, Option<Arc<[f32]>>) {
+    let mut data = vec![0; values.len()];
+    let rows = values.chunks(columns).zip(data.chunks_mut(columns));
+    let scales = rows.map(|(row, integers)| quantise_row(row, integers)).collect();
+    (data, Some(scales))
 }
 
 fn quantise_int16(values: &[f32]) -> (Vec<u8>, Option<Arc<[f32]>>) {

@@ -54,6 +54,11 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn read_weights(&self, weights: &Self::Weights, out: &mut Vec<f32>);
     /// An empty cache.
     fn cache(&self) -> Self::Cache;
+    /// The same for keys and values that are read right after they are stored, and then forgotten: there
+    /// is nothing to gain from keeping them in fewer bits.
+    fn working_cache(&self) -> Self::Cache {
+        self.cache()
+    }
     /// Makes room for at least `positions` keys and values of that width, keeping what is there.
     fn reserve_cache(&self, cache: &mut Self::Cache, positions: usize, width: usize);
 
@@ -67,6 +72,19 @@ pub trait Backend: Sized + Send + Sync + 'static {
         after: After<'_, Self>,
         out: &mut Self::Rows,
     );
+    /// Two dense layers with an activation between them: `out = after(second(activation(first(x))))`.
+    /// `hidden` is working memory, unspecified afterwards.
+    fn feed_forward(
+        &self,
+        x: &Self::Rows,
+        (first, activation): (&Self::Linear, Activation),
+        (second, after): (&Self::Linear, After<'_, Self>),
+        hidden: &mut Self::Rows,
+        out: &mut Self::Rows,
+    ) {
+        self.linear(x, first, After::activation(activation), hidden);
+        self.linear(hidden, second, after, out);
+    }
     /// `out = ops(x)`, where a product has nothing to do with it. `input` is what [`Step::Add`] and
     /// [`Step::Highway`] see.
     fn process(

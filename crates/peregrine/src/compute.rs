@@ -1,6 +1,6 @@
 //! How products are computed.
 
-use peregrine_cpu::{Functions, Level, fits_int16};
+use peregrine_cpu::{Functions, Integers, Keeping, Level, Tuner, fits_int16};
 use peregrine_cuda::{Cuda, Numbers};
 use peregrine_model::{Model, Precision};
 use peregrine_nn::Speedups;
@@ -8,10 +8,18 @@ use peregrine_nn::Speedups;
 /// How products are computed. The default is what the model and the machine are best at.
 #[derive(Debug, Clone, Default)]
 pub struct Compute {
-    /// In int8, int16 or float32; by default int8 where most of a model is stored in int8.
+    /// In int8, int16, bfloat16 or float32; by default int8 where most of a model is stored in int8.
     pub precision: Option<Precision>,
     /// With which instructions; by default the best there are.
     pub isa: Option<Level>,
+    /// In how many bits attention keeps keys and values from step to step.
+    pub cache: Keeping,
+    /// Other ways to compute in int8, for comparison.
+    pub integers: Integers,
+    /// Whether what follows a product is done in blocks of rows that stay in cache.
+    pub all_rows_at_once: bool,
+    /// Who times kernels and picks the fastest for each shape; without, rules do.
+    pub tuner: Option<Tuner>,
     /// Short cuts of recurrent networks.
     pub speedups: Speedups,
     /// How the functions of recurrent cells are computed.
@@ -105,6 +113,7 @@ impl Compute {
         let stored = model.members.first().map(|member| member.stored_precision());
         match self.precision.or(stored) {
             Some(Precision::Int8) => Precision::Int8,
+            Some(Precision::Bfloat16) if self.precision.is_some() => Precision::Bfloat16,
             Some(Precision::Int16) if self.precision.is_some() => Precision::Int16,
             _ => Precision::Float32,
         }

@@ -64,7 +64,9 @@ pub fn has_instructions(level: Level) -> bool {
     peregrine_cpu::Isa::new(level).is_some()
 }
 
-pub use peregrine_cpu::{FAST_ERROR, Functions, Level, narrowed_rows, pack_every_time};
+pub use peregrine_cpu::{
+    FAST_ERROR, Functions, Integers, Keeping, Level, Tuned, Tuner, narrowed_rows, pack_every_time,
+};
 pub use peregrine_cuda::{self as cuda, Numbers};
 pub use peregrine_decode::batching::{BatchSize, Policy, Scope};
 pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};

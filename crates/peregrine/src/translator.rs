@@ -79,7 +79,12 @@ impl Translator {
         let mut networks = Vec::new();
         for member in &mut model.members {
             let weights = std::mem::take(&mut member.weights);
-            let cpu = Cpu::new(isa, precision).with_functions(compute.functions);
+            let cpu = Cpu::new(isa, precision)
+                .with_functions(compute.functions)
+                .with_cache(compute.cache)
+                .with_integers(compute.integers)
+                .with_tuner(compute.tuner.clone())
+                .with_row_blocks(!compute.all_rows_at_once);
             let speedups = &compute.speedups;
             networks.push(prepare_with(cpu, &member.architecture, &weights, speedups)?);
         }

@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{Pairs, Task};
 use crate::lanes::LANES;
+use crate::tiles::of_height;
 
 const ROWS: usize = 4;
 
@@ -25,12 +26,8 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
             // SAFETY: `x` has whole rows of `stride` numbers, at most ROWS of them, and `lines` half
             // as many lines.
             unsafe {
-                match steps.len() {
-                    1 => tile::<1>(x, task.stride, lines, &mut sums),
-                    2 => tile::<2>(x, task.stride, lines, &mut sums),
-                    3 => tile::<3>(x, task.stride, lines, &mut sums),
-                    _ => tile::<ROWS>(x, task.stride, lines, &mut sums),
-                }
+                let rows = steps.len();
+                of_height!(rows, [1 2 3, 4], R => tile::<R>(x, task.stride, lines, &mut sums));
             }
             for ((out, sums), step) in out.chunks_mut(width).zip(&sums).zip(steps) {
                 let out = &mut out[columns..][..in_panel];

@@ -11,20 +11,7 @@ macro_rules! kernel {
 
             use crate::int16::{Pairs, Task};
             use crate::lanes::LANES;
-
-            const ROWS: usize = 12;
-
-            /// Where a tile reads and writes.
-            #[derive(Clone, Copy)]
-            struct Place<'a> {
-                task: Task<'a>,
-                row: usize,
-                panel: usize,
-                out: *mut f32,
-                width: usize,
-                /// Columns of the tile's last panel that exist.
-                last: __mmask16,
-            }
+            use crate::tiles::{Tile, of_shape, tiles};
 
             /// See [`crate::int16::multiply`].
             ///
@@ -33,69 +20,18 @@ macro_rules! kernel {
             /// [`crate::int16::multiply`] checks.
             #[target_feature(enable = $features)]
             pub(in crate::int16) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-                let (rows, width) = (task.steps.len(), task.width());
+                let width = task.width();
+                let rows = task.steps.len();
                 let most = match rows {
                     1 | 2 => 8,
                     3..=6 => 4,
                     _ => 2,
                 };
-                let mut panel = 0;
-                while panel < task.panels {
-                    let mut count = most;
-                    while count > task.panels - panel {
-                        count /= 2;
-                    }
-                    let in_last = width - (panel + count - 1) * LANES;
-                    let mut row = 0;
-                    while row < rows {
-                        let height = (rows - row).min(ROWS);
-                        // SAFETY: `row` and `panel` stay below the sizes checked by the caller.
-                        unsafe {
-                            let place = Place {
-                                task,
-                                row,
-                                panel: task.first_panel + panel,
-                                out: out.as_mut_ptr().add(row * width + panel * LANES),
-                                width,
-                                last: if in_last >= LANES { !0 } else { (1 << in_last) - 1 },
-                            };
-                            match count {
-                                8 => tile_of::<8>(height, place),
-                                4 => tile_of::<4>(height, place),
-                                2 => tile_of::<2>(height, place),
-                                _ => tile_of::<1>(height, place),
-                            }
-                        }
-                        row += height;
-                    }
-                    panel += count;
-                }
-            }
-
-            /// Picks the kernel of a height.
-            ///
-            /// # Safety
-            /// As [`tile`].
-            #[target_feature(enable = $features)]
-            unsafe fn tile_of<const PANELS: usize>(height: usize, place: Place<'_>) {
-                // SAFETY: passed on from the caller.
-                unsafe {
-                    match height {
-                        1 => tile::<1, PANELS>(place),
-                        2 => tile::<2, PANELS>(place),
-                        // Wide tiles are only used for few rows.
-                        _ if PANELS == 8 => tile::<2, PANELS>(place),
-                        3 => tile::<3, PANELS>(place),
-                        4 => tile::<4, PANELS>(place),
-                        5 => tile::<5, PANELS>(place),
-                        6 => tile::<6, PANELS>(place),
-                        _ if PANELS == 4 => tile::<6, PANELS>(place),
-                        7 => tile::<7, PANELS>(place),
-                        8 => tile::<8, PANELS>(place),
-                        9 => tile::<9, PANELS>(place),
-                        10 => tile::<10, PANELS>(place),
-                        11 => tile::<11, PANELS>(place),
-                        _ => tile::<ROWS, PANELS>(place),
+                for place in tiles(rows, task.panels, width, most) {
+                    // SAFETY: tiles stay inside the rows and panels whose sizes the caller has checked.
+                    unsafe {
+                        let out = out.as_mut_ptr().add(place.row * width + place.panel * LANES);
+                        of_shape!(place.rows, place.panels, R, P => tile::<R, P>(task, place, out, width))
                     }
                 }
             }
@@ -103,13 +39,18 @@ macro_rules! kernel {
             /// `R` rows times `PANELS` panels.
             ///
             /// # Safety
-            /// The features; rows `row .. row + R` and panels `panel .. panel + PANELS` exist in
-            /// `task`; `R` rows at `out`, `width` apart, with room for the tile's columns.
+            /// The features; `place` is inside `task` and has `R` rows and `PANELS` panels; `R` rows at
+            /// `out`, `width` apart, have room for the tile's columns.
             #[target_feature(enable = $features)]
-            unsafe fn tile<const R: usize, const PANELS: usize>(place: Place<'_>) {
-                let Place { task, row, panel, out, width, last } = place;
-                let (stride, packed) = (task.stride, task.packed);
-                let groups = stride / 2;
+            unsafe fn tile<const R: usize, const PANELS: usize>(
+                task: Task<'_>,
+                place: Tile,
+                out: *mut f32,
+                width: usize,
+            ) {
+                let (stride, packed, row) = (task.stride, task.packed, place.row);
+                let (groups, panel) = (stride / 2, task.first_panel + place.panel);
+                let last = ((1u32 << place.in_last) - 1) as __mmask16;
                 // SAFETY: every address is inside what the caller vouches for.
                 unsafe {
                     let x = task.values.as_ptr().add(row * stride);

@@ -1,85 +1,26 @@
 //! The integer product with AVX-512 VNNI: one instruction multiplies and adds 64 bytes. Tiles of up
-//! to 12 rows by 2 panels, 24 accumulators in registers.
+//! to 12 rows by 2 panels, or 6 by 4, or 2 by 8: 24 accumulators in registers at most. The next panels'
+//! weights are asked for while these are multiplied: for few rows reading them is all of the cost.
 
 use std::arch::x86_64::*;
 
-use super::{Bytes, Packed8, Task};
+use super::{Bytes, Task};
 use crate::lanes::LANES;
+use crate::tiles::{Tile, of_shape, tiles};
 
-const ROWS: usize = 12;
-
-/// Where a tile reads and writes.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    x: *const u8,
-    stride: usize,
-    row_steps: *const f32,
-    packed: &'a Packed8,
-    panel: usize,
-    out: *mut f32,
-    width: usize,
-    /// Columns of the tile's last panel that exist.
-    last: __mmask16,
-    relu: bool,
-}
-
-/// See [`super::multiply`].
+/// See [`super::multiply`]; in tiles of at most so many panels.
 ///
 /// # Safety
 /// The processor has AVX-512F and VNNI, and the sizes of `task` and `out` agree as
 /// [`super::multiply`] checks.
 #[target_feature(enable = "avx512f,avx512vnni")]
-pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (rows, width) = (task.steps.len(), task.width());
-    let mut panel = 0;
-    while panel < task.panels {
-        let count = (task.panels - panel).min(2);
-        let in_last = width - (panel + count - 1) * LANES;
-        let mut row = 0;
-        while row < rows {
-            let height = (rows - row).min(ROWS);
-            // SAFETY: `row` and `panel` stay below the sizes checked by the caller.
-            unsafe {
-                let place = Place {
-                    x: task.bytes.as_ptr().add(row * task.stride),
-                    stride: task.stride,
-                    row_steps: task.steps.as_ptr().add(row),
-                    packed: task.packed,
-                    panel: task.first_panel + panel,
-                    out: out.as_mut_ptr().add(row * width + panel * LANES),
-                    width,
-                    last: if in_last >= LANES { !0 } else { (1 << in_last) - 1 },
-                    relu: task.relu,
-                };
-                if count == 2 { tile_of::<2>(height, place) } else { tile_of::<1>(height, place) }
-            }
-            row += height;
-        }
-        panel += count;
-    }
-}
-
-/// Picks the kernel of a height.
-///
-/// # Safety
-/// As [`tile`].
-#[target_feature(enable = "avx512f,avx512vnni")]
-unsafe fn tile_of<const PANELS: usize>(height: usize, place: Place<'_>) {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match height {
-            1 => tile::<1, PANELS>(place),
-            2 => tile::<2, PANELS>(place),
-            3 => tile::<3, PANELS>(place),
-            4 => tile::<4, PANELS>(place),
-            5 => tile::<5, PANELS>(place),
-            6 => tile::<6, PANELS>(place),
-            7 => tile::<7, PANELS>(place),
-            8 => tile::<8, PANELS>(place),
-            9 => tile::<9, PANELS>(place),
-            10 => tile::<10, PANELS>(place),
-            11 => tile::<11, PANELS>(place),
-            _ => tile::<ROWS, PANELS>(place),
+pub(super) unsafe fn multiply(task: Task<'_>, panels: usize, out: &mut [f32]) {
+    let width = task.width();
+    for place in tiles(task.steps.len(), task.panels, width, panels) {
+        // SAFETY: tiles stay inside the rows and panels whose sizes the caller has checked.
+        unsafe {
+            let out = out.as_mut_ptr().add(place.row * width + place.panel * LANES);
+            of_shape!(place.rows, place.panels, R, P => tile::<R, P>(task, place, out, width))
         }
     }
 }
@@ -87,15 +28,20 @@ unsafe fn tile_of<const PANELS: usize>(height: usize, place: Place<'_>) {
 /// `R` rows times `PANELS` panels.
 ///
 /// # Safety
-/// AVX-512F and VNNI; `R` rows of `stride` bytes at `x` and as many steps at `row_steps`; panels
-/// `panel .. panel + PANELS` exist and have `stride / 4` lines each; `R` rows at `out`, `width` apart,
-/// with room for the tile's columns.
+/// AVX-512F and VNNI; `place` is inside `task` and has `R` rows and `PANELS` panels; `R` rows at `out`,
+/// `width` apart, have room for the tile's columns.
 #[target_feature(enable = "avx512f,avx512vnni")]
-unsafe fn tile<const R: usize, const PANELS: usize>(place: Place<'_>) {
-    let Place { x, stride, row_steps, packed, panel, out, width, last, relu } = place;
-    let groups = stride / 4;
-    // SAFETY: every address is inside what the caller vouches for.
+unsafe fn tile<const R: usize, const PANELS: usize>(
+    task: Task<'_>,
+    place: Tile,
+    out: *mut f32,
+    width: usize,
+) {
+    let (stride, packed) = (task.stride, task.packed);
+    let (groups, panel) = (stride / 4, task.first_panel + place.panel);
+    // SAFETY: every address is inside what the caller vouches for; what is only prefetched need not be.
     unsafe {
+        let x = task.bytes.as_ptr().add(place.row * stride);
         let lines: *const Bytes = packed.lines.as_ptr().add(panel * groups);
         let mut sums = [[_mm512_setzero_si512(); PANELS]; R];
         for row in &mut sums {
@@ -103,7 +49,20 @@ unsafe fn tile<const R: usize, const PANELS: usize>(place: Place<'_>) {
                 *sum = _mm512_load_si512(packed.starts.as_ptr().add(panel + p).cast());
             }
         }
+        // This tile's share of the next panels, spread over its own steps.
+        let (share, shares) = place.share;
+        let next = lines.wrapping_add(PANELS * groups).cast::<i8>();
+        let ahead = next.wrapping_add(PANELS * stride * LANES / shares * share);
+        let pace = PANELS * size_of::<Bytes>() / shares;
         for g in 0..groups {
+            if shares == 1 {
+                for line in 0..PANELS {
+                    let line = (g * PANELS + line) * size_of::<Bytes>();
+                    _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(line));
+                }
+            } else {
+                _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(g * pace));
+            }
             let mut w = [_mm512_setzero_si512(); PANELS];
             for (p, w) in w.iter_mut().enumerate() {
                 *w = _mm512_load_si512(lines.add(p * groups + g).cast());
@@ -116,9 +75,10 @@ unsafe fn tile<const R: usize, const PANELS: usize>(place: Place<'_>) {
                 }
             }
         }
-        let floor = if relu { _mm512_setzero_ps() } else { _mm512_set1_ps(f32::NEG_INFINITY) };
+        let floor = if task.relu { _mm512_setzero_ps() } else { _mm512_set1_ps(f32::NEG_INFINITY) };
+        let last = ((1u32 << place.in_last) - 1) as __mmask16;
         for (r, row) in sums.iter().enumerate() {
-            let row_step = _mm512_set1_ps(*row_steps.add(r));
+            let row_step = _mm512_set1_ps(task.steps[place.row + r]);
             for (p, sum) in row.iter().enumerate() {
                 let step = _mm512_load_ps(packed.steps.as_ptr().add(panel + p).cast());
                 let bias = _mm512_load_ps(packed.bias.as_ptr().add(panel + p).cast());

@@ -22,6 +22,8 @@
 //! Cost: a byte of weights for each output and input, read once for every block of rows.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512vnni;
@@ -29,22 +31,34 @@ mod portable;
 pub(crate) mod rows;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytemuck::Zeroable;
-use peregrine_model::{Precision, Weight};
+use peregrine_model::{Precision, Weight, quantise_row};
 use peregrine_nn::Dense;
 
 use crate::arena::{Arena, Store};
 use crate::isa::{Isa, Level, kernel};
-use crate::lanes::{LANES, largest};
+use crate::lanes::{LANES, largest_magnitude};
 use crate::linear::vector;
+use crate::parallel;
 use crate::product::Line;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::panels_for;
+use crate::tuner::{Shape, Way};
 
 /// Inputs are filled up to a multiple of this.
 const INPUT_MULTIPLE: usize = 64;
 
+/// Bytes of weights packed by one thread at a time.
+const RUN_BYTES: usize = 256 << 10;
+
 /// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
 const BLOCK_BYTES: usize = 128 << 10;
+
+/// From so many rows on tiles are worth filling.
+#[cfg(target_arch = "x86_64")]
+const AMX_ROWS: usize = 13;
 
 /// Sixteen groups of four weights.
 #[derive(Clone, Copy, Zeroable)]
@@ -65,9 +79,26 @@ pub struct Packed8 {
     bias: Vec<Line>,
     outputs: usize,
     inputs: usize,
+    pub(crate) ways: Ways,
+    /// Who finds out which kernel is fastest for this shape, if somebody does.
+    pub(crate) tuning: Option<Arc<Shape>>,
+}
+
+/// Ways to depart from the usual product; the default is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Ways {
+    /// Inputs are multiplied with this before rounding, whatever is in a row.
+    pub(crate) alpha: Option<f32>,
+    /// Products are summed in 16 bits, and a sum that does not fit stays at the largest number that does.
+    pub(crate) saturating: bool,
 }
 
 impl Packed8 {
+    /// Whether its sums may stop short, see [`Ways::saturating`].
+    pub(crate) fn saturates(&self) -> bool {
+        self.ways.saturating
+    }
+
     /// Lines needed for `outputs` rows of `inputs` weights.
     fn lines(outputs: usize, inputs: usize) -> usize {
         outputs.div_ceil(LANES) * inputs.next_multiple_of(INPUT_MULTIPLE) / 4
@@ -84,48 +115,49 @@ impl Packed8 {
             bias: vec![Line::zeroed(); panels],
             outputs,
             inputs,
+            ways: Ways::default(),
+            tuning: None,
         }
     }
 
-    /// Packs dense layers that share their input.
+    /// Packs dense layers that share their input, a run of panels a part of the work.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Packed8 {
         let outputs = parts.iter().map(|p| p.weight.rows()).sum();
         let inputs = parts.first().map_or(0, |p| p.weight.columns());
         let lines = arena.zeroed(Packed8::lines(outputs, inputs));
         let mut packed = Packed8::new(outputs, inputs, lines);
-        let mut output = 0;
-        for part in parts {
-            let weight = part.weight.convert(Precision::Int8);
-            let bias = vector(part.bias);
-            for row in 0..weight.rows() {
-                packed.set(output, &weight, row, bias.get(row).copied().unwrap_or(0.0));
-                output += 1;
+        let rows: Vec<(&Weight, usize)> =
+            parts.iter().flat_map(|p| (0..p.weight.rows()).map(|row| (p.weight, row))).collect();
+        let run = (RUN_BYTES / (inputs * LANES).max(1)).max(1);
+        let run_lines = (run * packed.groups()).max(1);
+        let lines = packed.lines.chunks_mut(run_lines);
+        let (starts, steps) = (packed.starts.chunks_mut(run), packed.steps.chunks_mut(run));
+        let work = rows.chunks(run * LANES).zip(lines).zip(starts.zip(steps));
+        parallel::for_each(work.collect(), |((rows, lines), (starts, steps))| {
+            let groups = lines.len() / starts.len();
+            let mut integers = vec![0; LANES * inputs];
+            let panels = rows.chunks(LANES).zip(lines.chunks_mut(groups.max(1)));
+            for ((rows, lines), (starts, steps)) in panels.zip(starts.iter_mut().zip(steps)) {
+                pack_panel(rows, inputs, &mut integers, lines, (starts, steps));
             }
+        });
+        let biases = parts.iter().flat_map(|part| {
+            let mut bias = vector(part.bias);
+            bias.resize(part.weight.rows(), 0.0);
+            bias
+        });
+        for (output, bias) in biases.enumerate() {
+            packed.bias[output / LANES].0[output % LANES] = bias;
         }
+        parts.iter().for_each(|part| part.weight.data.release());
         packed
-    }
-
-    fn set(&mut self, output: usize, weight: &Weight, row: usize, bias: f32) {
-        let (panel, lane) = (output / LANES, output % LANES);
-        let integers = &weight.data[row * self.inputs..][..self.inputs];
-        let groups = self.groups();
-        let lines = &mut self.lines[panel * groups..][..groups];
-        let mut sum = 0;
-        for (line, group) in lines.iter_mut().zip(integers.chunks(4)) {
-            for (to, &from) in line.0[lane].iter_mut().zip(group) {
-                *to = from as i8;
-                sum += i32::from(*to);
-            }
-        }
-        self.starts[panel].0[lane] = -128 * sum;
-        self.steps[panel].0[lane] = weight.scale(row);
-        self.bias[panel].0[lane] = bias;
     }
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed8 {
         let lines = Store::zeroed(Packed8::lines(outputs.len(), self.inputs));
         let mut selected = Packed8::new(outputs.len(), self.inputs, lines);
+        selected.ways = self.ways;
         let groups = self.groups();
         for (to, &from) in outputs.iter().enumerate() {
             let (panel, lane) = (from as usize / LANES, from as usize % LANES);
@@ -160,6 +192,39 @@ impl Packed8 {
     }
 }
 
+/// Packs up to sixteen rows of weights. `integers` is working memory.
+fn pack_panel(
+    rows: &[(&Weight, usize)],
+    inputs: usize,
+    integers: &mut [u8],
+    lines: &mut [Bytes],
+    (starts, steps): (&mut Sums, &mut Line),
+) {
+    let mut floats = Vec::new();
+    for (lane, &(weight, row)) in rows.iter().enumerate() {
+        let integers = &mut integers[lane * inputs..][..inputs];
+        steps.0[lane] = if weight.precision == Precision::Int8 {
+            integers.copy_from_slice(&weight.data[row * inputs..][..inputs]);
+            weight.scale(row)
+        } else {
+            floats.resize(inputs, 0.0);
+            weight.read_row(row, &mut floats);
+            quantise_row(&floats, integers)
+        };
+        starts.0[lane] = -128 * integers.iter().map(|&b| i32::from(b as i8)).sum::<i32>();
+    }
+    for (lane, integers) in integers.chunks(inputs.max(1)).take(rows.len()).enumerate() {
+        let (fours, rest) = integers.as_chunks::<4>();
+        for (line, four) in lines.iter_mut().zip(fours) {
+            line.0[lane] = four.map(|byte| byte as i8);
+        }
+        for (to, &from) in lines.iter_mut().skip(fours.len()).flat_map(|l| &mut l.0[lane]).zip(rest)
+        {
+            *to = from as i8;
+        }
+    }
+}
+
 /// Rows of inputs, quantised.
 #[derive(Debug, Default)]
 pub(crate) struct Quantised {
@@ -171,26 +236,47 @@ pub(crate) struct Quantised {
 }
 
 impl Quantised {
-    /// Quantises rows of `width` numbers.
-    pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], width: usize) {
+    /// Quantises rows for a layer.
+    pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], packed: &Packed8) {
+        let width = packed.inputs;
         self.stride = width.next_multiple_of(INPUT_MULTIPLE);
         let rows = x.len() / width.max(1);
         self.bytes.resize(rows * self.stride, 128);
         self.steps.resize(rows, 0.0);
-        quantise_rows(isa, x, width, self);
+        quantise_rows(isa, x, width, packed.ways.alpha, self);
     }
 }
 
 kernel! {
-    fn quantise_rows(x: &[f32], width: usize, out: &mut Quantised) = quantise_rows_body
+    fn quantise_rows(
+        x: &[f32],
+        width: usize,
+        alpha: Option<f32>,
+        out: &mut Quantised,
+    ) = quantise_rows_body
 }
 
 /// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
 #[inline(always)]
-fn quantise_rows_body<const FMA: bool>(x: &[f32], width: usize, out: &mut Quantised) {
+fn quantise_rows_body<const FMA: bool>(
+    x: &[f32],
+    width: usize,
+    alpha: Option<f32>,
+    out: &mut Quantised,
+) {
     const ROUND: f32 = 12_582_912.0;
     let rows = x.chunks_exact(width).zip(out.bytes.chunks_exact_mut(out.stride));
     for ((row, bytes), step) in rows.zip(&mut out.steps) {
+        if let Some(alpha) = alpha {
+            *step = 1.0 / alpha;
+            for (byte, &x) in bytes.iter_mut().zip(row) {
+                let x = x * alpha;
+                let x = if x > -127.0 { x } else { -127.0 };
+                let x = if x < 127.0 { x } else { 127.0 };
+                *byte = ((x + ROUND).to_bits() as u8).wrapping_add(128);
+            }
+            continue;
+        }
         let most = largest_magnitude(row);
         let (scale, one) = if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) };
         *step = one;
@@ -198,20 +284,6 @@ fn quantise_rows_body<const FMA: bool>(x: &[f32], width: usize, out: &mut Quanti
             *byte = ((x * scale + ROUND).to_bits() as u8).wrapping_add(128);
         }
     }
-}
-
-#[inline(always)]
-fn largest_magnitude(row: &[f32]) -> f32 {
-    let (chunks, rest) = row.as_chunks::<LANES>();
-    let mut lanes = [0f32; LANES];
-    for chunk in chunks {
-        for i in 0..LANES {
-            let v = chunk[i].abs();
-            lanes[i] = if v > lanes[i] { v } else { lanes[i] };
-        }
-    }
-    let rest = rest.iter().fold(0f32, |most, v| most.max(v.abs()));
-    largest(&lanes).max(rest)
 }
 
 /// A part of a product: some panels, for all rows.
@@ -268,20 +340,75 @@ pub(crate) fn multiply(
 }
 
 fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+    if task.packed.ways.saturating {
+        return multiply_saturating(isa, task, out);
+    }
     match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        level @ (Level::Avx512Vnni | Level::Amx) => {
+            let rows = task.steps.len();
+            let mut product = |way| match way {
+                // SAFETY: only a level with AMX offers it; `multiply` has checked the sizes.
+                Way::Amx => unsafe { amx::multiply(task, out) },
+                // SAFETY: an `Isa` of this level proves the instructions (AMX comes with VNNI).
+                Way::Two => unsafe { avx512vnni::multiply(task, 2, out) },
+                // SAFETY: as above.
+                Way::Four => unsafe { avx512vnni::multiply(task, 4, out) },
+                // SAFETY: as above.
+                Way::Eight => unsafe { avx512vnni::multiply(task, 8, out) },
+            };
+            match &task.packed.tuning {
+                Some(shape) => shape.run(rows, ways(level, rows), product),
+                None => product(usual_way(level, rows)),
+            }
+        }
         // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512Vnni => unsafe { avx512vnni::multiply(task, out) },
+        Level::AvxVnni => unsafe { avx2::vnni::multiply(task, out) },
         // SAFETY: as above; AVX-512 includes AVX2.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx2 => unsafe { avx2::multiply(task, out) },
+        Level::Avx512 | Level::Avx2 => unsafe { avx2::plain::multiply(task, out) },
         _ => portable::multiply(task, out),
+    }
+}
+
+/// What is best for so many rows, as far as one can tell without timing it.
+#[cfg(target_arch = "x86_64")]
+fn usual_way(level: Level, rows: usize) -> Way {
+    match panels_for(rows) {
+        _ if level == Level::Amx && rows >= AMX_ROWS => Way::Amx,
+        8 => Way::Eight,
+        4 => Way::Four,
+        _ => Way::Two,
+    }
+}
+
+/// What is worth timing for so many rows.
+#[cfg(target_arch = "x86_64")]
+fn ways(level: Level, rows: usize) -> &'static [Way] {
+    match (level == Level::Amx, rows) {
+        (_, 0..=4) => &[Way::Two, Way::Four, Way::Eight],
+        (false, _) => &[Way::Two, Way::Four],
+        (true, _) => &[Way::Two, Way::Four, Way::Amx],
+    }
+}
+
+/// The same with sums in 16 bits.
+fn multiply_saturating(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+    match isa.level() {
+        Level::Portable => portable::multiply_saturating(task, out),
+        // SAFETY: every other level includes AVX2; `multiply` has checked the sizes.
+        #[cfg(target_arch = "x86_64")]
+        _ => unsafe { avx2::saturating::multiply(task, out) },
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => portable::multiply_saturating(task, out),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuner::Tuner;
     use proptest::prelude::*;
 
     fn numbers(count: usize, seed: u64) -> Vec<f32> {
@@ -304,7 +431,7 @@ mod tests {
 
     fn run(isa: Isa, x: &[f32], packed: &Packed8) -> Vec<f32> {
         let mut quantised = Quantised::default();
-        quantised.fill(isa, x, packed.inputs());
+        quantised.fill(isa, x, packed);
         let mut out = vec![f32::NAN; quantised.steps.len() * packed.outputs()];
         multiply(isa, &quantised, packed, 0..packed.panels(), false, &mut out);
         out
@@ -347,6 +474,57 @@ mod tests {
             let expected = naive(&x, &weight, &bias);
             for isa in levels() {
                 prop_assert_eq!(&run(isa, &x, &packed), &expected, "{:?}", isa.level());
+            }
+            // Whatever a tuner picks.
+            let (mut packed, tuner) = (packed, Tuner::default());
+            packed.tuning = Some(tuner.shape(inputs, outputs));
+            for _ in 0..16 {
+                prop_assert_eq!(&run(Isa::best(), &x, &packed), &expected);
+            }
+        }
+    }
+
+    #[test]
+    fn sums_in_16_bits_saturate_alike_everywhere() {
+        for (inputs, size) in [(64, 0.01), (150, 1.0), (512, 1.0)] {
+            let bias = numbers(40, 2);
+            let (mut packed, _) = pack(numbers(40 * inputs, 3), &bias, inputs);
+            let x: Vec<f32> = numbers(7 * inputs, 5).iter().map(|x| x.abs() * size).collect();
+            packed.ways.saturating = true;
+            let expected = run(Isa::new(Level::Portable).unwrap(), &x, &packed);
+            for isa in levels() {
+                assert_eq!(run(isa, &x, &packed), expected, "{:?}", isa.level());
+            }
+        }
+        // One pair of products always fits.
+        let (mut packed, _) = pack(numbers(40 * 4, 3), &numbers(40, 2), 4);
+        let x = numbers(3 * 4, 8);
+        let exact = run(Isa::best(), &x, &packed);
+        packed.ways.saturating = true;
+        assert_eq!(run(Isa::best(), &x, &packed), exact);
+        // All at their largest: 2 · 127 · 127 is the first and last that fits.
+        let (mut packed, weight) = pack(vec![1.0; 64], &[0.0], 64);
+        packed.ways.saturating = true;
+        let most = 2.0 * f32::from(i16::MAX) * (weight.scale(0) * (1.0 / 127.0));
+        assert_eq!(run(Isa::best(), &[1.0; 64], &packed), [most]);
+    }
+
+    #[test]
+    fn fixed_scales_cut_off_what_does_not_fit() {
+        let (mut packed, weight) = pack(numbers(5 * 70, 3), &[0.0; 5], 70);
+        packed.ways.alpha = Some(100.0);
+        let mut x = numbers(2 * 70, 4);
+        x[3] = 50.0;
+        x[71] = -50.0;
+        let cut: Vec<f32> = x.iter().map(|x| (x * 100.0).clamp(-127.0, 127.0)).collect();
+        for isa in levels() {
+            let got = run(isa, &x, &packed);
+            for (i, got) in got.iter().enumerate() {
+                let (row, output) = (i / 5, i % 5);
+                let integers = weight.data[output * 70..][..70].iter().map(|&w| i64::from(w as i8));
+                let inputs = cut[row * 70..][..70].iter().map(|x| x.round_ties_even() as i64);
+                let sum: i64 = inputs.zip(integers).map(|(x, w)| x * w).sum();
+                assert_eq!(*got, sum as f32 * (weight.scale(output) * (1.0 / 100.0)));
             }
         }
     }
@@ -405,7 +583,7 @@ mod tests {
                 let x = numbers(rows * inputs, seed + 1);
                 let expected = run(isa, &x, &packed.select(&words));
                 let mut quantised = Quantised::default();
-                quantised.fill(isa, &x, inputs);
+                quantised.fill(isa, &x, &packed);
                 let table = rows::Rows8::new(&packed);
                 let picked = rows::Picked8::new(&packed, &words);
                 let mut out = vec![0.0; rows * words.len()];

@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{Line, Task};
 use crate::lanes::LANES;
+use crate::tiles::of_height;
 
 const ROWS: usize = 6;
 
@@ -26,29 +27,13 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
             let mut sums = [Line([0.0; LANES]); ROWS];
             // SAFETY: `x` has whole rows of `inputs` numbers, at most ROWS of them, and `lines` as
             // many lines as inputs.
-            unsafe { tile_of(x, inputs, lines, bias, &mut sums) };
+            unsafe {
+                let rows = x.len() / inputs;
+                of_height!(rows, [1 2 3 4 5, 6], R => tile::<R>(x, inputs, lines, bias, &mut sums));
+            }
             for (out, sums) in out.chunks_mut(width).zip(&sums) {
                 out[columns..][..in_panel].copy_from_slice(&sums.0[..in_panel]);
             }
-        }
-    }
-}
-
-/// Picks the kernel of a height.
-///
-/// # Safety
-/// As [`tile`], with as many rows as `x` has.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn tile_of(x: &[f32], inputs: usize, lines: &[Line], bias: &Line, sums: &mut [Line; ROWS]) {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match x.len() / inputs {
-            1 => tile::<1>(x, inputs, lines, bias, sums),
-            2 => tile::<2>(x, inputs, lines, bias, sums),
-            3 => tile::<3>(x, inputs, lines, bias, sums),
-            4 => tile::<4>(x, inputs, lines, bias, sums),
-            5 => tile::<5>(x, inputs, lines, bias, sums),
-            _ => tile::<ROWS>(x, inputs, lines, bias, sums),
         }
     }
 }

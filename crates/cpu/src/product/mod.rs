@@ -154,10 +154,10 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
     match isa.level() {
         // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Vnni => unsafe { avx512::multiply(task, out) },
+        Level::Avx512 | Level::Avx512Vnni | Level::Amx => unsafe { avx512::multiply(task, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { avx2::multiply(task, out) },
+        Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
         _ => portable::multiply(task, out),
     }
 }

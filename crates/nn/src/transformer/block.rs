@@ -205,8 +205,16 @@ impl<B: Backend> FeedForwardBlock<B> {
     pub(super) fn run(&self, backend: &B, buffers: &mut Buffers<B>) {
         let Buffers { x, y, processed, a, b, .. } = buffers;
         let input = self.around.before(backend, x, processed);
-        let inner = self.dense.run_inner(backend, input, a, b);
-        self.around.finish(backend, self.dense.last(), inner, x, y);
+        match (self.dense.layers.as_slice(), self.dense.depth) {
+            ([first, second], 2) => {
+                let second = (second, self.around.after(x));
+                backend.feed_forward(input, (first, self.dense.activation), second, a, y);
+            }
+            _ => {
+                let inner = self.dense.run_inner(backend, input, a, b);
+                self.around.finish(backend, self.dense.last(), inner, x, y);
+            }
+        }
         std::mem::swap(x, y);
     }
 }
@@ -241,7 +249,7 @@ impl<B: Backend> Buffers<B> {
             a: backend.rows(),
             b: backend.rows(),
             attended: backend.rows(),
-            within: backend.cache(),
+            within: backend.working_cache(),
         }
     }
 }

@@ -1,0 +1,309 @@
+//! Matrix products in bfloat16: `y = x̃ · W̃ᵀ + b`, inputs and weights rounded to the upper half of a
+//! float (to even), sums in float32.
+//!
+//! The product of two such numbers is exact in float32, so only the order of additions matters, and it
+//! is the one of AMX: 32 inputs at a time, those at even places and those at odd places are summed one
+//! after the other from zero; the two sums are added, and then added to the total; the bias comes
+//! last. Every kernel gives the same bits (AMX takes numbers below 1.2e-38 for zero).
+//!
+//! Sixteen outputs make a panel, which holds two inputs at a time, sixteen pairs a cache line:
+//!
+//! ```text
+//! panel 0:  w[0][0..2] w[1][0..2] … w[15][0..2] │ w[0][2..4] … w[15][2..4] │ …
+//! panel 1:  w[16][0..2] …
+//! ```
+//!
+//! Inputs are filled up with zeros to a multiple of 32. Cost: two bytes of weights for each output and
+//! input, read once for every block of rows.
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use std::ops::Range;
+
+use bytemuck::Zeroable;
+use peregrine_nn::Dense;
+
+use crate::arena::{Arena, Store};
+use crate::cache::round_to_upper;
+use crate::isa::{Isa, Level, kernel};
+use crate::lanes::LANES;
+use crate::linear::vector;
+use crate::product::Line;
+
+/// Inputs summed from zero before they are added to the total.
+const RUN: usize = 32;
+/// The same in lines.
+const RUN_LINES: usize = RUN / 2;
+
+/// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// From so many rows on tiles are worth filling.
+#[cfg(target_arch = "x86_64")]
+const AMX_ROWS: usize = 13;
+
+/// Sixteen pairs of weights.
+#[derive(Clone, Copy, Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct Pairs([[u16; 2]; LANES]);
+
+/// Weights ready for products in bfloat16.
+pub struct PackedHalf {
+    lines: Store<Pairs>,
+    bias: Vec<Line>,
+    outputs: usize,
+    inputs: usize,
+}
+
+impl PackedHalf {
+    fn new(outputs: usize, inputs: usize, zeroed: impl Fn(usize) -> Store<Pairs>) -> PackedHalf {
+        let panels = outputs.div_ceil(LANES);
+        PackedHalf {
+            lines: zeroed(panels * inputs.next_multiple_of(RUN) / 2),
+            bias: vec![Line::zeroed(); panels],
+            outputs,
+            inputs,
+        }
+    }
+
+    /// Packs dense layers that share their input.
+    pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> PackedHalf {
+        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
+        let inputs = parts.first().map_or(0, |p| p.weight.columns());
+        let mut packed = PackedHalf::new(outputs, inputs, |count| arena.zeroed(count));
+        let mut row = vec![0.0; inputs];
+        let mut output = 0;
+        for part in parts {
+            let bias = vector(part.bias);
+            for i in 0..part.weight.rows() {
+                part.weight.read_row(i, &mut row);
+                packed.set(output, &row, bias.get(i).copied().unwrap_or(0.0));
+                output += 1;
+            }
+        }
+        packed
+    }
+
+    fn set(&mut self, output: usize, weights: &[f32], bias: f32) {
+        let (panel, lane, groups) = (output / LANES, output % LANES, self.groups());
+        let lines = &mut self.lines[panel * groups..][..groups];
+        for (k, &w) in weights.iter().enumerate() {
+            lines[k / 2].0[lane][k % 2] = round_to_upper(w);
+        }
+        self.bias[panel].0[lane] = bias;
+    }
+
+    /// A layer with some of the outputs.
+    pub(crate) fn select(&self, outputs: &[u32]) -> PackedHalf {
+        let mut selected = PackedHalf::new(outputs.len(), self.inputs, Store::zeroed);
+        let groups = self.groups();
+        for (to, &from) in outputs.iter().enumerate() {
+            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
+            let (to_panel, to_lane) = (to / LANES, to % LANES);
+            let source = &self.lines[panel * groups..][..groups];
+            let target = &mut selected.lines[to_panel * groups..][..groups];
+            for (target, source) in target.iter_mut().zip(source) {
+                target.0[to_lane] = source.0[lane];
+            }
+            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
+        }
+        selected
+    }
+
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    pub(crate) fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// Lines of a panel.
+    fn groups(&self) -> usize {
+        self.inputs.next_multiple_of(RUN) / 2
+    }
+}
+
+/// Rounded rows of inputs, each filled up to a multiple of 32.
+#[derive(Default)]
+pub(crate) struct Rounded {
+    /// As floats, for kernels that multiply floats.
+    floats: Vec<f32>,
+    /// As they are, for AMX.
+    halves: Vec<u16>,
+    rows: usize,
+    stride: usize,
+}
+
+impl Rounded {
+    /// Rounds rows of `width` numbers.
+    pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], width: usize) {
+        self.stride = width.next_multiple_of(RUN);
+        self.rows = x.len() / width.max(1);
+        self.floats.clear();
+        self.floats.resize(self.rows * self.stride, 0.0);
+        self.halves.clear();
+        if isa.level() == Level::Amx {
+            self.halves.resize(self.rows * self.stride, 0);
+        }
+        round_rows(isa, x, width, self);
+    }
+}
+
+kernel! {
+    fn round_rows(x: &[f32], width: usize, out: &mut Rounded) = round_rows_body
+}
+
+#[inline(always)]
+fn round_rows_body<const FMA: bool>(x: &[f32], width: usize, out: &mut Rounded) {
+    let (width, stride) = (width.max(1), out.stride.max(1));
+    for (row, floats) in x.chunks_exact(width).zip(out.floats.chunks_exact_mut(stride)) {
+        for (float, &x) in floats.iter_mut().zip(row) {
+            *float = f32::from_bits(u32::from(round_to_upper(x)) << 16);
+        }
+    }
+    for (half, float) in out.halves.iter_mut().zip(&out.floats) {
+        *half = (float.to_bits() >> 16) as u16;
+    }
+}
+
+/// A part of a product: some panels, for some rows.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    floats: &'a [f32],
+    halves: &'a [u16],
+    rows: usize,
+    stride: usize,
+    packed: &'a PackedHalf,
+    first_panel: usize,
+    panels: usize,
+}
+
+impl Task<'_> {
+    /// Columns of the result.
+    fn width(&self) -> usize {
+        let end = ((self.first_panel + self.panels) * LANES).min(self.packed.outputs);
+        end - self.first_panel * LANES
+    }
+}
+
+/// Writes the outputs of a run of panels, for all rows of `x`, to `out`.
+pub(crate) fn multiply(
+    isa: Isa,
+    x: &Rounded,
+    packed: &PackedHalf,
+    panels: Range<usize>,
+    out: &mut [f32],
+) {
+    let task = Task {
+        floats: &x.floats,
+        halves: &x.halves,
+        rows: x.rows,
+        stride: x.stride,
+        packed,
+        first_panel: panels.start,
+        panels: panels.len(),
+    };
+    let width = task.width();
+    assert_eq!(x.stride, packed.groups() * 2, "as many inputs as weights");
+    assert!(panels.end <= packed.panels(), "panels that exist");
+    assert_eq!(x.floats.len(), x.rows * x.stride, "whole rows");
+    assert!(
+        isa.level() != Level::Amx || x.halves.len() == x.floats.len(),
+        "rounded for this level"
+    );
+    assert_eq!(out.len(), x.rows * width, "room for every output");
+    if width == 0 || x.stride == 0 {
+        return;
+    }
+    let block = (BLOCK_BYTES / (x.stride * size_of::<f32>())).max(1);
+    for (i, out) in out.chunks_mut(block * width).enumerate() {
+        let (first, rows) = (i * block, out.len() / width);
+        let part = first * x.stride..(first + rows) * x.stride;
+        let halves = x.halves.get(part.clone()).unwrap_or_default();
+        let task = Task { floats: &x.floats[part], halves, rows, ..task };
+        multiply_block(isa, task, out);
+    }
+}
+
+fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+    match isa.level() {
+        // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
+        #[cfg(target_arch = "x86_64")]
+        Level::Amx if task.rows >= AMX_ROWS => unsafe { amx::multiply(task, out) },
+        // SAFETY: as above; AMX comes with AVX-512.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Avx512Vnni | Level::Amx => unsafe { avx512::multiply(task, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        _ => portable::multiply(task, out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use peregrine_model::Weight;
+    use proptest::prelude::*;
+
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    fn run(isa: Isa, x: &[f32], packed: &PackedHalf) -> Vec<f32> {
+        let mut rounded = Rounded::default();
+        rounded.fill(isa, x, packed.inputs());
+        let mut out = vec![f32::NAN; rounded.rows * packed.outputs()];
+        multiply(isa, &rounded, packed, 0..packed.panels(), &mut out);
+        out
+    }
+
+    fn upper(v: f32) -> f64 {
+        f64::from(f32::from_bits(u32::from(round_to_upper(v)) << 16))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn every_level_gives_the_same_bits(
+            rows in 0usize..40, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
+        ) {
+            let (x, w) = (numbers(rows * inputs, seed), numbers(outputs * inputs, seed + 7));
+            let bias = numbers(outputs, seed + 13);
+            let weight = Weight::from_f32(vec![outputs, inputs], &w);
+            let biases = Weight::from_f32(vec![outputs], &bias);
+            let dense = Dense { weight: &weight, bias: Some(&biases), alpha: None };
+            let packed = PackedHalf::from_dense(&[dense], &Arena::default());
+            let expected = run(Isa::new(Level::Portable).unwrap(), &x, &packed);
+            for (i, got) in expected.iter().enumerate() {
+                let (row, output) = (i / outputs, i % outputs);
+                let pairs = x[row * inputs..].iter().zip(&w[output * inputs..]).take(inputs);
+                let dot: f64 = pairs.map(|(&x, &w)| upper(x) * upper(w)).sum();
+                let want = dot + f64::from(bias[output]);
+                prop_assert!((f64::from(*got) - want).abs() < 1e-5, "{got} for {want}");
+            }
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                prop_assert_eq!(&run(isa, &x, &packed), &expected, "{:?}", isa.level());
+            }
+        }
+    }
+}

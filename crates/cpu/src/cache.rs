@@ -1,0 +1,294 @@
+//! Keys and values of many positions, laid out for the step that reads them.
+//!
+//! Keys are kept in blocks of sixteen positions, column by column, so that one vector instruction
+//! works on sixteen positions; values are kept a row a position:
+//!
+//! ```text
+//! keys, block b:   column 0 of positions 16b … 16b+15 │ column 1 of the same │ … │ column D-1
+//! values, row p:   column 0 … column D-1
+//! ```
+//!
+//! A step of a large batch reads more bytes of keys and values than of weights, so they may be kept in
+//! fewer bits ([`Keeping`]): the upper half of each float (rounded to even), or bytes with one step
+//! for each key and each value (`max|row| / 127`). What a position keeps depends on that position
+//! alone. Arithmetic is float32 in all cases.
+
+use bytemuck::Zeroable;
+
+use crate::arena::Store;
+use crate::isa::{Isa, kernel};
+use crate::lanes::LANES;
+
+/// In how many bits attention keeps its keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keeping {
+    /// 32: as they were computed.
+    #[default]
+    Float32,
+    /// 16: the upper half of each float.
+    Bfloat16,
+    /// 8: integers with a step for each key and each value.
+    Int8,
+}
+
+impl Keeping {
+    /// All of them.
+    pub const ALL: [Keeping; 3] = [Keeping::Float32, Keeping::Bfloat16, Keeping::Int8];
+
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Keeping::Float32 => "float32",
+            Keeping::Bfloat16 => "bfloat16",
+            Keeping::Int8 => "int8",
+        }
+    }
+}
+
+/// Keys and values of many positions.
+pub struct Cache(pub(crate) Kept);
+
+pub(crate) enum Kept {
+    Float32(Positions<f32>),
+    Bfloat16(Positions<Upper>),
+    Int8(Positions<i8>),
+}
+
+impl Cache {
+    /// With no positions yet.
+    pub(crate) fn new(keeping: Keeping) -> Cache {
+        Cache(match keeping {
+            Keeping::Float32 => Kept::Float32(Positions::new()),
+            Keeping::Bfloat16 => Kept::Bfloat16(Positions::new()),
+            Keeping::Int8 => Kept::Int8(Positions::new()),
+        })
+    }
+
+    /// Makes room for at least `positions` of that width, keeping what is there.
+    pub(crate) fn grow(&mut self, positions: usize, width: usize) {
+        match &mut self.0 {
+            Kept::Float32(kept) => kept.grow(positions, width),
+            Kept::Bfloat16(kept) => kept.grow(positions, width),
+            Kept::Int8(kept) => kept.grow(positions, width),
+        }
+    }
+
+    /// Puts a key and a value into a position.
+    pub(crate) fn store(&mut self, isa: Isa, position: usize, key: &[f32], value: &[f32]) {
+        store(isa, &mut self.0, position, key, value);
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        match &self.0 {
+            Kept::Float32(kept) => kept.width,
+            Kept::Bfloat16(kept) => kept.width,
+            Kept::Int8(kept) => kept.width,
+        }
+    }
+}
+
+kernel! {
+    fn store(kept: &mut Kept, position: usize, key: &[f32], value: &[f32]) = store_body
+}
+
+#[inline(always)]
+fn store_body<const FMA: bool>(kept: &mut Kept, position: usize, key: &[f32], value: &[f32]) {
+    match kept {
+        Kept::Float32(kept) => kept.store(position, key, value),
+        Kept::Bfloat16(kept) => kept.store(position, key, value),
+        Kept::Int8(kept) => kept.store(position, key, value),
+    }
+}
+
+/// A number as it is kept.
+pub(crate) trait Number: Copy + Zeroable {
+    /// Whether numbers are multiples of a step.
+    const STEPS: bool;
+
+    /// What a row is multiplied with before rounding, and the step of its integers.
+    fn scale(row: &[f32]) -> (f32, f32);
+    /// Rounds a scaled number.
+    fn narrow(v: f32) -> Self;
+    /// Its value, or the integer that stands for it.
+    fn widen(self) -> f32;
+}
+
+impl Number for f32 {
+    const STEPS: bool = false;
+
+    fn scale(_: &[f32]) -> (f32, f32) {
+        (1.0, 1.0)
+    }
+
+    #[inline(always)]
+    fn narrow(v: f32) -> f32 {
+        v
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+}
+
+/// The upper half of a float.
+#[derive(Clone, Copy, Zeroable)]
+#[repr(transparent)]
+pub(crate) struct Upper(u16);
+
+impl Number for Upper {
+    const STEPS: bool = false;
+
+    fn scale(_: &[f32]) -> (f32, f32) {
+        (1.0, 1.0)
+    }
+
+    #[inline(always)]
+    fn narrow(v: f32) -> Upper {
+        Upper(round_to_upper(v))
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.0) << 16)
+    }
+}
+
+/// The nearest number with only the upper half of a float's bits, of two the even one; NaN stays NaN.
+#[inline(always)]
+pub(crate) fn round_to_upper(v: f32) -> u16 {
+    let bits = v.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    let bits = if v.is_nan() { bits | 0x0040_0000 } else { rounded };
+    (bits >> 16) as u16
+}
+
+impl Number for i8 {
+    const STEPS: bool = true;
+
+    #[inline(always)]
+    fn scale(row: &[f32]) -> (f32, f32) {
+        let most = crate::lanes::largest_magnitude(row);
+        if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) }
+    }
+
+    /// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
+    #[inline(always)]
+    fn narrow(v: f32) -> i8 {
+        (v + 12_582_912.0).to_bits() as i8
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from(self)
+    }
+}
+
+/// Keys and values as numbers of one kind.
+pub(crate) struct Positions<T> {
+    keys: Store<T>,
+    values: Store<T>,
+    /// Of each position's key, where numbers have steps,
+    key_steps: Vec<f32>,
+    /// and of its value.
+    value_steps: Vec<f32>,
+    pub(crate) width: usize,
+}
+
+impl<T: Number> Positions<T> {
+    fn new() -> Positions<T> {
+        let (keys, values) = (Store::zeroed(0), Store::zeroed(0));
+        Positions { keys, values, key_steps: Vec::new(), value_steps: Vec::new(), width: 0 }
+    }
+
+    fn grow(&mut self, positions: usize, width: usize) {
+        self.width = width;
+        let size = positions.next_multiple_of(LANES) * width;
+        if self.keys.len() < size {
+            // Doubling: a cache grows a little at nearly every step.
+            let size = size.max(self.keys.len() * 2);
+            self.keys.grow(size);
+            self.values.grow(size);
+            if T::STEPS {
+                self.key_steps.resize(size.div_ceil(width.max(1)).next_multiple_of(LANES), 0.0);
+                self.value_steps.resize(self.key_steps.len(), 0.0);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store(&mut self, position: usize, key: &[f32], value: &[f32]) {
+        let (block, lane) = (position / LANES, position % LANES);
+        let keys = &mut self.keys[block * self.width * LANES..][..self.width * LANES];
+        let (scale, step) = T::scale(key);
+        for (column, &key) in keys.as_chunks_mut::<LANES>().0.iter_mut().zip(key) {
+            column[lane] = T::narrow(key * scale);
+        }
+        let (value_scale, value_step) = T::scale(value);
+        let values = &mut self.values[position * self.width..][..self.width];
+        for (kept, &value) in values.iter_mut().zip(value) {
+            *kept = T::narrow(value * value_scale);
+        }
+        if T::STEPS {
+            self.key_steps[position] = step;
+            self.value_steps[position] = value_step;
+        }
+    }
+
+    /// Columns of a head of a block of sixteen positions.
+    #[inline(always)]
+    pub(crate) fn keys(&self, block: usize, columns: std::ops::Range<usize>) -> &[[T; LANES]] {
+        let start = block * self.width;
+        &self.keys.as_chunks().0[start + columns.start..start + columns.end]
+    }
+
+    #[inline(always)]
+    pub(crate) fn value(&self, position: u32, columns: std::ops::Range<usize>) -> &[T] {
+        let start = position as usize * self.width;
+        &self.values[start + columns.start..start + columns.end]
+    }
+
+    /// What an integer of a position's key stands for.
+    #[inline(always)]
+    pub(crate) fn key_step(&self, position: u32) -> f32 {
+        if T::STEPS { self.key_steps[position as usize] } else { 1.0 }
+    }
+
+    /// What an integer of a position's value stands for.
+    #[inline(always)]
+    pub(crate) fn value_step(&self, position: u32) -> f32 {
+        if T::STEPS { self.value_steps[position as usize] } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_upper_half_is_the_nearest_one(bits: u32) {
+            let v = f32::from_bits(bits);
+            let half = Upper::narrow(v).widen();
+            prop_assert_eq!(half.is_nan(), v.is_nan());
+            if v.is_finite() {
+                // One step of the kept bits, at most half of which may be lost.
+                let step = f64::from(f32::from_bits((bits & 0x7fff_0000) + 0x1_0000))
+                    - f64::from(f32::from_bits(bits & 0x7fff_0000));
+                let error = (f64::from(half) - f64::from(v)).abs();
+                prop_assert!(!step.is_finite() || error <= step / 2.0, "{v} became {half}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_keep_a_row_to_half_a_step() {
+        let row: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
+        let (scale, step) = i8::scale(&row);
+        for v in row {
+            assert!((i8::narrow(v * scale).widen() * step - v).abs() <= step * 0.5001);
+        }
+        assert_eq!(i8::scale(&[0.0, -0.0]), (0.0, 0.0));
+    }
+}

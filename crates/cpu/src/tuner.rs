@@ -1,0 +1,191 @@
+//! Finds out by timing which of several kernels is fastest for a shape.
+//!
+//! Kernels that compete give the same bits, so nothing but speed depends on what is chosen. Each call for
+//! a shape that is not settled runs one of them, in turn, with a clock beside it: no work is done
+//! twice. After [`ROUNDS`] turns the fastest of its best times stays. Rows are bucketed, as the height of
+//! a product changes from step to step.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Turns each kernel gets.
+const ROUNDS: u32 = 4;
+
+/// Last number of rows of each bucket.
+const BUCKETS: [usize; 8] = [1, 2, 6, 12, 24, 48, 96, usize::MAX];
+
+const UNSETTLED: u8 = u8::MAX;
+
+/// A way to compute a product, as many as differ in speed and not in bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Way {
+    /// Tiles of up to 12 rows and 2 panels.
+    Two,
+    /// Tiles of up to 6 rows and 4 panels.
+    Four,
+    /// Tiles of up to 2 rows and 8 panels.
+    Eight,
+    /// AMX.
+    Amx,
+}
+
+impl Way {
+    pub(crate) const ALL: [Way; 4] = [Way::Two, Way::Four, Way::Eight, Way::Amx];
+
+    /// The name used in files and reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::Two => "tiles-of-2-panels",
+            Way::Four => "tiles-of-4-panels",
+            Way::Eight => "tiles-of-8-panels",
+            Way::Amx => "amx",
+        }
+    }
+}
+
+/// What the tuner has settled on for a shape.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tuned {
+    /// Inputs of the layer.
+    pub inputs: usize,
+    /// Its outputs.
+    pub outputs: usize,
+    /// For at most so many rows (and more than the next smaller entry's).
+    pub rows: usize,
+    /// The kernel.
+    pub kernel: String,
+    /// Best time of each kernel tried, in microseconds; none if the choice was read from a file.
+    pub microseconds: Vec<(String, f64)>,
+}
+
+/// All shapes met. Cloning shares them.
+#[derive(Debug, Clone, Default)]
+pub struct Tuner {
+    shapes: Arc<Mutex<BTreeMap<(usize, usize), Arc<Shape>>>>,
+}
+
+impl Tuner {
+    /// The entry of a layer's shape.
+    pub(crate) fn shape(&self, inputs: usize, outputs: usize) -> Arc<Shape> {
+        let mut shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(shapes.entry((inputs, outputs)).or_default())
+    }
+
+    /// What is settled so far.
+    pub fn choices(&self) -> Vec<Tuned> {
+        let shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut choices = Vec::new();
+        for (&(inputs, outputs), shape) in &*shapes {
+            for (bucket, &rows) in shape.0.iter().zip(&BUCKETS) {
+                let Some(way) = bucket.way() else { continue };
+                let time = |way: Way| {
+                    let nanoseconds = bucket.best[way as usize].load(Relaxed);
+                    (nanoseconds > 0).then(|| (way.name().to_owned(), nanoseconds as f64 / 1e3))
+                };
+                let microseconds = Way::ALL.into_iter().filter_map(time).collect();
+                let kernel = way.name().to_owned();
+                choices.push(Tuned { inputs, outputs, rows, kernel, microseconds });
+            }
+        }
+        choices
+    }
+
+    /// Takes choices over from an earlier run. Kernels this version does not know are left to be timed.
+    pub fn restore(&self, choices: &[Tuned]) {
+        for choice in choices {
+            let way = Way::ALL.into_iter().find(|way| way.name() == choice.kernel);
+            let bucket = BUCKETS.iter().position(|&rows| rows == choice.rows);
+            if let (Some(way), Some(bucket)) = (way, bucket) {
+                let shape = self.shape(choice.inputs, choice.outputs);
+                shape.0[bucket].settled.store(way as u8, Relaxed);
+            }
+        }
+    }
+}
+
+/// What is known of a shape, for each bucket of rows.
+#[derive(Debug, Default)]
+pub(crate) struct Shape([Bucket; BUCKETS.len()]);
+
+#[derive(Debug)]
+struct Bucket {
+    settled: AtomicU8,
+    calls: AtomicU32,
+    /// Nanoseconds; 0 is not yet.
+    best: [AtomicU64; Way::ALL.len()],
+}
+
+impl Default for Bucket {
+    fn default() -> Bucket {
+        let (calls, best) = (AtomicU32::new(0), Default::default());
+        Bucket { settled: AtomicU8::new(UNSETTLED), calls, best }
+    }
+}
+
+impl Bucket {
+    fn way(&self) -> Option<Way> {
+        Way::ALL.get(usize::from(self.settled.load(Relaxed))).copied()
+    }
+}
+
+impl Shape {
+    /// Runs a product in one of `ways`.
+    pub(crate) fn run(&self, rows: usize, ways: &[Way], product: impl FnOnce(Way)) {
+        let bucket = BUCKETS.iter().position(|&last| rows <= last).unwrap_or(BUCKETS.len() - 1);
+        let bucket = &self.0[bucket];
+        // A choice from a file may not be possible here.
+        if let Some(way) = bucket.way().filter(|way| ways.contains(way)) {
+            return product(way);
+        }
+        let call = bucket.calls.fetch_add(1, Relaxed);
+        let way = ways[call as usize % ways.len()];
+        let start = Instant::now();
+        product(way);
+        let time = (start.elapsed().as_nanos() as u64).max(1);
+        let best = &bucket.best[way as usize];
+        if best.load(Relaxed) == 0 || time < best.load(Relaxed) {
+            best.store(time, Relaxed);
+        }
+        if call + 1 >= ROUNDS * ways.len() as u32 {
+            let time = |way: &&Way| match bucket.best[**way as usize].load(Relaxed) {
+                0 => u64::MAX,
+                time => time,
+            };
+            let fastest = ways.iter().min_by_key(time).copied().unwrap_or(Way::Two);
+            bucket.settled.store(fastest as u8, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_fastest_way_is_settled_on_and_restored() {
+        let tuner = Tuner::default();
+        let shape = tuner.shape(512, 2048);
+        let ways = [Way::Two, Way::Four];
+        let mut runs = 0;
+        for _ in 0..ROUNDS * 2 {
+            assert!(tuner.choices().is_empty());
+            shape.run(40, &ways, |way| {
+                runs += 1;
+                std::thread::sleep(Duration::from_millis(if way == Way::Four { 1 } else { 9 }));
+            });
+        }
+        assert_eq!(runs, 8, "every call computes once");
+        let choices = tuner.choices();
+        assert_eq!(choices.len(), 1);
+        assert_eq!((choices[0].rows, choices[0].kernel.as_str()), (48, "tiles-of-4-panels"));
+        shape.run(25, &ways, |way| assert_eq!(way, Way::Four));
+        let again = Tuner::default();
+        again.restore(&choices);
+        again.shape(512, 2048).run(48, &ways, |way| assert_eq!(way, Way::Four));
+        again.shape(512, 2048).run(48, &[Way::Two], |way| assert_eq!(way, Way::Two));
+    }
+}
