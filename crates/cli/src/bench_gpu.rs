@@ -10,7 +10,7 @@ use serde_json::json;
 /// Milliseconds of a step and tokens a second on a GPU, by network, batch and beam
 ///
 /// Random weights; sentences of 25 source tokens, 25 target tokens each. Encoding and search are part
-/// of the time, tokenisation is not. bench/gpu.py puts CTranslate2 beside it.
+/// of the time, tokenisation is not.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Networks: see `make-model --list`

@@ -131,13 +131,15 @@ impl Cpu {
     ) {
         let (inputs, width) = (x.width(), out.width());
         let block = if self.row_blocks { BLOCK_ROWS } else { x.rows().max(1) };
-        let input_width = after.input.map_or(0, Matrix::width);
+        // Where nothing is added, what stands there may be of any size.
+        let adds = after.ops.iter().any(|op| matches!(op, Step::Add | Step::Highway(_)));
+        let input = after.input.filter(|_| adds);
+        let input_width = input.map_or(0, Matrix::width);
         let outs = out.values_mut().chunks_mut((block * width).max(1));
         for (i, y) in outs.enumerate() {
             let rows = i * block..(i * block + y.len() / width);
             product(&x.values()[rows.start * inputs..rows.end * inputs], y);
-            let input = after
-                .input
+            let input = input
                 .map(|input| &input.values()[rows.start * input_width..rows.end * input_width]);
             self.apply(after.ops, width, input, y);
         }

@@ -56,14 +56,13 @@ __device__ __forceinline__ void sum_tile(const Found &found, const float (&score
     if (write) found.maxima[at] = most, found.sums[at] = sum;
 }
 
-// Looks through the rows of a tile of sums, or of finished logits: eight lanes a row, four rows a
-// warp, whatever the number of rows, so that sums of exponentials do not depend on it. A lane has
-// the same columns in every row, and what finishes them in registers. Columns take the place of words
-// until the end; words are in ascending order, so of equals the first column is right.
+// Looks through the rows of a tile of unfinished sums: eight lanes a row, four rows a warp, whatever
+// the number of rows, so that sums of exponentials do not depend on it. A lane has the same columns
+// in every row, and what finishes them in registers. Columns take the place of words until the end;
+// words are in ascending order, so of equals the first column is right.
 // The word of a column of the tile.
 #define WORD(c) (p.words ? p.words[first_column + (c)] : first_column + (c))
 
-template <bool FINISHED>
 __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked, const Found &found, const float *tile,
                                             u32 stride, u32 first_row, u32 rows, u32 tile_number) {
     u32 first_column = tile_number * TILE, columns = min((u32)TILE, p.columns - first_column);
@@ -77,9 +76,9 @@ __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked
     for (int i = 0; i < EACH; i++) {
         u32 c = min(share + SHARERS * i, columns - 1);
         u32 word = WORD(c);
-        add[i] = share + SHARERS * i >= columns ? -INFINITE : !FINISHED && p.bias ? p.bias[word] : 0.0f;
+        add[i] = share + SHARERS * i >= columns ? -INFINITE : p.bias ? p.bias[word] : 0.0f;
 #if PRODUCT >= 4
-        scale[i] = FINISHED ? 1.0f : p.w_scale[word];
+        scale[i] = p.w_scale[word];
 #endif
     }
     for (u32 base = threadIdx.x / 32 * 4; base < rows; base += blockDim.x / 8) {
@@ -94,7 +93,7 @@ __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked
         for (int i = 0; i < EACH; i++) {
             score[i] = share + SHARERS * i < columns ? logits[SHARERS * i] : 0.0f;
 #if PRODUCT >= 4
-            if (!FINISHED) score[i] = scaled(score[i], p.x_scale[row], scale[i]);
+            score[i] = scaled(score[i], p.x_scale[row], scale[i]);
 #endif
             score[i] += add[i];
         }
@@ -167,7 +166,7 @@ __device__ __forceinline__ void narrow_best(Product p, const Asked &asked, const
     narrow_sums<4, 4, FEW>(p, task.first_row, task.first_row + task.rows, task.tile * TILE + 32 * warp, sums);
     lay_out<4>(sums, 0, 32 * warp, logits, TILE + 4);
     __syncthreads();
-    search_tile<false>(p, asked, found, logits, TILE + 4, task.first_row, task.rows, task.tile);
+    search_tile(p, asked, found, logits, TILE + 4, task.first_row, task.rows, task.tile);
 }
 
 extern "C" __global__ void __launch_bounds__(128) best_few(Product p, Asked asked, Found found, const Task *tasks) {
@@ -190,7 +189,7 @@ __device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, 
     float *logits = (float *)shared;
     Tile::lay_out_all(sums, logits);
     __syncthreads();
-    search_tile<false>(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y);
+    search_tile(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y);
 }
 
 typedef Wide<64, 128, 2, 2, 3> MiddleBest;
@@ -216,18 +215,9 @@ extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked a
         lay_out_plain<4>(sums, half, logits[0], TILE + 4);
     }
     __syncthreads();
-    search_tile<false>(p, asked, found, logits[0], TILE + 4, first_row, task.rows, task.tile);
+    search_tile(p, asked, found, logits[0], TILE + 4, first_row, task.rows, task.tile);
 }
 #endif
-
-// Logits already in memory: a pass over them. Four rows and a tile a block.
-extern "C" __global__ void __launch_bounds__(32) search_logits(Product p, Asked asked, Found found) {
-    begin();
-    u32 rows = *p.count, first_row = blockIdx.x * 4;
-    if (first_row >= rows) return;
-    const float *logits = (const float *)p.out + (u64)first_row * p.out_stride + blockIdx.y * TILE;
-    search_tile<true>(p, asked, found, logits, p.out_stride, first_row, min(4u, rows - first_row), blockIdx.y);
-}
 
 // One block of four warps a row: the best of all tiles, written where the host reads.
 extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found, const u32 *tile_counts,

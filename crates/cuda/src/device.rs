@@ -595,7 +595,7 @@ fn null_mut() -> *mut *mut c_void {
 
 /// Names of the kernels a precision has.
 fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 21] = [
+    const ALL: [&str; 20] = [
         "embed",
         "add_norm",
         "add_norm_any",
@@ -614,7 +614,6 @@ fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "align",
         "pack",
         "best_narrow",
-        "search_logits",
         "merge",
         "begin_best",
     ];
