@@ -79,11 +79,11 @@ impl<T: Zeroable + Copy> Store<T> {
     /// it moves to a map of its own.
     pub(crate) fn grow(&mut self, count: usize) {
         let bytes = count * size_of::<T>();
-        if bytes < LARGE {
-            if let Store::Heap(values) = self {
-                values.resize(count, T::zeroed());
-                return;
-            }
+        if bytes < LARGE
+            && let Store::Heap(values) = self
+        {
+            values.resize(count, T::zeroed());
+            return;
         }
         let mut grown = match Chunk::new(bytes) {
             Some(Chunk { map, .. }) => {

@@ -113,11 +113,13 @@ macro_rules! kernel {
                 // SAFETY: an `Isa` of this level exists only where the processor has AVX2 and FMA.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Level::Avx2 | $crate::isa::Level::AvxVnni => unsafe { avx2($($arg),*) },
-                // SAFETY: an `Isa` of this level exists only where the processor has AVX-512.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Level::Avx512
                 | $crate::isa::Level::Avx512Vnni
-                | $crate::isa::Level::Amx => unsafe { avx512($($arg),*) },
+                | $crate::isa::Level::Amx => {
+                    // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
+                    unsafe { avx512($($arg),*) }
+                }
                 _ => $body::<false>($($arg),*),
             }
         }

@@ -61,10 +61,13 @@ pub struct Tuned {
     pub microseconds: Vec<(String, f64)>,
 }
 
+/// What is known of products, by their inputs and outputs.
+type Shapes = BTreeMap<(usize, usize), Arc<Shape>>;
+
 /// All shapes met. Cloning shares them.
 #[derive(Debug, Clone, Default)]
 pub struct Tuner {
-    shapes: Arc<Mutex<BTreeMap<(usize, usize), Arc<Shape>>>>,
+    shapes: Arc<Mutex<Shapes>>,
 }
 
 impl Tuner {

@@ -56,7 +56,7 @@ pub struct Norm {
 
 /// Whether a row of that width can be normalised in a warp's registers.
 fn fits_registers(width: usize) -> bool {
-    width % 8 == 0 && width <= 2048
+    width.is_multiple_of(8) && width <= 2048
 }
 
 impl Norm {
@@ -108,7 +108,8 @@ impl Cuda {
         (norm, rows, width, stride): (Option<&Norm>, usize, usize, usize),
     ) -> Result<(), Error> {
         // Whole rows stay in registers.
-        let aligned = (x | input | out) % (8 * self.device.numbers.row_size() as Address) == 0;
+        let eight = 8 * self.device.numbers.row_size() as Address;
+        let aligned = (x | input | out).is_multiple_of(eight);
         let kernel = if aligned && fits_registers(width) { "add_norm" } else { "add_norm_any" };
         self.device.record(|segment| {
             let arguments =

@@ -37,6 +37,10 @@ const LARGE_SHARED: [&str; 7] = [
 ];
 /// What they may ask for.
 pub(crate) const MOST_SHARED: usize = 160 << 10;
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER`.
+const BUFFER_POINTER: usize = 1;
+/// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
+const BUFFER_SIZE: usize = 2;
 /// Graphs kept before all are forgotten.
 const MOST_GRAPHS: usize = 512;
 /// First size of a stage.
@@ -518,9 +522,9 @@ impl Device {
             let mut size = parameters.len();
             // The driver's way to say: a buffer of packed parameters, its size, the end.
             let mut extra: [*mut c_void; 5] = [
-                1 as *mut c_void,
+                BUFFER_POINTER as *mut c_void,
                 parameters.as_ptr().cast_mut().cast(),
-                2 as *mut c_void,
+                BUFFER_SIZE as *mut c_void,
                 (&raw mut size).cast(),
                 null(),
             ];

@@ -46,7 +46,7 @@ impl Rows8 {
     }
 
     pub(crate) fn new(packed: &Packed8) -> Rows8 {
-        let width = packed.inputs.next_multiple_of(INPUT_MULTIPLE) / INPUT_MULTIPLE;
+        let width = packed.inputs.div_ceil(INPUT_MULTIPLE);
         let groups = packed.groups();
         let mut lines = vec![Line8([0; INPUT_MULTIPLE]); packed.outputs * width];
         for (output, lines) in lines.chunks_mut(width.max(1)).enumerate() {
