@@ -3,7 +3,7 @@
 //! Refilling keeps the batch full while there is something to refill it with; taking the longest
 //! first makes the end of a text, when there is nothing more, short.
 //!
-//! How many sentences pay is found out by [`Trial`]: weights that all rows share are read once a
+//! How many sentences pay is found out by a `Trial`: weights that all rows share are read once a
 //! step, so more rows are cheaper each; but every sentence brings keys, values and perhaps a word list
 //! of its own, and once those do not fit the cache more rows are dearer. Where the two meet depends
 //! on the model, the machine and what else runs on it.
