@@ -140,21 +140,30 @@ impl Decoder {
     ) {
         let memory = reason.downcast_ref::<Fault>().is_some_and(|fault| fault.out_of_memory);
         let size = &mut work.batching.size;
-        let sentences = batch.running.len() + batch.ready.len();
-        if !memory || size.sentences.min(sentences.max(2)) < 2 {
+        if !memory || size.sentences < 2 {
             resume_unwind(reason);
         }
         self.faulted = true;
-        size.sentences = (size.sentences.min(sentences.max(2)) / 2).max(1);
+        // Half of those there were; none were there yet if the first could not be encoded.
+        let there = batch.running.len() + batch.ready.len();
+        let tried = if there > 1 { size.sentences.min(there) } else { size.sentences };
+        size.sentences = tried / 2;
         size.tokens = (size.tokens / 2).max(1);
         work.batching.encode_tokens = (work.batching.encode_tokens / 2).max(1);
-        let begun: Vec<Running> = batch.running.drain(..).chain(batch.ready.drain(..)).collect();
-        let again = begun.into_iter().filter(|sentence| !sentence.over).map(|sentence| {
+        let begun = std::mem::take(batch);
+        let begun = begun.running.into_iter().chain(begun.ready).filter(|sentence| !sentence.over);
+        work.queue.put_back(self.withdrawn(begun).collect());
+    }
+
+    /// Sentences as they were before they were admitted.
+    fn withdrawn(
+        &mut self,
+        begun: impl Iterator<Item = Running>,
+    ) -> impl Iterator<Item = Waiting> {
+        begun.map(|sentence| {
             self.scorer.release(&sentence.slots);
             Waiting { ticket: sentence.ticket, job: sentence.job }
-        });
-        work.queue.put_back(again.collect());
-        *batch = Batch::default();
+        })
     }
 
     /// Lets sentences join where the policy has them join.
@@ -224,7 +233,13 @@ impl Decoder {
                 .map(|w| Sentence { source: &w.job.source, words: w.job.words.as_deref() })
                 .collect();
             profile::mark();
-            let slots = self.scorer.admit(&sentences);
+            let admitted = catch_unwind(AssertUnwindSafe(|| self.scorer.admit(&sentences)));
+            let slots = admitted.unwrap_or_else(|reason| {
+                // Nobody else knows of these sentences yet.
+                let again = self.withdrawn(encoded.drain(..)).chain(waiting.by_ref()).collect();
+                work.queue.put_back(again);
+                resume_unwind(reason)
+            });
             for slots in slots {
                 let Some(Waiting { ticket, job }) = waiting.next() else { break };
                 encoded.push(Running::new(ticket, job, slots, work.settings, position_limit));

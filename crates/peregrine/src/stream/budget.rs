@@ -65,7 +65,6 @@ impl CacheCost {
         let beam = options.search.beam as f64;
         let members = &translator.model().members;
         for member in members {
-            #[allow(unreachable_patterns)]
             let (width, layers, attends, words) = match &member.architecture {
                 Architecture::Transformer(t) => (
                     t.width,

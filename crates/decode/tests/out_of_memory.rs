@@ -1,0 +1,127 @@
+//! A device whose memory is full ends no job and loses no sentence: the batch begins again, smaller.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use peregrine_decode::batching::{BatchSize, Batching, Policy, Queue, Waiting};
+use peregrine_decode::{Decoder, Done, Job, Member, Settings};
+use peregrine_model::{Dialect, Search};
+use peregrine_nn::{Choice, Choices, Fault, Network, Question, Row, Sentence, Slot};
+
+const END: u32 = 0;
+
+/// Translates a sentence into itself. There is room for `sentences` slots, and a step may have `rows`
+/// rows.
+struct Parrot {
+    slots: Vec<Option<Vec<u32>>>,
+    sentences: usize,
+    rows: usize,
+    last: Vec<u32>,
+}
+
+fn full() -> ! {
+    resume_unwind(Box::new(Fault { reason: "full".to_owned(), out_of_memory: true }))
+}
+
+impl Network for Parrot {
+    fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot> {
+        if self.slots.iter().flatten().count() + sentences.len() > self.sentences {
+            full();
+        }
+        let mut add = |sentence: &Sentence<'_>| {
+            self.slots.push(Some(sentence.source.to_vec()));
+            Slot(self.slots.len() as u32 - 1)
+        };
+        sentences.iter().map(&mut add).collect()
+    }
+
+    fn release(&mut self, slot: Slot) {
+        self.slots[slot.0 as usize] = None;
+    }
+
+    fn step(&mut self, rows: &[Row], _: bool) {
+        if rows.len() > self.rows {
+            full();
+        }
+        let word = |row: &Row| {
+            let source = self.slots[row.slot.0 as usize].as_ref().expect("an admitted sentence");
+            source.get(row.position as usize).copied().unwrap_or(END)
+        };
+        self.last = rows.iter().map(word).collect();
+    }
+
+    fn best(&mut self, question: Question<'_>, answer: &mut Choices) {
+        answer.clear();
+        assert_eq!(question.asks.len(), self.last.len());
+        for &token in &self.last {
+            answer.push([Choice { token, score: -1.0 }]);
+        }
+    }
+
+    fn logits(&mut self, _: &mut Vec<f32>) {
+        unreachable!("one network answers by itself");
+    }
+
+    fn alignment(&self, _: usize) -> &[f32] {
+        &[]
+    }
+
+    fn target_words(&self) -> usize {
+        100
+    }
+
+    fn position_limit(&self) -> usize {
+        1000
+    }
+}
+
+/// What each of 40 sentences became.
+fn translate(policy: Policy, sentences: usize, rows: usize) -> Vec<Vec<u32>> {
+    let parrot = Parrot { slots: Vec::new(), sentences, rows, last: Vec::new() };
+    let mut decoder = Decoder::new(vec![Member { network: Box::new(parrot), weight: 1.0 }]);
+    let queue = Queue::new(policy, usize::MAX, 1);
+    for ticket in 0..40 {
+        let job = Job { source: source(ticket), ..Job::default() };
+        queue.push(Waiting { ticket, job });
+    }
+    queue.close();
+    let settings = Settings {
+        search: Search { beam: 1, ..Search::of(Dialect::Marian) },
+        end: END,
+        unknown: None,
+        scores: false,
+        alignments: false,
+        n_best: 1,
+        guard: None,
+    };
+    let batching = Batching::new(policy, BatchSize { sentences: 16, tokens: 1000 });
+    let mut results = vec![Vec::new(); 40];
+    let mut done = |done: Done| {
+        let place = &mut results[done.ticket as usize];
+        assert!(place.is_empty(), "answered once");
+        place.clone_from(&done.hypotheses[0].tokens);
+    };
+    decoder.serve(&queue, &batching, &settings, None, &mut done);
+    results
+}
+
+fn source(ticket: u64) -> Vec<u32> {
+    (0..1 + ticket % 7).map(|i| 1 + (ticket + i) as u32 % 90).collect()
+}
+
+#[test]
+fn every_sentence_is_translated_in_a_smaller_batch() {
+    let expected: Vec<Vec<u32>> = (0..40).map(source).collect();
+    for policy in Policy::ALL {
+        for (sentences, rows) in [(100, 100), (100, 5), (5, 100), (7, 3), (1, 1)] {
+            let found = translate(policy, sentences, rows);
+            assert_eq!(found, expected, "{policy}, room for {sentences} sentences, {rows} rows");
+        }
+    }
+}
+
+#[test]
+fn a_single_sentence_that_does_not_fit_is_told() {
+    let result = catch_unwind(AssertUnwindSafe(|| translate(Policy::Auto, 0, 1)));
+    let reason = result.expect_err("there is no room at all");
+    assert!(reason.downcast_ref::<Fault>().is_some_and(|fault| fault.out_of_memory));
+}
