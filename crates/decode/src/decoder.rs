@@ -156,10 +156,7 @@ impl Decoder {
     }
 
     /// Sentences as they were before they were admitted.
-    fn withdrawn(
-        &mut self,
-        begun: impl Iterator<Item = Running>,
-    ) -> impl Iterator<Item = Waiting> {
+    fn withdrawn(&mut self, begun: impl Iterator<Item = Running>) -> impl Iterator<Item = Waiting> {
         begun.map(|sentence| {
             self.scorer.release(&sentence.slots);
             Waiting { ticket: sentence.ticket, job: sentence.job }

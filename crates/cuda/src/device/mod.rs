@@ -25,6 +25,11 @@ use crate::compiler::{Nvrtc, Target, cache_folder, machine_code};
 use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
 use crate::precision::Numbers;
 
+mod segment;
+
+use segment::StagedReads;
+pub(crate) use segment::{Arguments, Segment, Stored};
+
 /// Kernels that may ask for more shared memory than a block gets by default.
 const LARGE_SHARED: [&str; 7] = [
     "product_middle",
@@ -729,16 +734,6 @@ struct Recorder {
     stored: Option<Stored>,
 }
 
-/// Rows whose keys and values were just stored.
-pub(crate) struct Stored {
-    pub(crate) rows: Address,
-    pub(crate) keys: Address,
-    pub(crate) key_column: usize,
-    /// Where to, and where that is written on the device.
-    pub(crate) at: Vec<u32>,
-    pub(crate) staged_at: Address,
-}
-
 impl Recorder {
     /// All a graph of this segment would hold.
     fn key(&self) -> Vec<u8> {
@@ -776,248 +771,6 @@ impl Recorder {
     }
 }
 
-/// Lists of positions on the device.
-#[derive(Clone, Copy)]
-pub(crate) struct StagedReads {
-    /// Start and end of each row's list,
-    pub(crate) spans: Address,
-    /// in this.
-    pub(crate) list: Address,
-    /// Length of the longest, rounded up.
-    pub(crate) longest: usize,
-}
-
-/// Where work is recorded.
-pub(crate) struct Segment<'a> {
-    device: &'a Device,
-    lane: &'a Lane,
-    recorder: &'a mut Recorder,
-}
-
-impl Segment<'_> {
-    pub(crate) fn numbers(&self) -> Numbers {
-        self.device.numbers
-    }
-
-    /// Lays numbers into the stage, with room for a rounded number of them; the rest is zero.
-    pub(crate) fn stage(&mut self, numbers: &[u32]) -> Result<Address, Error> {
-        let bytes = numbers.len() * 4;
-        // SAFETY: u32 are plain bytes.
-        let new = unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast::<u8>(), bytes) };
-        self.stage_bytes(new, bucket(numbers.len()) * 4)
-    }
-
-    /// The same with bytes; the place is good for numbers of eight bytes.
-    pub(crate) fn stage_bytes(&mut self, new: &[u8], room: usize) -> Result<Address, Error> {
-        /// How many of the last pieces are compared with a new one.
-        const LOOK_BACK: usize = 12;
-        let room = room.max(new.len()).next_multiple_of(16);
-        let current = self.recorder.current;
-        let known = self.recorder.staged.iter().rev().take(LOOK_BACK).find(|&&(place, length)| {
-            // SAFETY: the piece lies within what is used of the stage.
-            length == new.len() && unsafe { self.staged(place, length) } == new
-        });
-        if let Some(&(place, _)) = known {
-            return Ok(self.recorder.stages[current].device + place as Address);
-        }
-        self.make_room(room)?;
-        let stage = &mut self.recorder.stages[current];
-        let place = stage.used;
-        // SAFETY: there is room, and the device reads the stage only after it was submitted.
-        unsafe {
-            let to = stage.host.address.cast::<u8>().add(place);
-            to.copy_from_nonoverlapping(new.as_ptr(), new.len());
-            to.add(new.len()).write_bytes(0, room - new.len());
-        }
-        stage.used += room;
-        let address = stage.device + place as Address;
-        self.recorder.staged.push((place, new.len()));
-        Ok(address)
-    }
-
-    /// # Safety
-    /// The piece lies within what is used of the stage.
-    unsafe fn staged(&self, place: usize, length: usize) -> &[u8] {
-        let stage = &self.recorder.stages[self.recorder.current];
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(stage.host.address.cast::<u8>().add(place), length) }
-    }
-
-    /// A larger stage keeps what is laid into it; what was recorded names places of the old one,
-    /// which therefore goes to the device first.
-    fn make_room(&mut self, bytes: usize) -> Result<(), Error> {
-        let stage = &self.recorder.stages[self.recorder.current];
-        if stage.used + bytes <= stage.host.bytes {
-            return Ok(());
-        }
-        let size = (stage.used + bytes).next_power_of_two().max(FIRST_STAGE);
-        let host = self.device.host_memory(size)?;
-        let device = self.device.new_memory(rounded(size))?;
-        let driver = &self.device.driver;
-        let stage = &mut self.recorder.stages[self.recorder.current];
-        let old = std::mem::replace(&mut stage.host, host);
-        let old_device = std::mem::replace(&mut stage.device, device);
-        if old.address.is_null() {
-            return Ok(());
-        }
-        // SAFETY: both are larger than what is used. The old memory is freed once, after the device
-        // has read what it holds: addresses in it were already handed out.
-        unsafe {
-            stage
-                .host
-                .address
-                .cast::<u8>()
-                .copy_from_nonoverlapping(old.address.cast(), stage.used);
-            let code =
-                (driver.copy_to_device)(old_device, old.address, stage.used, self.lane.stream);
-            driver.check("cuMemcpyHtoD", code)?;
-            driver.check("cuStreamSynchronize", (driver.stream_wait)(self.lane.stream))?;
-            (driver.host_free)(old.address);
-        }
-        self.lane.give_back(old_device, rounded(old.bytes));
-        Ok(())
-    }
-
-    /// A number the kernels read from memory.
-    pub(crate) fn count(&mut self, count: usize) -> Result<Address, Error> {
-        self.stage(&[count as u32])
-    }
-
-    /// Lists of positions; laid down once however often they are read.
-    pub(crate) fn reads(&mut self, reads: &peregrine_nn::Reads) -> Result<StagedReads, Error> {
-        let identity = reads.identity();
-        let known = self.recorder.staged_reads.iter().find(|(id, _)| *id == identity);
-        if let Some((_, staged)) = known {
-            return Ok(*staged);
-        }
-        let mut spans = Vec::with_capacity(2 * reads.len());
-        let mut longest = 0;
-        for row in 0..reads.len() {
-            let range = reads.range(row);
-            longest = longest.max(range.len());
-            spans.extend([range.start as u32, range.end as u32]);
-        }
-        let staged = StagedReads {
-            spans: self.stage(&spans)?,
-            list: self.stage(reads.positions())?,
-            longest: bucket(longest),
-        };
-        self.recorder.staged_reads.push((identity, staged));
-        Ok(staged)
-    }
-
-    /// Memory the host can read after [`Device::answers`], of `words` four-byte words.
-    pub(crate) fn answer(&mut self, words: usize) -> Result<Address, Error> {
-        let bytes = (words * 4).next_power_of_two().max(4096);
-        if self.recorder.answer.bytes < bytes {
-            let new = self.device.host_memory(bytes)?;
-            let old = std::mem::replace(&mut self.recorder.answer, new);
-            if !old.address.is_null() {
-                // SAFETY: earlier answers have been read, and no kernel is still writing: every
-                // reader waited.
-                unsafe { (self.device.driver.host_free)(old.address) };
-            }
-        }
-        Ok(self.recorder.answer.address as Address)
-    }
-
-    /// Records a kernel.
-    pub(crate) fn launch(
-        &mut self,
-        kernel: &'static str,
-        grid: [usize; 2],
-        block: usize,
-        shared: usize,
-        arguments: &Arguments,
-    ) -> Result<(), Error> {
-        let Some(&function) = self.device.functions.get(kernel) else {
-            return Err(Error::Unsupported(format!("kernel {kernel}")));
-        };
-        self.recorder.stored = None;
-        let start = self.recorder.parameters.len();
-        self.recorder.parameters.extend(arguments.packed());
-        self.recorder.launches.push(Launch {
-            function,
-            grid: grid.map(|n| n as u32),
-            block: block as u32,
-            shared,
-            parameters: start..self.recorder.parameters.len(),
-        });
-        Ok(())
-    }
-
-    /// Says what the launch just recorded stores.
-    pub(crate) fn just_stored(&mut self, stored: Stored) {
-        self.recorder.stored = Some(stored);
-    }
-
-    /// If the last launch did nothing but store what `same` describes, takes it back: who asks will
-    /// store it. The place says where to.
-    pub(crate) fn take_stored(&mut self, same: impl FnOnce(&Stored) -> bool) -> Option<Address> {
-        let stored = self.recorder.stored.take_if(|stored| same(stored))?;
-        let launch = self.recorder.launches.pop()?;
-        self.recorder.parameters.truncate(launch.parameters.start);
-        Some(stored.staged_at)
-    }
-
-    /// Records a kernel that gives each row a warp, for up to `rows` rows.
-    pub(crate) fn launch_rows(
-        &mut self,
-        kernel: &'static str,
-        rows: usize,
-        arguments: &Arguments,
-    ) -> Result<(), Error> {
-        const ROWS_A_BLOCK: usize = 8;
-        let blocks = bucket(rows).div_ceil(ROWS_A_BLOCK);
-        self.launch(kernel, [blocks, 1], 32 * ROWS_A_BLOCK, 0, arguments)
-    }
-}
-
-/// A kernel's arguments, packed as C lays them out.
-pub(crate) struct Arguments {
-    bytes: [u8; 256],
-    used: usize,
-}
-
-impl Default for Arguments {
-    fn default() -> Self {
-        Arguments { bytes: [0; 256], used: 0 }
-    }
-}
-
-impl Arguments {
-    /// No kernel's arguments come near the end of the array.
-    fn push<const N: usize>(mut self, bytes: [u8; N]) -> Self {
-        let start = self.used.next_multiple_of(N);
-        self.bytes[start..start + N].copy_from_slice(&bytes);
-        self.used = start + N;
-        self
-    }
-
-    /// A pointer, or a number of eight bytes.
-    pub(crate) fn address(self, address: Address) -> Self {
-        self.push(address.to_le_bytes())
-    }
-
-    pub(crate) fn number(self, number: usize) -> Self {
-        self.push((number as u32).to_le_bytes())
-    }
-
-    pub(crate) fn float(self, value: f32) -> Self {
-        self.push(value.to_le_bytes())
-    }
-
-    /// Ends a structure that holds pointers.
-    pub(crate) fn end(mut self) -> Self {
-        self.used = self.used.next_multiple_of(8);
-        self
-    }
-
-    fn packed(&self) -> &[u8] {
-        &self.bytes[..self.used]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -1031,13 +784,5 @@ mod tests {
         different.dedup();
         assert_eq!(different[..9], [1, 2, 4, 8, 16, 24, 32, 48, 64]);
         assert!(different.len() < 24);
-    }
-
-    #[test]
-    fn arguments_lie_as_c_lays_them_out() {
-        let packed = Arguments::default().number(1).address(2).number(3).float(1.0).end().number(5);
-        let packed = packed.packed();
-        assert_eq!(packed.len(), 28);
-        assert_eq!((packed[8], packed[16], packed[24]), (2, 3, 5));
     }
 }
