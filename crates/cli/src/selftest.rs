@@ -13,8 +13,8 @@ use crate::lines::Lines;
 /// Compare a GPU with the processor, word by word
 ///
 /// In float32 both must choose the same words; in every precision the words must not depend on the
-/// size of the batch. Without a model, small random networks of every kind are compared, and the
-/// built-in model.
+/// size of the batch. Without a model, random transformers and recurrent networks are compared, and
+/// the built-in model.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Model file or directory; may be repeated, each is compared on its own
