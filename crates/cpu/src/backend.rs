@@ -155,6 +155,9 @@ impl Backend for Cpu {
     type Output = Output;
     type Selection = Selection;
     type Weights = Vec<f32>;
+    type Pending = Choices;
+
+    const RUNS_AHEAD: bool = false;
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
         let mut parts = parts.to_vec();
@@ -430,15 +433,19 @@ impl Backend for Cpu {
         }
     }
 
-    fn best(
+    fn ask(
         &self,
         x: &Matrix,
         output: &Output,
         selections: &[Option<&Selection>],
         question: Question<'_>,
-        answer: &mut Choices,
+        pending: &mut Choices,
     ) {
-        output::best(self.isa, x, output, selections, question, answer);
+        output::best(self.isa, x, output, selections, question, pending);
+    }
+
+    fn answer(&self, pending: &mut Choices, answer: &mut Choices) {
+        std::mem::swap(pending, answer);
     }
 
     fn logits(

@@ -76,41 +76,54 @@ template <bool WHOLE> __device__ __forceinline__ Packed cached_part(const act *h
     return part.packed;
 }
 
+// All that kernels are told.
+struct Attend {
+    const act *queries;
+    act *keys, *values;
+    const u32 *at; // where rows store their own key and value, if they do
+    const u32 *spans, *lists;
+    act *out;
+    const u32 *count;
+    u32 query_stride, stride, width, size, team, heads, out_stride;
+};
+
 // A warp a head, four heads of a row a block. The warp takes BATCH positions a team at a time: their
 // keys and values are asked for together (beyond the end of the list the last again, which then
 // counts nothing), and sums are scaled down when a larger score turns up. With `at`, the row's own
-// key and value, which stand behind its query, are stored there first.
-template <bool WHOLE>
-__device__ __forceinline__ void attend_row(const act *queries, u32 query_stride, act *keys, act *values, u32 stride,
-                                           const u32 *at, u32 width, const u32 *spans, const u32 *lists, u32 size,
-                                           u32 team, u32 heads, act *out, u32 out_stride, u32 row, u32 head) {
-    const int BATCH = ROWS == 0 ? 4 : 8;
-    u32 start = spans[2 * row], length = spans[2 * row + 1] - start;
-    const u32 *list = lists + start;
-    u32 lane = LANE, member = lane % team, teams = 32 / team, column = head * size;
-    const act *query = queries + (u64)row * query_stride + column;
-    if (at) {
-        u64 to = (u64)at[row] * stride + column;
-        for (u32 i = lane; i < size; i += 32) {
-            keys[to + i] = query[width + i];
-            values[to + i] = query[2 * width + i];
+// key and value, which stand behind its query and are the last of its list, are stored there; they are
+// read where they stand, so that nobody waits for that.
+template <bool WHOLE> __device__ __forceinline__ void attend_row(const Attend &a, u32 row, u32 head) {
+    const int BATCH = ROWS == 0 ? 2 : 4;
+    u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
+    const u32 *list = a.lists + start;
+    u32 lane = LANE, member = lane % a.team, teams = 32 / a.team, column = head * a.size;
+    const act *query = a.queries + (u64)row * a.query_stride + column;
+    if (a.at) {
+        u64 to = (u64)a.at[row] * a.stride + column;
+        for (u32 i = lane; i < a.size; i += 32) {
+            a.keys[to + i] = query[a.width + i];
+            a.values[to + i] = query[2 * a.width + i];
         }
-        __syncwarp();
     }
-    Eight q = unpacked(cached_part<WHOLE>(query, member, size));
-    float scale = 1.0f / sqrtf((float)size), most = -INFINITE, weights = 0.0f;
+    Eight q = unpacked(cached_part<WHOLE>(query, member, a.size));
+    float scale = 1.0f / sqrtf((float)a.size), most = -INFINITE, weights = 0.0f;
     Eight sum;
 #pragma unroll
     for (int i = 0; i < 8; i++) sum.v[i] = 0.0f;
-    for (u32 base = lane / team; base < length + lane / team; base += BATCH * teams) {
+    for (u32 base = lane / a.team; base < length + lane / a.team; base += BATCH * teams) {
         u64 from[BATCH];
+        bool own[BATCH];
         Packed k[BATCH], v[BATCH];
 #pragma unroll
-        for (int b = 0; b < BATCH; b++) from[b] = (u64)list[min(base + b * teams, length - 1)] * stride + column;
+        for (int b = 0; b < BATCH; b++) {
+            u32 j = min(base + b * teams, length - 1);
+            from[b] = (u64)list[j] * a.stride + column;
+            own[b] = a.at && j == length - 1;
+        }
 #pragma unroll
-        for (int b = 0; b < BATCH; b++) k[b] = cached_part<WHOLE>(keys + from[b], member, size);
+        for (int b = 0; b < BATCH; b++) k[b] = cached_part<WHOLE>(own[b] ? query + a.width : a.keys + from[b], member, a.size);
 #pragma unroll
-        for (int b = 0; b < BATCH; b++) v[b] = cached_part<WHOLE>(values + from[b], member, size);
+        for (int b = 0; b < BATCH; b++) v[b] = cached_part<WHOLE>(own[b] ? query + 2 * a.width : a.values + from[b], member, a.size);
         float score[BATCH], larger = most;
 #pragma unroll
         for (int b = 0; b < BATCH; b++) {
@@ -118,7 +131,7 @@ __device__ __forceinline__ void attend_row(const act *queries, u32 query_stride,
             float dot = 0.0f;
 #pragma unroll
             for (int i = 0; i < 8; i++) dot = fmaf(q.v[i], key.v[i], dot);
-            for (u32 d = team / 2; d > 0; d >>= 1) dot += __shfl_xor_sync(0xffffffffu, dot, d);
+            for (u32 d = a.team / 2; d > 0; d >>= 1) dot += __shfl_xor_sync(0xffffffffu, dot, d);
             score[b] = base + b * teams < length ? dot * scale : -INFINITE;
             larger = fmaxf(larger, score[b]);
         }
@@ -137,13 +150,13 @@ __device__ __forceinline__ void attend_row(const act *queries, u32 query_stride,
             for (int i = 0; i < 8; i++) sum.v[i] = fmaf(w, value.v[i], sum.v[i]);
         }
     }
-    for (u32 d = 16; d >= team; d >>= 1) {
+    for (u32 d = 16; d >= a.team; d >>= 1) {
         weights += __shfl_xor_sync(0xffffffffu, weights, d);
 #pragma unroll
         for (int i = 0; i < 8; i++) sum.v[i] += __shfl_xor_sync(0xffffffffu, sum.v[i], d);
     }
-    if (lane >= team) return;
-    act *to = out + (u64)row * out_stride + column + 8 * member;
+    if (lane >= a.team) return;
+    act *to = a.out + (u64)row * a.out_stride + column + 8 * member;
 #pragma unroll
     for (int i = 0; i < 8; i++) sum.v[i] /= weights;
     if (WHOLE) {
@@ -151,24 +164,140 @@ __device__ __forceinline__ void attend_row(const act *queries, u32 query_stride,
     } else {
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            if (8 * member + i < size) to[i] = down(sum.v[i]);
+            if (8 * member + i < a.size) to[i] = down(sum.v[i]);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) attend(const act *queries, u32 query_stride, act *keys, act *values,
-                                                         u32 stride, const u32 *at, u32 width, const u32 *spans,
-                                                         const u32 *lists, u32 size, u32 team, u32 heads, act *out,
-                                                         u32 out_stride, const u32 *count) {
+extern "C" __global__ void __launch_bounds__(128, 5) attend(Attend a) {
     begin();
-    u32 row = blockIdx.x, head = blockIdx.y * 4 + threadIdx.x / 32;
-    if (row >= *count || head >= heads) return;
-#define ARGUMENTS queries, query_stride, keys, values, stride, at, width, spans, lists, size, team, heads, out, out_stride, row, head
-    if (8 * team == size)
-        attend_row<true>(ARGUMENTS);
+    u32 row = blockIdx.x, head = blockIdx.y * ATTEND_WARPS + threadIdx.x / 32;
+    if (row >= *a.count || head >= a.heads) return;
+    if (8 * a.team == a.size)
+        attend_row<true>(a, row, head);
     else
-        attend_row<false>(ARGUMENTS);
-#undef ARGUMENTS
+        attend_row<false>(a, row, head);
 }
+
+// The same for heads of 8·PIECES·team columns, a power of two, as they usually are: a warp reads all of
+// a position at once, PIECES times eight columns a lane, as many heads as there is room for. The
+// block's warps take positions in turn and put together in the end what they found.
+template <int PIECES> struct Part {
+    Packed piece[PIECES];
+};
+
+template <int PIECES> __device__ __forceinline__ Part<PIECES> read_part(const act *from, u32 apart) {
+    Part<PIECES> part;
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) part.piece[p] = load_packed(from + p * apart);
+    return part;
+}
+
+template <int PIECES> __device__ __forceinline__ void write_part(act *to, u32 apart, const Part<PIECES> &part) {
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) *(Packed *)(to + p * apart) = part.piece[p];
+}
+
+template <int PIECES> __device__ __forceinline__ void attend_positions(const Attend &a) {
+    const int BATCH = 2;
+    const int EACH = 8 * PIECES;
+    __shared__ float found[ATTEND_WARPS][EACH + 2][32];
+    begin();
+    u32 row = blockIdx.x, warp = threadIdx.x / 32, lane = LANE;
+    if (row >= *a.count) return;
+    u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
+    const u32 *list = a.lists + start;
+    u32 head = blockIdx.y * (32 / a.team) + lane / a.team;
+    bool has = head < a.heads;
+    u32 apart = 8 * a.team, column = min(head, a.heads - 1) * a.size + 8 * (lane % a.team);
+    const act *query = a.queries + (u64)row * a.query_stride + column;
+    Part<PIECES> packed_query = read_part<PIECES>(query, apart);
+    float q[EACH], sum[EACH], most = -INFINITE, weights = 0.0f, scale = 1.0f / sqrtf((float)a.size);
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        Eight e = unpacked(packed_query.piece[p]);
+#pragma unroll
+        for (int i = 0; i < 8; i++) q[8 * p + i] = e.v[i], sum[8 * p + i] = 0.0f;
+    }
+    for (u32 base = warp; base < length; base += ATTEND_WARPS * BATCH) {
+        Part<PIECES> k[BATCH], v[BATCH];
+        u32 from[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) from[b] = list[min(base + b * ATTEND_WARPS, length - 1)];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            bool own = a.at && base + b * ATTEND_WARPS >= length - 1;
+            k[b] = read_part<PIECES>(own ? query + a.width : a.keys + (u64)from[b] * a.stride + column, apart);
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            bool own = a.at && base + b * ATTEND_WARPS >= length - 1;
+            v[b] = read_part<PIECES>(own ? query + 2 * a.width : a.values + (u64)from[b] * a.stride + column, apart);
+        }
+        float score[BATCH], larger = most;
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            float dot = 0.0f;
+#pragma unroll
+            for (int p = 0; p < PIECES; p++) {
+                Eight key = unpacked(k[b].piece[p]);
+#pragma unroll
+                for (int i = 0; i < 8; i++) dot = fmaf(q[8 * p + i], key.v[i], dot);
+            }
+            for (u32 d = a.team / 2; d > 0; d >>= 1) dot += __shfl_xor_sync(0xffffffffu, dot, d);
+            u32 j = base + b * ATTEND_WARPS;
+            score[b] = j < length ? dot * scale : -INFINITE;
+            larger = fmaxf(larger, score[b]);
+            if (a.at && has && j == length - 1) {
+                write_part<PIECES>(a.keys + (u64)from[b] * a.stride + column, apart, k[b]);
+                write_part<PIECES>(a.values + (u64)from[b] * a.stride + column, apart, v[b]);
+            }
+        }
+        float shrink = expf(most - larger);
+        most = larger;
+        weights *= shrink;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) sum[i] *= shrink;
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            float w = expf(score[b] - most);
+            weights += w;
+#pragma unroll
+            for (int p = 0; p < PIECES; p++) {
+                Eight value = unpacked(v[b].piece[p]);
+#pragma unroll
+                for (int i = 0; i < 8; i++) sum[8 * p + i] = fmaf(w, value.v[i], sum[8 * p + i]);
+            }
+        }
+    }
+    found[warp][EACH][lane] = most;
+    found[warp][EACH + 1][lane] = weights;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) found[warp][i][lane] = sum[i];
+    __syncthreads();
+    float all = found[0][EACH][lane], total = 0.0f, factor[ATTEND_WARPS];
+#pragma unroll
+    for (int w = 1; w < ATTEND_WARPS; w++) all = fmaxf(all, found[w][EACH][lane]);
+#pragma unroll
+    for (int w = 0; w < ATTEND_WARPS; w++) {
+        factor[w] = expf(found[w][EACH][lane] - all);
+        total = fmaf(factor[w], found[w][EACH + 1][lane], total);
+    }
+    // Each warp finishes some of every lane's columns.
+    const int SOME = EACH / ATTEND_WARPS;
+    act *out = a.out + (u64)row * a.out_stride + column;
+    if (!has) return;
+#pragma unroll
+    for (int i = 0; i < SOME; i++) {
+        u32 c = warp * SOME + i;
+        float value = 0.0f;
+#pragma unroll
+        for (int w = 0; w < ATTEND_WARPS; w++) value = fmaf(factor[w], found[w][c][lane], value);
+        out[c / 8 * apart + c % 8] = down(value / total);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(128) attend_wide_1(Attend a) { attend_positions<1>(a); }
+extern "C" __global__ void __launch_bounds__(128) attend_wide_2(Attend a) { attend_positions<2>(a); }
 
 // The mean of the weights of the first `heads` heads; they go where the lists stand, row after row.
 extern "C" __global__ void attention_weights(const act *queries, u32 query_stride, const act *keys,

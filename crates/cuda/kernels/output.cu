@@ -179,20 +179,18 @@ extern "C" __global__ void __launch_bounds__(128) best_narrow(Product p, Asked a
 // Many rows that share all words.
 template <typename Tile>
 __device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, const Found &found, u32 tile_rows) {
-    extern __shared__ __align__(128) u8 shared[];
+    extern __shared__ __align__(1024) u8 shared[];
     begin();
     u32 rows = *p.count;
     u32 first_row = blockIdx.x * tile_rows, first_column = blockIdx.y * TILE;
     if (first_row >= rows) return;
-    sum_t sums[Tile::TALL][Tile::WIDE][4];
+    typename Tile::Sums sums;
     Tile::sums(p, shared, first_row, rows, first_column, sums);
     float *logits = (float *)shared;
     Tile::lay_out_all(sums, logits);
     __syncthreads();
     search_tile(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y);
 }
-
-typedef Wide<64, 128, 2, 2, 3> MiddleBest;
 
 extern "C" __global__ void __launch_bounds__(128) best_middle(Product p, Asked asked, Found found) {
     wide_best<MiddleBest>(p, asked, found, 64);
@@ -219,9 +217,11 @@ extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked a
 }
 #endif
 
-// One block of four warps a row: the best of all tiles, written where the host reads.
+// One block of four warps a row: the best of all tiles, written where the host reads; the very best
+// also where the next step's rows look for it.
 extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found, const u32 *tile_counts,
-                                                        u32 *answer_words, float *answer_scores, const u32 *count) {
+                                                        u32 *answer_words, float *answer_scores, u32 *latest,
+                                                        const u32 *count) {
     extern __shared__ float candidates[];
     __shared__ float warp_scores[4];
     __shared__ u32 warp_words[4];
@@ -254,6 +254,7 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
         if (threadIdx.x == 0) {
             answer_words[(u64)row * asked.most] = forced;
             answer_scores[(u64)row * asked.most] = found.forced[row] - shared_shift;
+            latest[row] = forced;
         }
         return;
     }
@@ -274,6 +275,7 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
         if (threadIdx.x == 0) {
             answer_words[(u64)row * asked.most + k] = best_word;
             answer_scores[(u64)row * asked.most + k] = best - shared_shift;
+            if (k == 0) latest[row] = best_word;
         }
         __syncthreads();
     }

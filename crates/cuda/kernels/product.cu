@@ -1,10 +1,11 @@
 // Products on tensor cores: out[r][n] = Σ x[r][k] · w[n][k], one loop for every precision.
 //
 // PRODUCT says how: 1 float16, 2 bfloat16, 3 tf32, 4 int8, 5 fp8 (e4m3). Whatever the numbers, an
-// instruction takes 32 bytes of k: 16 rows of x against 8 rows of w. A lane reads 16 bytes of a row
-// at a time, four lanes side by side 64 bytes (a *chunk*), which feeds two instructions. So x and w
-// are read as they lie in memory, no shuffling, and the same bytes meet in the same order whatever
-// the tile: a row's result does not depend on how many rows there are.
+// instruction takes 32 bytes of k, those of x and of w as they lie in memory, one 32 bytes after the
+// other, whatever the tile: a row's result does not depend on how many rows there are. Within the 32
+// bytes order does not count (the hardware adds them up at once), so four lanes take eight bytes
+// each. 64 bytes, which feed two instructions, are a *chunk*; `pack` puts what a lane takes of a
+// chunk of w side by side, so that it is read in one go.
 //
 // 0 is float32 on ordinary units (tensor cores off), each sum in the order of k.
 
@@ -172,16 +173,25 @@ __device__ __forceinline__ void read_w(Chunks<WIDE, STEP> &c, const u8 *const (&
         for (int n = 0; n < WIDE; n++) c.w[i][n] = __ldg((const uint4 *)(w[n] + min(chunk + i, chunks - 1) * CHUNK));
 }
 
+// Eight bytes of a row of x; what lies beyond its end meets weights of zero and must not be infinite.
+__device__ __forceinline__ uint2 read_eight(const u8 *row, u32 at, u32 bytes) {
+    uint2 v = *(const uint2 *)(row + min(at, bytes - 8));
+    return at < bytes ? v : make_uint2(0, 0);
+}
+
 template <int WIDE, int STEP, bool FEW>
 __device__ __forceinline__ void read_x(Chunks<WIDE, STEP> &c, const u8 *top, const u8 *bottom, u32 chunk, u32 bytes) {
 #pragma unroll
     for (int i = 0; i < STEP; i++) {
-        u32 at = (chunk + i) * CHUNK + (threadIdx.x % 4) * 16, there = min(at, bytes - 16);
-        uint4 zero = make_uint4(0, 0, 0, 0);
-        uint4 a = *(const uint4 *)(top + there), b = FEW ? zero : *(const uint4 *)(bottom + there);
-        // What lies beyond the end meets weights of zero and must not be infinite.
-        c.top[i] = at < bytes ? a : zero;
-        c.bottom[i] = at < bytes ? b : zero;
+        u32 first = (chunk + i) * CHUNK + (threadIdx.x % 4) * 8, second = first + CHUNK / 2;
+        uint2 a = read_eight(top, first, bytes), b = read_eight(top, second, bytes);
+        c.top[i] = make_uint4(a.x, a.y, b.x, b.y);
+        if (FEW) {
+            c.bottom[i] = make_uint4(0, 0, 0, 0);
+        } else {
+            a = read_eight(bottom, first, bytes), b = read_eight(bottom, second, bytes);
+            c.bottom[i] = make_uint4(a.x, a.y, b.x, b.y);
+        }
     }
 }
 
@@ -193,14 +203,9 @@ __device__ __forceinline__ void multiply_chunks(const Chunks<WIDE, STEP> &c, sum
         for (int n = 0; n < WIDE; n++) multiply_chunk(sums[n], rounded4(c.top[i]), rounded4(c.bottom[i]), c.w[i][n]);
 }
 
-struct Nothing {
-    __device__ void operator()() const {}
-};
-
-// `early` is done as soon as the kernel before has ended.
-template <int WIDE, int STEP, bool FEW, typename Early = Nothing>
+template <int WIDE, int STEP, bool FEW>
 __device__ __forceinline__ void narrow_sums(const Product &p, u32 first_row, u32 end_row, u32 first_column,
-                                            sum_t (&sums)[WIDE][4], Early early = Early()) {
+                                            sum_t (&sums)[WIDE][4]) {
     u32 lane = threadIdx.x % 32, part = (lane % 4) * 16;
     u32 chunks = (p.bytes + CHUNK - 1) / CHUNK;
     const u8 *w[WIDE];
@@ -215,7 +220,6 @@ __device__ __forceinline__ void narrow_sums(const Product &p, u32 first_row, u32
     const u8 *top = p.x + (u64)min(first_row + lane / 4, end_row - 1) * p.x_stride;
     const u8 *bottom = p.x + (u64)min(first_row + lane / 4 + 8, end_row - 1) * p.x_stride;
     read_x<WIDE, STEP, FEW>(now, top, bottom, 0, p.bytes);
-    early();
 #pragma unroll
     for (int n = 0; n < WIDE; n++)
 #pragma unroll
@@ -242,44 +246,30 @@ __device__ __forceinline__ void lay_out(sum_t (&sums)[WIDE][4], u32 first_row, u
                 (float)sums[n][i];
 }
 
-// A block has a warp for every 16 rows, up to eight, and eight columns: the warps read the same
-// weights at about the same time.
-__device__ __forceinline__ void narrow(const Product &p) {
-    __shared__ float tile[128 * 9];
-    let_next_begin();
-    u32 rows = *p.count, warp = threadIdx.x / 32;
-    u32 block_row = blockIdx.y * (blockDim.x / 2), first_column = blockIdx.x * 8;
-    if (block_row >= rows) return;
-    sum_t sums[1][4];
-    narrow_sums<1, 8, false>(p, block_row + 16 * warp, rows, first_column, sums);
-    lay_out<1>(sums, 16 * warp, 0, tile, 9);
-    __syncthreads();
-    finish_tile<8>(p, tile, 9, block_row, min(blockDim.x / 2, rows - block_row), first_column);
-}
+// Up to eight rows, where the way from one kernel to the next is all. A block has eight columns. Its
+// warps bring the rows of x into shared memory; one multiplies. What does not depend on the kernel before
+// is asked for before that ends: as many weights as registers hold, and what the finish needs. A lane
+// has a row's eight columns to finish.
+#define FEW_WARPS 4
+// Chunks of w on their way.
+#define RING 16
+extern __shared__ __align__(16) u8 few_rows[];
 
-// Up to eight rows, where the way from one kernel to the next is all: a lane has a row's eight columns
-// to finish, and what it needs for that is asked for before the sums are done. Eight rows can
-// always be read, whatever is in them.
-__device__ __forceinline__ void few(const Product &p) {
+// Bytes from row to row in shared memory: the eight rows a warp reads at once are in different banks.
+__device__ __forceinline__ u32 few_stride(const Product &p) { return (p.bytes + CHUNK - 1) / CHUNK * CHUNK + CHUNK / 2; }
+
+__device__ __forceinline__ void finish_few(const Product &p, sum_t (&sums)[1][4], const Eight &bias, const Eight &input,
+                                           bool whole) {
     __shared__ float tile[16 * 9];
-    let_next_begin();
-    u32 lane = threadIdx.x, column = blockIdx.x * 8;
-    bool whole = column + 8 <= p.columns && p.columns % 8 == 0 && !p.exact_out;
-    Eight bias, input;
-#pragma unroll
-    for (int k = 0; k < 8; k++) bias.v[k] = 0.0f, input.v[k] = 0.0f;
-    if (whole && p.bias)
-#pragma unroll
-        for (int k = 0; k < 8; k++) bias.v[k] = p.bias[column + k];
-    u64 at = (u64)(lane % 8) * p.out_stride + column;
-    sum_t sums[1][4];
-    narrow_sums<1, 8, true>(p, 0, 8, column, sums, [&] {
-        if (whole && p.input) input = load8(p.input + at);
-    });
-    u32 rows = *p.count;
+    u32 lane = LANE, column = blockIdx.x * 8, rows = *p.count;
     lay_out<1>(sums, 0, 0, tile, 9);
     __syncwarp();
-    if (!whole) return finish_tile<8>(p, tile, 9, 0, rows, column);
+    if (!whole) {
+        for (u32 i = lane; i < rows * 8; i += 32)
+            if (column + i % 8 < p.columns)
+                put(p, i / 8, column + i % 8, finish(p, i / 8, column + i % 8, tile[i / 8 * 9 + i % 8]));
+        return;
+    }
     if (lane >= rows) return;
     Eight e;
 #pragma unroll
@@ -290,20 +280,93 @@ __device__ __forceinline__ void few(const Product &p) {
 #endif
         e.v[k] = activate(p.activation, e.v[k] + bias.v[k]) + input.v[k];
     }
-    store8((act *)p.out + at, e);
+    store8((act *)p.out + (u64)lane * p.out_stride + column, e);
 }
 
-extern "C" __global__ void __launch_bounds__(32) product_few(Product p) { few(p); }
-extern "C" __global__ void __launch_bounds__(256) product_narrow(Product p) { narrow(p); }
+// `fill` waits for the kernel before and leaves rows in shared memory.
+template <typename Fill> __device__ __forceinline__ void few(const Product &p, const u8 *rows, Fill fill) {
+    u32 lane = LANE, column = blockIdx.x * 8, chunks = (p.bytes + CHUNK - 1) / CHUNK;
+    if (threadIdx.x >= 32) {
+        fill();
+        __syncthreads();
+        return;
+    }
+    bool whole = column + 8 <= p.columns && p.columns % 8 == 0 && !p.exact_out;
+    Eight bias, input;
+#pragma unroll
+    for (int k = 0; k < 8; k++) bias.v[k] = whole && p.bias ? p.bias[column + k] : 0.0f, input.v[k] = 0.0f;
+    const u8 *w = p.w + (u64)min(column + lane / 4, p.columns - 1) * p.w_stride + (lane % 4) * 16;
+    uint4 ring[RING];
+#pragma unroll
+    for (u32 i = 0; i < RING; i++) ring[i] = __ldg((const uint4 *)(w + min(i, chunks - 1) * CHUNK));
+    fill();
+    // Eight rows can always be read, whatever is in them.
+    if (whole && p.input) input = load8(p.input + (u64)(lane % 8) * p.out_stride + column);
+    __syncthreads();
+    const u8 *x = rows + lane / 4 * few_stride(p) + (lane % 4) * 8;
+    uint4 nothing = make_uint4(0, 0, 0, 0);
+    sum_t sums[1][4] = {{0, 0, 0, 0}};
+    for (u32 base = 0; base < chunks; base += RING)
+#pragma unroll
+        for (u32 i = 0; i < RING; i++) {
+            u32 chunk = base + i, next = chunk + RING;
+            if (chunk >= chunks) break;
+            uint2 a = *(const uint2 *)(x + chunk * CHUNK), b = *(const uint2 *)(x + chunk * CHUNK + CHUNK / 2);
+            multiply_chunk(sums[0], rounded4(make_uint4(a.x, a.y, b.x, b.y)), nothing, ring[i]);
+            if (next < chunks) ring[i] = __ldg((const uint4 *)(w + next * CHUNK));
+        }
+    finish_few(p, sums, bias, input, whole);
+}
 
-// Many rows: tiles of x and w travel through shared memory, chunk by chunk, some chunks ahead.
-// Neighbouring lanes read neighbouring 16 bytes there, two rows in 128 bytes: no bank twice.
+extern "C" __global__ void __launch_bounds__(128) product_few(Product p) {
+    let_next_begin();
+    few(p, few_rows, [&] {
+        after_previous();
+        u32 stride = few_stride(p), pieces = (stride - CHUNK / 2) / 16;
+        for (u32 i = threadIdx.x; i < *p.count * pieces; i += 32 * FEW_WARPS) {
+            u32 row = i / pieces, at = i % pieces * 16;
+            uint4 v = *(const uint4 *)(p.x + (u64)row * p.x_stride + min(at, p.bytes - 16));
+            *(uint4 *)(few_rows + row * stride + at) = at < p.bytes ? v : make_uint4(0, 0, 0, 0);
+        }
+    });
+}
+
+// The same where x is still to be normalised: every block does it for itself, a warp a row, rather than
+// wait for a kernel that does; the first leaves the rows where x is to be. `raw` has rows like x.
+template <int KEPT> __device__ __forceinline__ void few_normed(const Product &p, const act *raw, const Norm &norm, u32 width) {
+    let_next_begin();
+    NormPart<KEPT> part = norm_part<KEPT>(norm, width);
+    few(p, few_rows, [&] {
+        after_previous();
+        for (u32 row = threadIdx.x / 32; row < *p.count; row += FEW_WARPS) {
+            act *out = blockIdx.x == 0 ? (act *)(p.x + (u64)row * p.x_stride) : 0;
+            act *here = (act *)(few_rows + row * few_stride(p));
+            norm_row<KEPT>(raw + (u64)row * (p.x_stride / sizeof(act)), 0, here, out, norm, part, width);
+        }
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(128) product_normed_512(Product p, const act *raw, Norm norm, u32 width) {
+    few_normed<2>(p, raw, norm, width);
+}
+extern "C" __global__ void __launch_bounds__(128) product_normed_1024(Product p, const act *raw, Norm norm, u32 width) {
+    few_normed<4>(p, raw, norm, width);
+}
+
+// Many rows: tiles of x and w travel through shared memory, some chunks ahead. `bytes` is 0 for what is
+// not there and becomes zero.
 __device__ __forceinline__ void copy_ahead(u8 *to, const u8 *from, u32 bytes) {
     u32 at = (u32)__cvta_generic_to_shared(to);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
 }
 
+__device__ __forceinline__ void copy_eight_ahead(u8 *to, const u8 *from, u32 bytes) {
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(bytes));
+}
+
 template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct Wide {
+    typedef sum_t Sums[ROWS_ / WARPS_M / 16][COLUMNS_ / WARPS_N / 8][4];
     static const int THREADS = 32 * WARPS_M * WARPS_N;
     static const int TALL = ROWS_ / WARPS_M / 16;
     static const int WIDE = COLUMNS_ / WARPS_N / 8;
@@ -312,22 +375,32 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
     static const int HALF_STAGE = (ROWS_ + COLUMNS_) * CHUNK;
     static const int STAGE = PAIR * HALF_STAGE;
 
+    // Where byte `at` of a chunk of x is kept: every other pair of rows has its halves crossed, so that
+    // the rows a warp reads at once are in different banks.
+    __device__ __forceinline__ static u32 crossed(u32 row, u32 at) { return at ^ (row / 2 % 2 * (CHUNK / 2)); }
+
+    __device__ __forceinline__ static uint4 read(const u8 *row, u32 first) {
+        uint2 a = *(const uint2 *)(row + first), b = *(const uint2 *)(row + (first ^ (CHUNK / 2)));
+        return make_uint4(a.x, a.y, b.x, b.y);
+    }
+
     __device__ __forceinline__ static void fetch(const Product &p, u8 *stage, u32 first_row, u32 rows,
                                                  u32 first_column, u32 pair) {
 #pragma unroll
         for (u32 half = 0; half < PAIR; half++) {
             u32 start = (PAIR * pair + half) * CHUNK + (threadIdx.x % 4) * 16;
-            u8 *to = stage + half * HALF_STAGE + threadIdx.x * 16;
+            u8 *to = stage + half * HALF_STAGE + (threadIdx.x / 4) * CHUNK + crossed(threadIdx.x / 4, (threadIdx.x % 4) * 16);
             bool there = start < p.bytes;
 #pragma unroll
             for (u32 i = 0; i < ROWS_ * 4; i += THREADS) {
                 u32 row = min(first_row + (threadIdx.x + i) / 4, rows - 1);
                 copy_ahead(to + i * 16, there ? p.x + (u64)row * p.x_stride + start : p.x, there ? 16 : 0);
             }
-            to += ROWS_ * CHUNK;
+            to = stage + half * HALF_STAGE + ROWS_ * CHUNK + threadIdx.x * 16;
             bool weights = start < p.w_stride;
 #pragma unroll
             for (u32 i = 0; i < COLUMNS_ * 4; i += THREADS) {
+                if (COLUMNS_ * 4 < THREADS && threadIdx.x >= COLUMNS_ * 4) break;
                 u32 column = min(first_column + (threadIdx.x + i) / 4, p.columns - 1);
                 copy_ahead(to + i * 16, weights ? p.w + (u64)column * p.w_stride + start : p.w, weights ? 16 : 0);
             }
@@ -335,10 +408,11 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
     }
 
     __device__ __forceinline__ static void sums(const Product &p, u8 *shared, u32 first_row, u32 rows,
-                                                u32 first_column, sum_t (&sums)[TALL][WIDE][4]) {
+                                                u32 first_column, Sums &sums) {
         u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        u32 x_at = (warp / WARPS_N * 16 * TALL + lane / 4) * CHUNK + (lane % 4) * 16;
+        u32 x_at = (warp / WARPS_N * 16 * TALL + lane / 4) * CHUNK;
         u32 w_at = ROWS_ * CHUNK + (warp % WARPS_N * 8 * WIDE + lane / 4) * CHUNK + (lane % 4) * 16;
+        u32 first = crossed(lane / 4, (lane % 4) * 8);
         u32 pairs = (p.bytes + PAIR * CHUNK - 1) / (PAIR * CHUNK);
 #pragma unroll
         for (int m = 0; m < TALL; m++)
@@ -365,8 +439,8 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
                 for (int n = 0; n < WIDE; n++) w[n] = *(const uint4 *)(stage + w_at + 8 * n * CHUNK);
 #pragma unroll
                 for (int m = 0; m < TALL; m++) {
-                    uint4 top = rounded4(*(const uint4 *)(stage + x_at + 16 * m * CHUNK));
-                    uint4 bottom = rounded4(*(const uint4 *)(stage + x_at + (16 * m + 8) * CHUNK));
+                    uint4 top = rounded4(read(stage + x_at + 16 * m * CHUNK, first));
+                    uint4 bottom = rounded4(read(stage + x_at + (16 * m + 8) * CHUNK, first));
 #pragma unroll
                     for (int n = 0; n < WIDE; n++) multiply_chunk(sums[m][n], top, bottom, w[n]);
                 }
@@ -376,35 +450,200 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
         __syncthreads();
     }
 
-    __device__ __forceinline__ static void lay_out_all(sum_t (&sums)[TALL][WIDE][4], float *tile) {
+    __device__ __forceinline__ static void lay_out_all(Sums &sums, float *tile) {
         u32 warp = threadIdx.x / 32;
 #pragma unroll
         for (int m = 0; m < TALL; m++)
             lay_out<WIDE>(sums[m], warp / WARPS_N * 16 * TALL + 16 * m, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + 4);
     }
+};
 
-    __device__ __forceinline__ static void run(const Product &p) {
-        extern __shared__ __align__(128) u8 tiles[];
-        begin();
-        u32 rows = *p.count;
-        u32 first_row = blockIdx.y * ROWS_, first_column = blockIdx.x * COLUMNS_;
-        if (first_row >= rows) return;
-        sum_t all[TALL][WIDE][4];
-        sums(p, tiles, first_row, rows, first_column, all);
-        float *tile = (float *)tiles;
-        lay_out_all(all, tile);
+// Hopper's instructions for a whole warpgroup, which read both sides from shared memory: 64 rows of x
+// against 8·WIDE of w. Their sums are those of `multiply`, bit for bit; not so in fp8, where they keep
+// fewer bits of a sum, nor in tf32, where they cut off what `rounded` rounds.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) && (PRODUCT == 1 || PRODUCT == 2 || PRODUCT == 4)
+#define GROUPS
+
+#if PRODUCT == 1
+#define GROUP_PRODUCT(shape) "wgmma.mma_async.sync.aligned." shape "k16.f32.f16.f16 "
+#define GROUP_FLAGS ", 1, 1, 1, 0, 0;"
+#define GROUP_SUM(s) "+f"(s)
+#elif PRODUCT == 2
+#define GROUP_PRODUCT(shape) "wgmma.mma_async.sync.aligned." shape "k16.f32.bf16.bf16 "
+#define GROUP_FLAGS ", 1, 1, 1, 0, 0;"
+#define GROUP_SUM(s) "+f"(s)
+#else
+#define GROUP_PRODUCT(shape) "wgmma.mma_async.sync.aligned." shape "k32.s32.s8.s8 "
+#define GROUP_FLAGS ", 1;"
+#define GROUP_SUM(s) "+r"(s)
+#endif
+#define FOUR_SUMS(n) GROUP_SUM(sums[n][0]), GROUP_SUM(sums[n][1]), GROUP_SUM(sums[n][2]), GROUP_SUM(sums[n][3])
+
+__device__ __forceinline__ void multiply_group(sum_t (&sums)[2][4], u64 x, u64 w) {
+    asm volatile(GROUP_PRODUCT("m64n16") "{%0, %1, %2, %3, %4, %5, %6, %7}, %8, %9" GROUP_FLAGS
+                 : FOUR_SUMS(0), FOUR_SUMS(1)
+                 : "l"(x), "l"(w));
+}
+
+__device__ __forceinline__ void multiply_group(sum_t (&sums)[4][4], u64 x, u64 w) {
+    asm volatile(GROUP_PRODUCT("m64n32")
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, %16, %17" GROUP_FLAGS
+                 : FOUR_SUMS(0), FOUR_SUMS(1), FOUR_SUMS(2), FOUR_SUMS(3)
+                 : "l"(x), "l"(w));
+}
+
+__device__ __forceinline__ void multiply_group(sum_t (&sums)[8][4], u64 x, u64 w) {
+    asm volatile(GROUP_PRODUCT("m64n64")
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+                 "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, %32, %33" GROUP_FLAGS
+                 : FOUR_SUMS(0), FOUR_SUMS(1), FOUR_SUMS(2), FOUR_SUMS(3), FOUR_SUMS(4), FOUR_SUMS(5), FOUR_SUMS(6),
+                   FOUR_SUMS(7)
+                 : "l"(x), "l"(w));
+}
+
+__device__ __forceinline__ void multiply_group(sum_t (&sums)[16][4], u64 x, u64 w) {
+    asm volatile(GROUP_PRODUCT("m64n128")
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+                 "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
+                 "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
+                 "%62, %63}, %64, %65" GROUP_FLAGS
+                 : FOUR_SUMS(0), FOUR_SUMS(1), FOUR_SUMS(2), FOUR_SUMS(3), FOUR_SUMS(4), FOUR_SUMS(5), FOUR_SUMS(6),
+                   FOUR_SUMS(7), FOUR_SUMS(8), FOUR_SUMS(9), FOUR_SUMS(10), FOUR_SUMS(11), FOUR_SUMS(12),
+                   FOUR_SUMS(13), FOUR_SUMS(14), FOUR_SUMS(15)
+                 : "l"(x), "l"(w));
+}
+
+// Tiles of ROWS_ by COLUMNS_, a warpgroup for every 64 rows. A stage has 128 bytes of every row of x and
+// w, their pieces of 16 bytes crossed as the instruction expects them (by the row's place among
+// eight); what `pack` put side by side goes to its two places again.
+template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
+    static const int THREADS = 2 * ROWS_;
+    static const int WIDE = COLUMNS_ / 8;
+    static const int DEEP = 128;
+    static const int STAGE = (ROWS_ + COLUMNS_) * DEEP;
+    // Rows that all threads fetch at a time.
+    static const int TOGETHER = THREADS / 8;
+    // Stages whose products may be under way while the next is begun. Where stages are few, another
+    // block does that.
+    static const int UNDER_WAY = STAGES > 3 ? 1 : 0;
+    static const int AHEAD = STAGES - 1 - UNDER_WAY;
+    typedef sum_t Sums[WIDE][4];
+
+    // Where a thread's pieces come from.
+    struct Source {
+        const u8 *x[ROWS_ / TOGETHER], *w[COLUMNS_ / TOGETHER];
+        u32 there[ROWS_ / TOGETHER];
+    };
+
+    __device__ __forceinline__ static void fetch(const Product &p, const Source &from, u8 *stage, u32 step) {
+        u32 row = threadIdx.x / 8, piece = threadIdx.x % 8, start = step * DEEP, at = start + 16 * piece;
+        u8 *to = stage + row * DEEP + (piece ^ row % 8) * 16;
+        bool in_x = at < p.bytes, in_w = at < p.w_stride;
+#pragma unroll
+        for (int i = 0; i < ROWS_ / TOGETHER; i++)
+            copy_ahead(to + i * TOGETHER * DEEP, in_x ? from.x[i] + start : p.x, in_x ? from.there[i] : 0);
+        // Half of a lane's part is of the chunk's first half, half of its second.
+        u32 first = piece / 4 * 4 + piece % 4 / 2, second = first + 2;
+        to = stage + (ROWS_ + row) * DEEP + piece % 2 * 8;
+        u8 *to_first = to + (first ^ row % 8) * 16, *to_second = to + (second ^ row % 8) * 16;
+#pragma unroll
+        for (int i = 0; i < COLUMNS_ / TOGETHER; i++) {
+            const u8 *w = in_w ? from.w[i] + start : p.w;
+            copy_eight_ahead(to_first + i * TOGETHER * DEEP, w, in_w ? 8 : 0);
+            copy_eight_ahead(to_second + i * TOGETHER * DEEP, w + 8, in_w ? 8 : 0);
+        }
+    }
+
+    // Rows of 128 bytes, eight of them 1024 bytes: how an instruction finds a tile.
+    __device__ __forceinline__ static u64 description(u32 at) {
+        return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(8 * DEEP >> 4) << 32 | (u64)1 << 62;
+    }
+
+    __device__ __forceinline__ static void sums(const Product &p, u8 *shared, u32 first_row, u32 rows,
+                                                u32 first_column, Sums &sums) {
+        Source from;
+        u32 row = threadIdx.x / 8, piece = threadIdx.x % 8, steps = (p.bytes + DEEP - 1) / DEEP;
+#pragma unroll
+        for (int i = 0; i < ROWS_ / TOGETHER; i++) {
+            u32 r = first_row + row + i * TOGETHER;
+            from.x[i] = p.x + (u64)min(r, rows - 1) * p.x_stride + 16 * piece;
+            from.there[i] = r < rows ? 16 : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < COLUMNS_ / TOGETHER; i++)
+            from.w[i] = p.w + (u64)min(first_column + row + i * TOGETHER, p.columns - 1) * p.w_stride + 16 * piece;
+#pragma unroll
+        for (int n = 0; n < WIDE; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[n][i] = 0;
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) {
+            if (i < steps) fetch(p, from, shared + i * STAGE, i);
+            asm volatile("cp.async.commit_group;");
+        }
+        u32 base = (u32)__cvta_generic_to_shared(shared), group = threadIdx.x / 128;
+        for (u32 step = 0; step < steps; step++) {
+            asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1));
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            // Everybody's part has arrived, and nobody still reads the stage fetched next.
+            __syncthreads();
+            u32 next = step + AHEAD, x = base + step % STAGES * STAGE + group * 64 * DEEP;
+            u32 w = base + step % STAGES * STAGE + ROWS_ * DEEP;
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+            for (u32 k = 0; k < DEEP; k += 32) multiply_group(sums, description(x + k), description(w + k));
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            if (next < steps) fetch(p, from, shared + next % STAGES * STAGE, next);
+            asm volatile("cp.async.commit_group;");
+            asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(UNDER_WAY) : "memory");
+        }
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        // The compiler does not know that sums are only there now.
+#pragma unroll
+        for (int n = 0; n < WIDE; n++) asm volatile("" : FOUR_SUMS(n)::"memory");
+        asm volatile("cp.async.wait_group 0;");
         __syncthreads();
-        finish_tile<COLUMNS_>(p, tile, COLUMNS_ + 4, first_row, min((u32)ROWS_, rows - first_row), first_column);
+    }
+
+    __device__ __forceinline__ static void lay_out_all(Sums &sums, float *tile) {
+        lay_out<WIDE>(sums, threadIdx.x / 32 * 16, 0, tile, COLUMNS_ + 4);
     }
 };
 
+typedef Grouped<64, 16, 8> Thin;
+typedef Grouped<64, 32, 6> Slim;
+typedef Grouped<64, 64, 5> Middle;
+typedef Grouped<128, 64, 4> Tall;
+typedef Grouped<128, 128, 3> Large;
+typedef Grouped<64, 128, 3> MiddleBest;
+#else
+typedef Wide<64, 16, 4, 1, 8> Thin;
+typedef Wide<64, 32, 2, 2, 6> Slim;
 typedef Wide<64, 64, 2, 2, 5> Middle;
 typedef Wide<128, 64, 4, 2, 4> Tall;
 typedef Wide<128, 128, 2, 4, 3> Large;
+typedef Wide<64, 128, 2, 2, 3> MiddleBest;
+#endif
 
-extern "C" __global__ void __launch_bounds__(128) product_middle(Product p) { Middle::run(p); }
-extern "C" __global__ void __launch_bounds__(256) product_tall(Product p) { Tall::run(p); }
-extern "C" __global__ void __launch_bounds__(256) product_large(Product p) { Large::run(p); }
+template <typename Tile, int ROWS_, int COLUMNS_> __device__ __forceinline__ void wide(const Product &p) {
+    extern __shared__ __align__(1024) u8 tiles[];
+    begin();
+    u32 rows = *p.count;
+    u32 first_row = blockIdx.y * ROWS_, first_column = blockIdx.x * COLUMNS_;
+    if (first_row >= rows) return;
+    typename Tile::Sums sums;
+    Tile::sums(p, tiles, first_row, rows, first_column, sums);
+    float *tile = (float *)tiles;
+    Tile::lay_out_all(sums, tile);
+    __syncthreads();
+    finish_tile<COLUMNS_>(p, tile, COLUMNS_ + 4, first_row, min((u32)ROWS_, rows - first_row), first_column);
+}
+
+extern "C" __global__ void __launch_bounds__(128) product_thin(Product p) { wide<Thin, 64, 16>(p); }
+extern "C" __global__ void __launch_bounds__(128) product_slim(Product p) { wide<Slim, 64, 32>(p); }
+extern "C" __global__ void __launch_bounds__(128) product_middle(Product p) { wide<Middle, 64, 64>(p); }
+extern "C" __global__ void __launch_bounds__(256) product_tall(Product p) { wide<Tall, 128, 64>(p); }
+extern "C" __global__ void __launch_bounds__(256, 2) product_large(Product p) { wide<Large, 128, 128>(p); }
 
 #else
 
@@ -491,6 +730,16 @@ __device__ __forceinline__ u8 quantised(float v) {
 }
 #endif
 
+// What number of a row is packed at place `at`.
+__device__ __forceinline__ u32 unpacked_place(u32 at) {
+#if PRODUCT == 0
+    return at;
+#else
+    u32 byte = at * SIZE % CHUNK, lane = byte / 16, half = byte / 8 % 2;
+    return (at * SIZE - byte + half * (CHUNK / 2) + lane * 8 + byte % 8) / SIZE;
+#endif
+}
+
 extern "C" __global__ void pack(const float *w, u8 *out, u32 stride, float *scales, u32 k, const u32 *count) {
     begin();
     u32 row = ROW_OF_WARP;
@@ -501,18 +750,19 @@ extern "C" __global__ void pack(const float *w, u8 *out, u32 stride, float *scal
     float scale = largest_of(w, k) / LARGEST, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     if (LANE == 0) scales[row] = scale;
 #endif
-    for (u32 i = LANE; i < stride / SIZE; i += 32) {
+    for (u32 at = LANE; at < stride / SIZE; at += 32) {
+        u32 i = unpacked_place(at);
         float v = i < k ? w[i] : 0.0f;
 #if PRODUCT == 0
-        ((float *)out)[i] = v;
+        ((float *)out)[at] = v;
 #elif PRODUCT == 3
-        ((u32 *)out)[i] = rounded(__float_as_uint(v));
+        ((u32 *)out)[at] = rounded(__float_as_uint(v));
 #elif PRODUCT == 1
-        ((u16 *)out)[i] = to_half(v);
+        ((u16 *)out)[at] = to_half(v);
 #elif PRODUCT == 2
-        ((u16 *)out)[i] = to_bfloat(v);
+        ((u16 *)out)[at] = to_bfloat(v);
 #else
-        out[i] = quantised(v * inverse);
+        out[at] = quantised(v * inverse);
 #endif
     }
 }

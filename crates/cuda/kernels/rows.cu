@@ -6,14 +6,17 @@
 #define ROW_WARPS 8
 #define ROW_OF_WARP (blockIdx.x * ROW_WARPS + threadIdx.x / 32)
 #define LANE (threadIdx.x % 32)
+#define FOLLOWS 0x80000000u
 
 extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 words, u32 width,
-                                 const u32 *ids, const float *positions, const u32 *at, float scale,
-                                 const u32 *count) {
+                                 const u32 *ids, const u32 *latest, const float *positions, const u32 *at,
+                                 float scale, const u32 *count) {
     begin();
     u32 row = ROW_OF_WARP;
     if (row >= *count) return;
     u32 id = ids[row];
+    // A row that follows another: the word is that row's best.
+    if (id & FOLLOWS && id != NONE) id = latest[id & ~FOLLOWS];
     const float *from = table + (u64)id * width;
     const float *position = positions + (u64)(positions ? at[row] : 0) * width;
     bool known = id < words;
@@ -32,11 +35,33 @@ struct Norm {
     u32 centred;
 };
 
-// `out = norm(x + input)` of one row by one warp; `input` may be missing. The variance is taken of
-// differences from the mean, as the CPU does. For up to 256·KEPT columns, a multiple of eight, which
-// stay in registers.
+// A lane's part of a norm's parameters, for up to 256·KEPT columns. They do not depend on the kernel
+// before.
+template <int KEPT> struct NormPart {
+    float4 scale[2 * KEPT], bias[2 * KEPT];
+};
+
+template <int KEPT> __device__ __forceinline__ NormPart<KEPT> norm_part(const Norm &norm, u32 width) {
+    NormPart<KEPT> part;
+#pragma unroll
+    for (int j = 0; j < 2 * KEPT; j++) {
+        u32 i = 8 * (LANE + 32 * (j / 2)) + 4 * (j % 2);
+        bool there = i < width && norm.scale;
+        float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        part.scale[j] = there ? *(const float4 *)(norm.scale + i) : none;
+        part.bias[j] = there && norm.bias ? *(const float4 *)(norm.bias + i) : none;
+    }
+    return part;
+}
+
+__device__ __forceinline__ float of_four(const float4 &v, int k) { return k == 0 ? v.x : k == 1 ? v.y : k == 2 ? v.z : v.w; }
+
+// `out = norm(x + input)` of one row by one warp; `input` and a second `out` may be missing. The
+// variance is taken of differences from the mean, as the CPU does. The row, whose width is a
+// multiple of eight, stays in registers.
 template <int KEPT>
-__device__ __forceinline__ void norm_row(const act *x, const act *input, act *out, const Norm &norm, u32 width) {
+__device__ __forceinline__ void norm_row(const act *x, const act *input, act *out, act *second_out, const Norm &norm,
+                                         const NormPart<KEPT> &part, u32 width) {
     Eight kept[KEPT];
 #pragma unroll
     for (int j = 0; j < KEPT; j++) {
@@ -69,29 +94,41 @@ __device__ __forceinline__ void norm_row(const act *x, const act *input, act *ou
                 for (int k = 0; k < 8; k++) square = fmaf(kept[j].v[k] - mean, kept[j].v[k] - mean, square);
         float factor = 1.0f / sqrtf(warp_sum(square) / (float)width + norm.epsilon);
 #pragma unroll
-        for (int j = 0; j < KEPT; j++) {
-            u32 i = 8 * (LANE + 32 * j);
-            if (i < width)
+        for (int j = 0; j < KEPT; j++)
 #pragma unroll
-                for (int k = 0; k < 8; k++)
-                    kept[j].v[k] = (kept[j].v[k] - mean) * factor * norm.scale[i + k] + (norm.bias ? norm.bias[i + k] : 0.0f);
-        }
+            for (int k = 0; k < 8; k++)
+                kept[j].v[k] = fmaf(__fmul_rn(kept[j].v[k] - mean, factor), of_four(part.scale[2 * j + k / 4], k % 4),
+                                    of_four(part.bias[2 * j + k / 4], k % 4));
     }
 #pragma unroll
     for (int j = 0; j < KEPT; j++) {
         u32 i = 8 * (LANE + 32 * j);
-        if (i < width) store8(out + i, kept[j]);
+        if (i < width) {
+            store8(out + i, kept[j]);
+            if (second_out) store8(second_out + i, kept[j]);
+        }
     }
 }
 
-extern "C" __global__ void add_norm(const act *x, const act *input, act *out, u32 stride, Norm norm, u32 width,
-                                    const u32 *count) {
+template <int KEPT>
+__device__ __forceinline__ void add_norm_row(const act *x, const act *input, act *out, u32 stride, const Norm &norm, u32 width,
+                                             const u32 *count) {
     let_next_begin();
+    NormPart<KEPT> part = norm_part<KEPT>(norm, width);
     u32 row = ROW_OF_WARP;
     if (row >= *count) return;
     after_previous();
     u64 at = (u64)row * stride;
-    norm_row<8>(x + at, input ? input + at : 0, out + at, norm, width);
+    norm_row<KEPT>(x + at, input ? input + at : 0, out + at, 0, norm, part, width);
+}
+
+extern "C" __global__ void add_norm_512(const act *x, const act *input, act *out, u32 stride, Norm norm, u32 width,
+                                        const u32 *count) {
+    add_norm_row<2>(x, input, out, stride, norm, width, count);
+}
+extern "C" __global__ void add_norm_2048(const act *x, const act *input, act *out, u32 stride, Norm norm, u32 width,
+                                         const u32 *count) {
+    add_norm_row<8>(x, input, out, stride, norm, width, count);
 }
 
 // The same for any width, and for some of a row's columns.

@@ -10,15 +10,17 @@ use peregrine_nn::{
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::device::{Arguments, Device, Properties, Stored, bucket};
+use crate::device::{Arguments, Device, Normed, Properties, Stored, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Cache, Rows, stride};
-use crate::output::{self, Output, Selection};
+use crate::output::{self, Output, Pending, Selection};
 use crate::precision::Numbers;
-use crate::product::Linear;
+use crate::product::{self, Linear, Target};
 
 /// A row that is not there.
 pub(crate) const NONE: u32 = u32::MAX;
+/// Marks the number of a row whose best word is meant.
+const FOLLOWS: u32 = 1 << 31;
 /// Head widths kernels can do.
 const WIDEST_HEAD: usize = 256;
 /// Warps of a block that attends.
@@ -52,11 +54,6 @@ pub struct Norm {
     width: usize,
     epsilon: f32,
     centred: bool,
-}
-
-/// Whether a row of that width can be normalised in a warp's registers.
-fn fits_registers(width: usize) -> bool {
-    width.is_multiple_of(8) && width <= 2048
 }
 
 impl Norm {
@@ -110,7 +107,12 @@ impl Cuda {
         // Whole rows stay in registers.
         let eight = 8 * self.device.numbers.row_size() as Address;
         let aligned = (x | input | out).is_multiple_of(eight);
-        let kernel = if aligned && fits_registers(width) { "add_norm" } else { "add_norm_any" };
+        let kernel = match width {
+            _ if !aligned || !width.is_multiple_of(8) => "add_norm_any",
+            0..=512 => "add_norm_512",
+            513..=2048 => "add_norm_2048",
+            _ => "add_norm_any",
+        };
         self.device.record(|segment| {
             let arguments =
                 Arguments::default().address(x).address(input).address(out).number(stride);
@@ -119,7 +121,12 @@ impl Cuda {
                 None => arguments.address(0).address(0).float(0.0).number(0),
             };
             let arguments = arguments.number(width).address(segment.count(rows)?);
-            segment.launch_rows(kernel, rows, &arguments)
+            segment.launch_rows(kernel, rows, &arguments)?;
+            if let Some(norm) = norm.filter(|_| input == 0 && x != out) {
+                let norm = norm.push(Arguments::default());
+                segment.just_normed(Normed { raw: x, out, rows, width, norm });
+            }
+            Ok(())
         })
     }
 
@@ -199,7 +206,7 @@ impl Cuda {
                 }
                 ([Step::Highway(linear), rest @ ..], Some(input)) => {
                     let mut gate = Rows::default();
-                    self.multiply(input, linear, Activation::Sigmoid, None, &mut gate)?;
+                    self.multiply(input, linear, (Activation::Sigmoid, None), None, &mut gate)?;
                     self.element(2, y, [gate.address(), input.address(), 0], [0.0; 2])?;
                     rest
                 }
@@ -213,16 +220,24 @@ impl Cuda {
         Ok(())
     }
 
+    /// A product for `out`, which goes to `elsewhere` if that is given.
     fn multiply(
         &self,
         x: &Rows,
         linear: &Linear,
-        activation: Activation,
-        input: Option<&Rows>,
+        (activation, input): (Activation, Option<&Rows>),
+        elsewhere: Option<Address>,
         out: &mut Rows,
     ) -> Result<(), Error> {
         out.shape(&self.device, x.count, linear.outputs)?;
-        linear.multiply(&self.device, x, activation, input, out)
+        let target = Target {
+            out: elsewhere.unwrap_or(out.address()),
+            stride: out.stride(),
+            activation,
+            input: input.map_or(0, Rows::address),
+            exact: false,
+        };
+        linear.multiply_to(&self.device, x, &target)
     }
 
     fn position_vectors(
@@ -298,14 +313,31 @@ impl Cuda {
     }
 }
 
-/// Lanes that share a position, and the width of a head.
-fn team(to: &Attention<'_, Cuda>) -> Result<(usize, usize), Error> {
+/// How warps share heads.
+struct Teams {
+    kernel: &'static str,
+    /// Lanes that share a head,
+    team: usize,
+    /// which is so wide.
+    size: usize,
+    /// Heads a block has.
+    heads: usize,
+}
+
+fn teams(to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
     let size = to.width / to.heads;
     if size > WIDEST_HEAD {
         let text = format!("attention heads of {size} columns (at most {WIDEST_HEAD})");
         return Err(Error::Unsupported(text));
     }
-    Ok((size.div_ceil(8).next_power_of_two(), size))
+    let lanes = size.div_ceil(8).next_power_of_two();
+    Ok(match size {
+        _ if size != 8 * lanes => {
+            Teams { kernel: "attend", team: lanes, size, heads: ATTEND_WARPS }
+        }
+        0..64 => Teams { kernel: "attend_wide_1", team: lanes, size, heads: 32 / lanes },
+        _ => Teams { kernel: "attend_wide_2", team: lanes / 2, size, heads: 64 / lanes },
+    })
 }
 
 /// Verbs have no way to fail; what a GPU can do to them ends the worker, and whoever runs it gets
@@ -326,6 +358,9 @@ impl Backend for Cuda {
     type Output = Output;
     type Selection = Selection;
     type Weights = Weights;
+    type Pending = Pending;
+
+    const RUNS_AHEAD: bool = true;
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
         done(Linear::prepare(&self.device, parts))
@@ -374,16 +409,18 @@ impl Backend for Cuda {
     fn read_weights(&self, weights: &Weights, out: &mut Vec<f32>) {
         out.clear();
         let Some(buffer) = &weights.buffer else { return };
-        done(self.device.record(|segment| {
+        let answer = done(self.device.record(|segment| {
             let answer = segment.answer(weights.count)?;
             let arguments = Arguments::default()
                 .address(buffer.address)
-                .address(answer)
+                .address(answer.address)
                 .address(weights.count as Address);
-            segment.launch("copy_words", [weights.count.div_ceil(256), 1], 256, 0, &arguments)
+            segment.launch("copy_words", [weights.count.div_ceil(256), 1], 256, 0, &arguments)?;
+            Ok(answer)
         }));
         let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
-        done(self.device.answers(weights.count, read));
+        let sent = done(self.device.send(answer));
+        done(self.device.read(sent, weights.count, read));
     }
 
     fn cache(&self) -> Cache {
@@ -402,7 +439,12 @@ impl Backend for Cuda {
         let positions = request
             .positions
             .map_or(0, |positions| done(self.position_vectors(positions, table.width, request.at)));
-        let ids: Vec<u32> = request.ids.iter().map(|id| id.unwrap_or(NONE)).collect();
+        let follows = request.follows.iter().copied().chain(std::iter::repeat(None));
+        let id = |(id, follows): (&Option<u32>, Option<u32>)| match follows {
+            Some(row) => FOLLOWS | row,
+            None => id.unwrap_or(NONE),
+        };
+        let ids: Vec<u32> = request.ids.iter().zip(follows).map(id).collect();
         done(self.device.record(|segment| {
             let arguments = Arguments::default()
                 .address(out.address())
@@ -411,6 +453,7 @@ impl Backend for Cuda {
                 .number(table.words)
                 .number(table.width)
                 .address(segment.stage(&ids)?)
+                .address(segment.latest())
                 .address(positions)
                 .address(segment.stage(request.at)?)
                 .float(request.scale)
@@ -420,13 +463,21 @@ impl Backend for Cuda {
     }
 
     fn linear(&self, x: &Rows, linear: &Linear, after: After<'_, Cuda>, out: &mut Rows) {
-        // A sum that follows belongs to the product; a norm needs whole rows and comes after it.
+        // A sum that follows belongs to the product; a norm needs whole rows and comes after it. Where
+        // the product after that may do it, it is not done in place: see `few_normed` in the kernels.
         let (input, ops) = match (after.ops, after.input) {
             ([Step::Add, rest @ ..], Some(input)) => (Some(input), rest),
             (ops, _) => (None, ops),
         };
-        done(self.multiply(x, linear, after.activation, input, out));
-        done(self.apply(None, ops, after.input, out));
+        let raw = match ops {
+            [Step::Norm(norm), ..] if product::norms(&self.device, x.count, norm.width) => {
+                let bytes = 8 * stride(linear.outputs) * self.device.numbers.row_size();
+                Some(done(self.device.record(|segment| segment.raw(bytes))))
+            }
+            _ => None,
+        };
+        done(self.multiply(x, linear, (after.activation, input), raw, out));
+        done(self.apply(raw, ops, after.input, out));
     }
 
     fn process(&self, x: &Rows, ops: &[Step<Cuda>], input: Option<&Rows>, out: &mut Rows) {
@@ -459,7 +510,7 @@ impl Backend for Cuda {
     fn attend(&self, queries: &Rows, to: Attention<'_, Cuda>, out: &mut Rows) {
         let count = to.reads.len();
         done(out.shape(&self.device, count, to.width));
-        let (team, size) = done(team(&to));
+        let Teams { kernel, team, size, heads } = done(teams(&to));
         done(self.device.record(|segment| {
             let staged = segment.reads(to.reads)?;
             // A step of a decoder: of what was just stored each row reads its own, and last. Then
@@ -472,22 +523,23 @@ impl Backend for Cuda {
             });
             let arguments = Arguments::default()
                 .address(queries.address())
-                .number(queries.stride())
                 .address(to.cache.keys.address())
                 .address(to.cache.values.address())
-                .number(to.cache.keys.stride())
                 .address(own.unwrap_or(0))
-                .number(to.width)
                 .address(staged.spans)
                 .address(staged.list)
+                .address(out.address())
+                .address(segment.count(count)?)
+                .number(queries.stride())
+                .number(to.cache.keys.stride())
+                .number(to.width)
                 .number(size)
                 .number(team)
                 .number(to.heads)
-                .address(out.address())
                 .number(out.stride())
-                .address(segment.count(count)?);
-            let grid = [bucket(count), to.heads.div_ceil(ATTEND_WARPS)];
-            segment.launch("attend", grid, 32 * ATTEND_WARPS, 0, &arguments)
+                .end();
+            let grid = [bucket(count), to.heads.div_ceil(heads)];
+            segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &arguments)
         }));
     }
 
@@ -498,14 +550,15 @@ impl Backend for Cuda {
         heads: usize,
         out: &mut Vec<f32>,
     ) {
-        let (team, size) = done(team(&to));
+        let lanes = (to.width / to.heads).div_ceil(8).next_power_of_two();
+        let Teams { size, .. } = done(teams(&to));
         let mut starts = Vec::with_capacity(to.reads.len());
         let mut total = 0;
         for row in 0..to.reads.len() {
             starts.push(total as u32);
             total += to.reads.of(row).len();
         }
-        done(self.device.record(|segment| {
+        let answer = done(self.device.record(|segment| {
             let staged = segment.reads(to.reads)?;
             let answer = segment.answer(total)?;
             let arguments = Arguments::default()
@@ -517,17 +570,19 @@ impl Backend for Cuda {
                 .address(staged.list)
                 .address(segment.stage(&starts)?)
                 .number(size)
-                .number(team)
+                .number(lanes)
                 .number(heads)
-                .address(answer)
+                .address(answer.address)
                 .address(segment.count(starts.len())?);
             let grid = [bucket(starts.len()), 1];
             let shared = 4 * staged.longest;
-            segment.launch("attention_weights", grid, 32 * ATTEND_WARPS, shared, &arguments)
+            segment.launch("attention_weights", grid, 32 * ATTEND_WARPS, shared, &arguments)?;
+            Ok(answer)
         }));
         out.clear();
         let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
-        done(self.device.answers(total, read));
+        let sent = done(self.device.send(answer));
+        done(self.device.read(sent, total, read));
     }
 
     fn average(&self, x: &Rows, moves: &[Move], before: &[u32], state: &mut Rows, out: &mut Rows) {
@@ -697,15 +752,19 @@ impl Backend for Cuda {
         done(self.gathered(values, reads, address, out));
     }
 
-    fn best(
+    fn ask(
         &self,
         x: &Rows,
         output: &Output,
         selections: &[Option<&Selection>],
         question: Question<'_>,
-        answer: &mut Choices,
+        pending: &mut Pending,
     ) {
-        done(output::best(&self.device, x, output, selections, question, answer));
+        done(output::ask(&self.device, x, output, selections, question, pending));
+    }
+
+    fn answer(&self, pending: &mut Pending, answer: &mut Choices) {
+        done(pending.answer(&self.device, answer));
     }
 
     fn logits(

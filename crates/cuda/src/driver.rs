@@ -62,6 +62,10 @@ functions!(Driver {
     stream_create = "cuStreamCreate" (*mut Handle, c_uint);
     stream_destroy = "cuStreamDestroy_v2" (Handle);
     stream_wait = "cuStreamSynchronize" (Handle);
+    event_create = "cuEventCreate" (*mut Handle, c_uint);
+    event_destroy = "cuEventDestroy_v2" (Handle);
+    event_record = "cuEventRecord" (Handle, Handle);
+    event_wait = "cuEventSynchronize" (Handle);
     module_load = "cuModuleLoadData" (*mut Handle, *const c_void);
     module_unload = "cuModuleUnload" (Handle);
     module_function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::device::{Arguments, Device, Lane, bucket};
+use crate::device::{Arguments, Device, bucket};
 use crate::driver::Address;
 use crate::product::FEW_ROWS;
 
-/// Device memory. It goes back to the lane it came from.
+/// Device memory. It goes back to the lane of the thread that drops it, whose work was the last to use
+/// it: whoever gets it next on that lane is recorded later.
 pub(crate) struct Buffer {
-    lane: Arc<Lane>,
-    /// Lives at least as long.
-    _device: Arc<Device>,
+    device: Arc<Device>,
     pub(crate) address: Address,
     pub(crate) bytes: usize,
 }
@@ -20,7 +19,7 @@ impl Buffer {
     pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Buffer, Error> {
         let lane = device.lane()?;
         let (address, bytes) = device.allocate(&lane, bytes)?;
-        Ok(Buffer { lane, _device: Arc::clone(device), address, bytes })
+        Ok(Buffer { device: Arc::clone(device), address, bytes })
     }
 
     pub(crate) fn of_floats(device: &Arc<Device>, values: &[f32]) -> Result<Buffer, Error> {
@@ -34,7 +33,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.lane.give_back(self.address, self.bytes);
+        self.device.give_back(self.address, self.bytes);
     }
 }
 

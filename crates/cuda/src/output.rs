@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use peregrine_model::Activation;
-use peregrine_nn::{Candidates, Choice, Choices, Question, Scoring, choose};
+use peregrine_nn::{Ask, Candidates, Choice, Choices, Question, Scoring, choose};
 
 use crate::Error;
 use crate::backend::NONE;
-use crate::device::{Arguments, Device, MOST_SHARED, Segment, bucket};
+use crate::device::{Arguments, Device, MOST_SHARED, Segment, Sent, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Rows, copy};
 use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
@@ -67,16 +67,51 @@ fn groups<'a>(selections: &[Option<&'a Selection>]) -> Vec<Group<'a>> {
     selections.chunk_by(same).map(group).collect()
 }
 
-/// Answers `question` for every row of `x`.
-pub(crate) fn best(
+/// A question whose answer may still be on its way.
+#[derive(Default)]
+pub struct Pending {
+    sent: Option<Sent>,
+    /// Rows and choices a row that the answer has room for,
+    room: (usize, usize),
+    /// and choices asked for, row by row.
+    counts: Vec<usize>,
+    /// The answer, where it did not take a kernel.
+    found: Choices,
+}
+
+impl Pending {
+    /// Waits for the answer.
+    pub(crate) fn answer(&mut self, device: &Device, answer: &mut Choices) -> Result<(), Error> {
+        answer.clear();
+        let Some(sent) = self.sent.take() else {
+            std::mem::swap(&mut self.found, answer);
+            return Ok(());
+        };
+        let (rows, most) = self.room;
+        device.read(sent, 2 * rows * most, |words| {
+            let (tokens, scores) = words.split_at(rows * most);
+            for (row, &count) in self.counts.iter().enumerate() {
+                let at = row * most..row * most + count;
+                let choices = tokens[at.clone()].iter().zip(&scores[at]);
+                let found = choices.filter(|&(&token, _)| token != NONE);
+                answer.push(
+                    found.map(|(&token, &score)| Choice { token, score: f32::from_bits(score) }),
+                );
+            }
+        })
+    }
+}
+
+/// Asks `question` of every row of `x`.
+pub(crate) fn ask(
     device: &Arc<Device>,
     x: &Rows,
     output: &Output,
     selections: &[Option<&Selection>],
     question: Question<'_>,
-    answer: &mut Choices,
+    pending: &mut Pending,
 ) -> Result<(), Error> {
-    answer.clear();
+    pending.sent = None;
     let all = output.linear.outputs;
     let groups = groups(selections);
     let words = groups.iter().map(|group| group.words(all)).max().unwrap_or(0);
@@ -84,12 +119,13 @@ pub(crate) fn best(
     let asked = question.asks.iter().map(|ask| ask.count).max().unwrap_or(0);
     let most = bucket(asked.max(1));
     if 8 * tiles * most > MOST_SHARED {
-        return best_of_logits(device, x, output, selections, question, answer);
+        pending.found.clear();
+        return best_of_logits(device, x, output, selections, question, &mut pending.found);
     }
     let rows = bucket(x.count);
     let found = Found::new(device, rows, tiles, most)?;
     let operand = output.linear.operand(device, x)?;
-    device.record(|segment| {
+    let answer = device.record(|segment| {
         let count = segment.count(x.count)?;
         if question.asks.iter().any(|ask| ask.forced.is_some()) {
             let forced = Arguments::default().address(found.forced.address).address(count);
@@ -117,36 +153,23 @@ pub(crate) fn best(
             .iter()
             .flat_map(|g| std::iter::repeat_n(g.words(all).div_ceil(TILE) as u32, g.rows))
             .collect();
-        let answers = segment.answer(2 * rows * most)?;
+        let answer = segment.answer(2 * rows * most)?;
         let merge = found
             .push(asked.push(Arguments::default()))
             .address(segment.stage(&tile_counts)?)
-            .address(answers)
-            .address(answers + (4 * rows * most) as Address)
+            .address(answer.address)
+            .address(answer.address + (4 * rows * most) as Address)
+            .address(segment.next_latest(rows)?)
             .address(count);
-        segment.launch("merge", [rows, 1], 128, 8 * tiles * most, &merge)
+        segment.launch("merge", [rows, 1], 128, 8 * tiles * most, &merge)?;
+        Ok(answer)
     })?;
-    device.answers(2 * rows * most, |words| read_choices(words, rows, most, question, answer))
-}
-
-fn read_choices(
-    words: &[u32],
-    rows: usize,
-    most: usize,
-    question: Question<'_>,
-    answer: &mut Choices,
-) {
-    let (tokens, scores) = words.split_at(rows * most);
-    for (row, ask) in question.asks.iter().enumerate() {
-        let count = if ask.forced.is_some() { 1 } else { ask.count };
-        let at = row * most..row * most + count;
-        let choices = tokens[at.clone()].iter().zip(&scores[at]);
-        answer.push(
-            choices
-                .filter(|&(&token, _)| token != NONE)
-                .map(|(&token, &score)| Choice { token, score: f32::from_bits(score) }),
-        );
-    }
+    pending.sent = Some(device.send(answer)?);
+    pending.room = (rows, most);
+    pending.counts.clear();
+    let count = |ask: &Ask<'_>| if ask.forced.is_some() { 1 } else { ask.count };
+    pending.counts.extend(question.asks.iter().map(count));
+    Ok(())
 }
 
 /// Blocks of rows that share their words, against tiles of those words.

@@ -6,7 +6,7 @@ use peregrine_model::Activation;
 use peregrine_nn::Dense;
 
 use crate::Error;
-use crate::device::{Arguments, Device, Segment, bucket};
+use crate::device::{Arguments, Device, MOST_SHARED, Segment, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Rows, stride};
 
@@ -15,6 +15,19 @@ pub(crate) const FEW_ROWS: usize = 8;
 
 /// Bytes of k that kernels take at a time: rows of weights are padded to whole ones.
 const CHUNK: usize = 64;
+
+/// The widest rows that are normalised by whoever multiplies them.
+const WIDEST_NORMED: usize = 1024;
+
+/// Whether a product may do the norm of its rows.
+pub(crate) fn norms(device: &Device, rows: usize, width: usize) -> bool {
+    let numbers = device.numbers;
+    bucket(rows) <= FEW_ROWS
+        && (width * numbers.product_size()).is_multiple_of(CHUNK)
+        && width <= WIDEST_NORMED
+        && numbers.uses_tensor_cores()
+        && !numbers.quantises()
+}
 
 /// One or several dense layers side by side.
 pub struct Linear {
@@ -77,24 +90,6 @@ impl Linear {
     }
 
     /// `out = activation(x · Wᵀ + b) + input`.
-    pub(crate) fn multiply(
-        &self,
-        device: &Arc<Device>,
-        x: &Rows,
-        activation: Activation,
-        input: Option<&Rows>,
-        out: &Rows,
-    ) -> Result<(), Error> {
-        let target = Target {
-            out: out.address(),
-            stride: out.stride(),
-            activation,
-            input: input.map_or(0, Rows::address),
-            exact: false,
-        };
-        self.multiply_to(device, x, &target)
-    }
-
     pub(crate) fn multiply_to(
         &self,
         device: &Arc<Device>,
@@ -103,11 +98,23 @@ impl Linear {
     ) -> Result<(), Error> {
         let operand = self.operand(device, x)?;
         device.record(|segment| {
-            let arguments = self.arguments(segment, &operand, target, x.count)?;
             let rows = bucket(x.count);
-            let shape = Kernel::choose(device, rows, self.outputs);
-            let grid = [self.outputs.div_ceil(shape.columns), rows.div_ceil(shape.rows)];
-            segment.launch(shape.name, grid, shape.threads, shape.shared, &arguments)
+            let mut kernel = Kernel::choose(device, rows, self.inputs, self.outputs);
+            let normed = segment.take_normed(|normed| {
+                normed.out == operand.address
+                    && (normed.rows, normed.width) == (x.count, x.width)
+                    && norms(device, x.count, x.width)
+            });
+            let mut arguments = self.arguments(segment, &operand, target, x.count)?;
+            if let Some(normed) = normed {
+                kernel.name = match x.width {
+                    0..=512 => "product_normed_512",
+                    _ => "product_normed_1024",
+                };
+                arguments = arguments.address(normed.raw).append(&normed.norm).number(x.width);
+            }
+            let grid = [self.outputs.div_ceil(kernel.columns), rows.div_ceil(kernel.rows)];
+            segment.launch(kernel.name, grid, kernel.threads, kernel.shared, &arguments)
         })
     }
 
@@ -199,30 +206,35 @@ impl Kernel {
     }
 
     /// All give the same sums: this is only about speed.
-    fn choose(device: &Device, rows: usize, columns: usize) -> Kernel {
+    fn choose(device: &Device, rows: usize, inputs: usize, columns: usize) -> Kernel {
         if !device.numbers.uses_tensor_cores() {
             return match rows {
                 0..=16 => Kernel::new("product_16", (16, 64), 256, 0),
                 _ => Kernel::new("product_64", (64, 64), 256, 0),
             };
         }
+        let row_bytes = (inputs * device.numbers.product_size()).next_multiple_of(CHUNK);
+        let few_bytes = FEW_ROWS * (row_bytes + CHUNK / 2);
+        if rows <= FEW_ROWS && few_bytes <= MOST_SHARED {
+            return Kernel::new("product_few", (FEW_ROWS, 8), 128, few_bytes);
+        }
+        // Large tiles read less, but should keep about all processors busy: measured on an H200.
         let processors = device.properties.processors;
-        let tiles = |size: usize| rows.div_ceil(size) * columns.div_ceil(size);
-        if rows <= FEW_ROWS {
-            return Kernel::new("product_few", (16, 8), 32, 0);
+        let enough = |kernel: &Kernel, share: usize| {
+            let tiles = rows.div_ceil(kernel.rows) * columns.div_ceil(kernel.columns);
+            4 * tiles >= share * processors
+        };
+        let large = Kernel::new("product_large", (128, 128), 256, LARGE_BYTES);
+        let tall = Kernel::new("product_tall", (128, 64), 256, tile_bytes(128, 64, 4));
+        let middle = Kernel::new("product_middle", (64, 64), 128, tile_bytes(64, 64, 5));
+        let slim = Kernel::new("product_slim", (64, 32), 128, tile_bytes(64, 32, 6));
+        match () {
+            () if enough(&large, 3) => large,
+            () if enough(&tall, 3) => tall,
+            () if enough(&middle, 2) => middle,
+            () if enough(&slim, 3) => slim,
+            () => Kernel::new("product_thin", (64, 16), 128, tile_bytes(64, 16, 8)),
         }
-        if tiles(128) >= processors {
-            return Kernel::new("product_large", (128, 128), 256, LARGE_BYTES);
-        }
-        let tall_tiles = rows.div_ceil(128) * columns.div_ceil(64);
-        if 5 * tall_tiles >= 4 * processors {
-            return Kernel::new("product_tall", (128, 64), 256, tile_bytes(128, 64, 4));
-        }
-        if rows > 64 && 2 * tiles(64) >= processors {
-            return Kernel::new("product_middle", (64, 64), 128, tile_bytes(64, 64, 5));
-        }
-        let warps = rows.div_ceil(16).min(8);
-        Kernel::new("product_narrow", (16 * warps, 8), 32 * warps, 0)
     }
 }
 

@@ -17,7 +17,6 @@ struct Node {
     parent: Option<u32>,
     token: u32,
     score: f32,
-    details: Details,
 }
 
 /// What is kept of a step beside the word, if asked for.
@@ -62,6 +61,8 @@ const USUAL_STEPS: usize = 256;
 /// The search of one sentence.
 pub(crate) struct Beam {
     nodes: Vec<Node>,
+    /// One a node, if they are asked for at all.
+    details: Vec<Details>,
     open: Vec<Open>,
     finished: Vec<Finished>,
     /// Memory for the next step's lists.
@@ -88,6 +89,7 @@ impl Beam {
         Beam {
             // Room for what a search of usual length makes, so that its steps allocate nothing.
             nodes: Vec::with_capacity(beam * limit.min(USUAL_STEPS)),
+            details: Vec::new(),
             open: first,
             finished: Vec::with_capacity(2 * beam),
             candidates: Vec::with_capacity(2 * beam * beam),
@@ -143,21 +145,27 @@ impl Beam {
         self.length + 1 >= self.limit
     }
 
-    fn forced(&self, settings: &Settings) -> Option<u32> {
-        let at_end = (self.at_limit() && settings.forces_end()).then_some(settings.end);
-        self.prefix.get(self.length).copied().or(at_end)
+    fn forced(&self, settings: &Settings, length: usize) -> Option<u32> {
+        let at_end = (length + 1 >= self.limit && settings.forces_end()).then_some(settings.end);
+        self.prefix.get(length).copied().or(at_end)
     }
 
-    /// What each open hypothesis asks of the output layer.
-    pub(crate) fn ask<'a>(&self, settings: &Settings, banned: &'a Banned) -> Ask<'a> {
+    /// Whether the next token ends every hypothesis, whatever it is.
+    pub(crate) fn ends_next(&self, settings: &Settings) -> bool {
+        self.at_limit() || self.forced(settings, self.length) == Some(settings.end)
+    }
+
+    /// What each open hypothesis asks of the output layer, `ahead` tokens from now.
+    pub(crate) fn ask<'a>(&self, settings: &Settings, banned: &'a Banned, ahead: usize) -> Ask<'a> {
+        let length = self.length + ahead;
         let count = match settings.search.finish {
             _ if settings.search.beam == 1 => 1,
             Finish::Shrink => self.width,
             Finish::Full | Finish::FullBounded => 2 * settings.search.beam,
         };
-        let too_short = self.length < self.minimum;
+        let too_short = length < self.minimum;
         let banned = if too_short { &banned.without_end } else { &banned.always };
-        Ask { count, banned, forced: self.forced(settings) }
+        Ask { count, banned, forced: self.forced(settings, length) }
     }
 
     /// Goes on with the best words of every open hypothesis (`choices[i]` are those of the i-th).
@@ -166,16 +174,16 @@ impl Beam {
         &mut self,
         settings: &Settings,
         choices: impl Iterator<Item = &'c [Choice]>,
-        mut details: impl FnMut(usize, Choice) -> Details,
+        mut details: impl FnMut(usize, Choice) -> Option<Details>,
     ) {
+        if settings.search.beam == 1 {
+            return self.advance_greedily(settings, choices, details);
+        }
         self.rank(settings, choices);
         let candidates = std::mem::take(&mut self.candidates);
         let last = self.at_limit();
         self.length += 1;
         let going_on = match settings.search.finish {
-            _ if settings.search.beam == 1 => {
-                self.shrink(settings, &candidates, last, &mut details)
-            }
             Finish::Shrink => self.shrink(settings, &candidates, last, &mut details),
             Finish::Full => self.full(settings, &candidates, last, &mut details),
             Finish::FullBounded => self.bounded(settings, &candidates, last, &mut details),
@@ -185,6 +193,38 @@ impl Beam {
         if settings.search.early_stop.is_some_and(|delta| self.is_hopeless(delta)) {
             self.open.clear();
         }
+    }
+
+    /// The same with a beam of one, where there is nothing to rank.
+    fn advance_greedily<'c>(
+        &mut self,
+        settings: &Settings,
+        mut choices: impl Iterator<Item = &'c [Choice]>,
+        mut details: impl FnMut(usize, Choice) -> Option<Details>,
+    ) {
+        let free = self.is_free(settings);
+        let last = self.at_limit();
+        self.length += 1;
+        let Some(&choice) = choices.next().and_then(<[Choice]>::first) else {
+            return self.open.clear();
+        };
+        let choice = if free { Choice { score: 0.0, ..choice } } else { choice };
+        let path = self.open[0].score + choice.score;
+        let candidate = Candidate { row: 0, choice, path, order: 0 };
+        let kept = details(0, choice);
+        if choice.token == settings.end || last {
+            self.finish(settings, &candidate, kept);
+            self.open.clear();
+        } else {
+            self.open[0] = self.go_on(&candidate, kept);
+        }
+    }
+
+    /// Whether the next token costs nothing: it is forced.
+    fn is_free(&self, settings: &Settings) -> bool {
+        let in_prefix = self.length < self.prefix.len();
+        (in_prefix && !settings.search.score_prefix)
+            || (!in_prefix && self.forced(settings, self.length).is_some())
     }
 
     /// Whether no open hypothesis comes within `delta` of the best finished one.
@@ -198,9 +238,7 @@ impl Beam {
     /// All candidates, best path first; of equals the one of the earlier hypothesis, then the one
     /// with the lower word id.
     fn rank<'c>(&mut self, settings: &Settings, choices: impl Iterator<Item = &'c [Choice]>) {
-        let in_prefix = self.length < self.prefix.len();
-        let free = (in_prefix && !settings.search.score_prefix)
-            || (!in_prefix && self.forced(settings).is_some());
+        let free = self.is_free(settings);
         let Beam { candidates, open, .. } = self;
         candidates.clear();
         for (row, choices) in choices.enumerate() {
@@ -221,21 +259,22 @@ impl Beam {
         next
     }
 
-    fn push(&mut self, candidate: &Candidate, details: Details) -> u32 {
+    fn push(&mut self, candidate: &Candidate, details: Option<Details>) -> u32 {
         let parent = self.open[candidate.row].node;
         let Choice { token, score } = candidate.choice;
-        self.nodes.push(Node { parent, token, score, details });
+        self.nodes.push(Node { parent, token, score });
+        self.details.extend(details);
         self.nodes.len() as u32 - 1
     }
 
-    fn finish(&mut self, settings: &Settings, candidate: &Candidate, details: Details) {
+    fn finish(&mut self, settings: &Settings, candidate: &Candidate, details: Option<Details>) {
         let node = self.push(candidate, details);
         let score = settings.final_score(candidate.path, self.length);
         let ended = candidate.choice.token == settings.end;
         self.finished.push(Finished { node, path: candidate.path, score, ended });
     }
 
-    fn go_on(&mut self, candidate: &Candidate, details: Details) -> Open {
+    fn go_on(&mut self, candidate: &Candidate, details: Option<Details>) -> Open {
         let node = self.push(candidate, details);
         let parent_row = Some(candidate.row as u32);
         Open { node: Some(node), score: candidate.path, parent_row }
@@ -247,7 +286,7 @@ impl Beam {
         settings: &Settings,
         candidates: &[Candidate],
         last: bool,
-        details: &mut impl FnMut(usize, Choice) -> Details,
+        details: &mut impl FnMut(usize, Choice) -> Option<Details>,
     ) -> Vec<Open> {
         let mut next = self.next_open();
         for candidate in candidates.iter().take(self.width) {
@@ -269,7 +308,7 @@ impl Beam {
         settings: &Settings,
         candidates: &[Candidate],
         last: bool,
-        details: &mut impl FnMut(usize, Choice) -> Details,
+        details: &mut impl FnMut(usize, Choice) -> Option<Details>,
     ) -> Vec<Open> {
         let beam = settings.search.beam;
         let ends = |c: &Candidate| c.choice.token == settings.end;
@@ -302,7 +341,7 @@ impl Beam {
         settings: &Settings,
         candidates: &[Candidate],
         last: bool,
-        details: &mut impl FnMut(usize, Choice) -> Details,
+        details: &mut impl FnMut(usize, Choice) -> Option<Details>,
     ) -> Vec<Open> {
         let beam = settings.search.beam;
         let ends = |c: &Candidate| last || c.choice.token == settings.end;
@@ -337,22 +376,19 @@ impl Beam {
 
     fn trace(&self, finished: &Finished, members: usize) -> Hypothesis {
         let path = std::iter::successors(Some(finished.node), |&n| self.nodes[n as usize].parent);
-        let mut nodes: Vec<&Node> = path.map(|n| &self.nodes[n as usize]).collect();
-        nodes.reverse();
-        let words = nodes.len() - usize::from(finished.ended);
-        let member = |m: usize| nodes.iter().filter_map(|n| n.details.member_scores.get(m)).sum();
+        let mut path: Vec<usize> = path.map(|n| n as usize).collect();
+        path.reverse();
+        let words = path.len() - usize::from(finished.ended);
+        let details = || path.iter().filter_map(|&n| self.details.get(n));
+        let member = |m: usize| details().filter_map(|d| d.member_scores.get(m)).sum();
         Hypothesis {
-            tokens: nodes[..words].iter().map(|n| n.token).collect(),
+            tokens: path[..words].iter().map(|&n| self.nodes[n].token).collect(),
             ended: finished.ended,
             path_score: finished.path,
             score: finished.score,
-            token_scores: nodes.iter().map(|n| n.score).collect(),
+            token_scores: path.iter().map(|&n| self.nodes[n].score).collect(),
             member_scores: (0..members).map(member).collect(),
-            alignment: nodes
-                .iter()
-                .map(|n| n.details.alignment.clone())
-                .filter(|a| !a.is_empty())
-                .collect(),
+            alignment: details().map(|d| d.alignment.clone()).filter(|a| !a.is_empty()).collect(),
         }
     }
 }

@@ -36,6 +36,8 @@ struct Batch {
     /// Source tokens of the running sentences.
     tokens: usize,
     choices: Choices,
+    /// Whether the last step's question is still to be answered.
+    asked: bool,
 }
 
 /// What a worker works by.
@@ -115,16 +117,22 @@ impl Decoder {
         done: &mut dyn FnMut(Done),
     ) -> bool {
         self.fill(batch, work, stats);
+        let ahead = self.may_run_ahead(batch, work);
+        if batch.asked && !ahead {
+            self.answer(batch, work, stats);
+            self.retire(batch, work, done);
+            return true;
+        }
         if batch.running.is_empty() || work.queue.is_stopped() {
             return false;
         }
         let start = (work.batching.policy == Policy::Auto).then(Instant::now);
         let sentences = batch.running.len();
-        let rows = self.step(batch, work, stats);
+        let rows = self.step(batch, work, ahead, stats);
         let mut clock = Clock::new(work.measured);
         self.retire(batch, work, done);
         stats.search += clock.lap();
-        if let Some(start) = start {
+        if let Some(start) = start.filter(|_| rows > 0) {
             self.trial.count(sentences, rows, start.elapsed());
         }
         true
@@ -246,8 +254,29 @@ impl Decoder {
         encoded
     }
 
-    /// One step of all running sentences; how many rows it had.
-    fn step(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) -> usize {
+    /// Whether a step may begin before the last one is answered: its rows go on from words that only the
+    /// device knows. Greedy search can do without knowing them; a sentence that turns out to have
+    /// ended was then computed once in vain.
+    fn may_run_ahead(&mut self, batch: &Batch, work: &Work<'_>) -> bool {
+        let settings = work.settings;
+        settings.search.beam == 1
+            && !settings.alignments
+            && !work.batching.rules().computes_finished
+            && !batch.running.is_empty()
+            && !work.queue.is_stopped()
+            && self.scorer.runs_ahead()
+            && batch.running.iter().all(Running::may_run_ahead)
+    }
+
+    /// One step of all running sentences; how many rows it had. With `ahead`, what is answered is the
+    /// step before, while this one is being computed.
+    fn step(
+        &mut self,
+        batch: &mut Batch,
+        work: &Work<'_>,
+        ahead: bool,
+        stats: &mut Stats,
+    ) -> usize {
         let mut clock = Clock::new(work.measured);
         let settings = work.settings;
         let constant = work.batching.rules().computes_finished;
@@ -259,56 +288,72 @@ impl Decoder {
         for sentence in &batch.running {
             sentence.plan(settings, &work.banned, &mut rows, &mut asks);
         }
-        stats.search += clock.lap();
-        profile::mark();
-        self.scorer.step(&rows, settings.alignments);
-        let decode = clock.lap();
-        self.scorer.best(&rows, &asks, settings.scoring(), &mut batch.choices);
-        let output = clock.lap();
-        stats.decode += decode;
-        stats.output += output;
         let row_count = rows.len();
-        (self.rows, self.asks) = (recycled(rows), recycled(asks));
+        let (sentences, dead) = if work.measured { batch.census() } else { (0, 0) };
         if work.measured {
-            batch.count(
-                TracedStep { time: decode + output, sentences: 0, rows: row_count },
-                work,
-                stats,
-            );
+            let reads = batch.running.iter();
+            stats.reads(reads.flat_map(|s| std::iter::repeat_n(s.job.source.len(), s.rows)));
         }
-        self.advance(batch, work);
         stats.search += clock.lap();
+        let before = stats.decode + stats.output;
+        if row_count > 0 {
+            profile::mark();
+            self.scorer.step(&rows, settings.alignments);
+            stats.decode += clock.lap();
+            self.scorer.ask(&rows, &asks, settings.scoring());
+            stats.output += clock.lap();
+        }
+        (self.rows, self.asks) = (recycled(rows), recycled(asks));
+        if batch.asked {
+            self.answer(batch, work, stats);
+        }
+        if row_count > 0 {
+            batch.begun();
+        }
+        if batch.asked && !ahead {
+            self.answer(batch, work, stats);
+        }
+        if work.measured && row_count > 0 {
+            let time = stats.decode + stats.output - before;
+            let step = TracedStep { time, sentences, rows: row_count };
+            stats.step(step, dead, work.batching.size.sentences);
+        }
         row_count
     }
 
-    /// Tells every sentence's search what the step found.
-    fn advance(&mut self, batch: &mut Batch, work: &Work<'_>) {
+    /// Tells every sentence's search what the step that was asked about found.
+    fn answer(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
+        let mut clock = Clock::new(work.measured);
+        batch.asked = false;
+        self.scorer.answer(&mut batch.choices);
+        stats.output += clock.lap();
         let settings = work.settings;
         let scorer = &self.scorer;
         let choices = &batch.choices;
-        let mut first_row = 0;
         for sentence in &mut batch.running {
+            let Some(first_row) = sentence.awaited.take() else { continue };
+            let first_row = first_row as usize;
             let open = sentence.beam.open().len();
             let words = sentence.job.words.as_deref();
-            let details = |row: usize, choice| Details {
-                member_scores: if settings.scores {
-                    scorer.member_scores(first_row + row, words, choice)
-                } else {
-                    Vec::new()
-                },
-                alignment: if settings.alignments {
-                    scorer.alignment(first_row + row).to_vec()
-                } else {
-                    Vec::new()
-                },
+            let wants_details = settings.scores || settings.alignments;
+            let details = |row: usize, choice| {
+                wants_details.then(|| Details {
+                    member_scores: match settings.scores {
+                        true => scorer.member_scores(first_row + row, words, choice),
+                        false => Vec::new(),
+                    },
+                    alignment: match settings.alignments {
+                        true => scorer.alignment(first_row + row).to_vec(),
+                        false => Vec::new(),
+                    },
+                })
             };
             if open > 0 {
                 let of_rows = (first_row..first_row + open).map(|row| choices.of(row));
                 sentence.beam.advance(settings, of_rows, details);
             }
-            sentence.stepped(first_row as u32);
-            first_row += sentence.rows;
         }
+        stats.search += clock.lap();
     }
 
     /// Hands out what has ended and lets it leave, unless the policy computes it on.
@@ -351,13 +396,21 @@ impl Batch {
         }
     }
 
-    fn count(&self, step: TracedStep, work: &Work<'_>, stats: &mut Stats) {
+    /// Notes where each sentence's rows are in the step that has begun, whose answer is awaited now.
+    fn begun(&mut self) {
+        let mut first_row = 0;
+        for sentence in self.running.iter_mut().filter(|sentence| sentence.rows > 0) {
+            sentence.awaited = Some(first_row);
+            sentence.stepped(first_row);
+            first_row += sentence.rows as u32;
+        }
+        self.asked = true;
+    }
+
+    /// How many sentences are not over, and how many rows are of ended hypotheses.
+    fn census(&self) -> (usize, usize) {
         let alive = self.running.iter().filter(|s| !s.over).count();
-        let dead = self.running.iter().map(|s| s.rows - s.beam.open().len()).sum();
-        stats.step(TracedStep { sentences: alive, ..step }, dead, work.batching.size.sentences);
-        stats.reads(
-            self.running.iter().flat_map(|s| std::iter::repeat_n(s.job.source.len(), s.rows)),
-        );
+        (alive, self.running.iter().map(|s| s.rows.saturating_sub(s.beam.open().len())).sum())
     }
 }
 

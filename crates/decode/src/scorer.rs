@@ -24,6 +24,8 @@ pub(crate) struct Scorer {
     /// Memory for the rows of a member.
     rows: Vec<Row>,
     best: Vec<Choice>,
+    /// Ensembles only: what the last question found.
+    found: Choices,
 }
 
 /// A sentence's slots, one a member.
@@ -36,6 +38,8 @@ pub(crate) struct PlannedRow<'a> {
     pub(crate) words: Option<&'a [u32]>,
     pub(crate) parent: Option<u32>,
     pub(crate) token: Option<u32>,
+    /// See [`Row::follows`].
+    pub(crate) follows: bool,
     pub(crate) position: u32,
 }
 
@@ -48,7 +52,21 @@ impl Scorer {
             combined: Vec::new(),
             rows: Vec::new(),
             best: Vec::new(),
+            found: Choices::default(),
         }
+    }
+
+    /// The network, where it is the only one and its scores count as they are.
+    fn alone(&mut self) -> Option<&mut dyn Network> {
+        match self.members.as_mut_slice() {
+            [Member { network, weight: 1.0 }] => Some(network.as_mut()),
+            _ => None,
+        }
+    }
+
+    /// Whether a step may begin before the last question is answered.
+    pub(crate) fn runs_ahead(&mut self) -> bool {
+        self.alone().is_some_and(|network| network.runs_ahead())
     }
 
     pub(crate) fn members(&self) -> usize {
@@ -82,6 +100,7 @@ impl Scorer {
                 slot: row.slots[index],
                 parent: row.parent,
                 token: row.token,
+                follows: row.follows,
                 position: row.position,
             }));
             // Only the first member's attention is ever reported.
@@ -89,30 +108,29 @@ impl Scorer {
         }
     }
 
-    /// The best words of each row of the last step, their scores weighted and summed.
-    pub(crate) fn best(
-        &mut self,
-        rows: &[PlannedRow<'_>],
-        asks: &[Ask<'_>],
-        scoring: Scoring,
-        answer: &mut Choices,
-    ) {
-        if let [Member { network, weight }] = self.members.as_mut_slice()
-            && *weight == 1.0
-        {
-            network.best(Question { asks, scoring }, answer);
-            return;
+    /// Asks for the best words of each row of the last step, their scores weighted and summed.
+    pub(crate) fn ask(&mut self, rows: &[PlannedRow<'_>], asks: &[Ask<'_>], scoring: Scoring) {
+        if let Some(network) = self.alone() {
+            return network.ask(Question { asks, scoring });
         }
         self.log_probabilities(rows, asks, scoring);
-        answer.clear();
+        self.found.clear();
         let mut best = std::mem::take(&mut self.best);
         for (i, (row, ask)) in rows.iter().zip(asks).enumerate() {
             self.combine(i);
             let candidates = Candidates { scores: &self.combined, words: row.words };
             choose(candidates, ask, Scoring::Logit, &mut best);
-            answer.push(best.iter().copied());
+            self.found.push(best.iter().copied());
         }
         self.best = best;
+    }
+
+    /// The answer to the earliest question that has had none.
+    pub(crate) fn answer(&mut self, answer: &mut Choices) {
+        match self.alone() {
+            Some(network) => network.answer(answer),
+            None => std::mem::swap(&mut self.found, answer),
+        }
     }
 
     fn log_probabilities(&mut self, rows: &[PlannedRow<'_>], asks: &[Ask<'_>], scoring: Scoring) {

@@ -20,8 +20,10 @@ pub(crate) struct Running {
     /// Whether its translation has been handed out, and it is only computed for the naive
     /// policy's sake.
     pub(crate) over: bool,
-    /// Where its rows began in the last step.
+    /// Where its rows began in the last step,
     pub(crate) first_row: u32,
+    /// and in the step whose answer is awaited, if it is in that.
+    pub(crate) awaited: Option<u32>,
     /// Its rows in the step being made, those of ended hypotheses included.
     pub(crate) rows: usize,
     /// Steps since it began.
@@ -54,6 +56,7 @@ impl Running {
             verdict: Verdict::default(),
             over: false,
             first_row: 0,
+            awaited: None,
             rows: 0,
             steps: 0,
             position_limit,
@@ -67,16 +70,27 @@ impl Running {
     pub(crate) fn prepare(&mut self, settings: &Settings, banned: &Banned, constant: bool) {
         let open = self.beam.open();
         let full = if self.steps == 0 { 1 } else { settings.search.beam };
-        self.rows = if constant { open.len().max(full) } else { open.len() };
+        let ends = self.awaited.is_some() && self.beam.ends_next(settings);
+        self.rows = match constant {
+            true => open.len().max(full),
+            false if ends => 0,
+            false => open.len(),
+        };
         self.bans.clear();
         if self.attempt > 0 {
-            let always = self.beam.ask(settings, banned).banned;
+            let always = self.beam.ask(settings, banned, 0).banned;
             self.bans.extend(open.iter().map(|open| {
                 let mut banned = always.to_vec();
                 ban_repetition(&self.beam.tokens(open), self.attempt, &mut banned);
                 banned
             }));
         }
+    }
+
+    /// Whether a step may be planned before the last one is answered: not where words are banned
+    /// for what came before them.
+    pub(crate) fn may_run_ahead(&self) -> bool {
+        self.attempt == 0
     }
 
     /// Adds its rows to a step, and what each asks.
@@ -87,14 +101,18 @@ impl Running {
         rows: &mut Vec<PlannedRow<'a>>,
         asks: &mut Vec<Ask<'a>>,
     ) {
+        if self.awaited.is_some() {
+            return self.plan_ahead(settings, banned, rows, asks);
+        }
         let words = self.job.words.as_deref();
-        let ask = self.beam.ask(settings, banned);
+        let ask = self.beam.ask(settings, banned, 0);
         for (i, open) in self.beam.open().iter().enumerate() {
             rows.push(PlannedRow {
                 slots: &self.slots,
                 words,
                 parent: open.parent_row.map(|row| self.first_row + row),
                 token: self.beam.last_token(open),
+                follows: false,
                 position: self.beam.length() as u32,
             });
             let banned = self.bans.get(i).map_or(ask.banned, Vec::as_slice);
@@ -106,13 +124,35 @@ impl Running {
                 words,
                 parent: (self.steps > 0).then_some(self.first_row),
                 token: Some(settings.end),
+                follows: false,
                 position: self.steps.min(self.position_limit as u32 - 1),
             });
             asks.push(Ask { forced: None, ..ask });
         }
     }
 
-    /// Notes that a step was made, its rows beginning at `first_row`.
+    /// The same for a greedy search whose last word is not known yet: its row goes on from it.
+    fn plan_ahead<'a>(
+        &'a self,
+        settings: &Settings,
+        banned: &'a Banned,
+        rows: &mut Vec<PlannedRow<'a>>,
+        asks: &mut Vec<Ask<'a>>,
+    ) {
+        for _ in 0..self.rows {
+            rows.push(PlannedRow {
+                slots: &self.slots,
+                words: self.job.words.as_deref(),
+                parent: Some(self.first_row),
+                token: None,
+                follows: true,
+                position: self.beam.length() as u32 + 1,
+            });
+            asks.push(self.beam.ask(settings, banned, 1));
+        }
+    }
+
+    /// Notes that a step has begun, its rows at `first_row`.
     pub(crate) fn stepped(&mut self, first_row: u32) {
         self.first_row = first_row;
         self.steps += 1;
@@ -170,6 +210,8 @@ impl Running {
         self.verdict.looped |= verdict.looped;
         self.verdict.endless |= verdict.endless;
         self.steps = 0;
+        // An answer that is still to come belongs to the attempt before.
+        self.awaited = None;
     }
 }
 

@@ -49,9 +49,12 @@ impl Network for Parrot {
         self.last = rows.iter().map(word).collect();
     }
 
-    fn best(&mut self, question: Question<'_>, answer: &mut Choices) {
-        answer.clear();
+    fn ask(&mut self, question: Question<'_>) {
         assert_eq!(question.asks.len(), self.last.len());
+    }
+
+    fn answer(&mut self, answer: &mut Choices) {
+        answer.clear();
         for &token in &self.last {
             answer.push([Choice { token, score: -1.0 }]);
         }

@@ -31,6 +31,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
     type Selection: Send + Sync;
     /// Attention weights of recurrent networks.
     type Weights: Send;
+    /// A question whose answer may still be on its way.
+    type Pending: Default + Send;
+
+    /// Whether [`Self::ask`] returns before the answer is known, and the next step may be begun
+    /// meanwhile ([`Embed::follows`]).
+    const RUNS_AHEAD: bool;
 
     /// Packs dense layers that share their input; their outputs stand side by side.
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;
@@ -167,15 +173,17 @@ pub trait Backend: Sized + Send + Sync + 'static {
         values: &Self::Rows,
         out: &mut Self::Rows,
     );
-    /// The best words of every row, without handing out the scores of the others.
-    fn best(
+    /// Begins to find the best words of every row, without handing out the scores of the others.
+    fn ask(
         &self,
         x: &Self::Rows,
         output: &Self::Output,
         selections: &[Option<&Self::Selection>],
         question: Question<'_>,
-        answer: &mut Choices,
+        pending: &mut Self::Pending,
     );
+    /// What was found.
+    fn answer(&self, pending: &mut Self::Pending, answer: &mut Choices);
     /// The scores of all words of every row, one row after the other (of the selected words only
     /// where a row has a selection).
     fn logits(
@@ -261,6 +269,10 @@ pub struct Embed<'a> {
     pub ids: &'a [Option<u32>],
     /// Multiplied with the embedding.
     pub scale: f32,
+    /// Rows that take another word: the best one of that row of the last question, whose answer may
+    /// still be on its way. Empty, or one a row; only where the backend [runs
+    /// ahead](Backend::RUNS_AHEAD).
+    pub follows: &'a [Option<u32>],
     /// The position of each row.
     pub at: &'a [u32],
     /// What is added for a position.

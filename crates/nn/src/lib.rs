@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asked;
 mod backend;
 mod choose;
 mod network;

@@ -23,6 +23,9 @@ pub struct Row {
     pub parent: Option<u32>,
     /// The word chosen at the previous step; none at the first.
     pub token: Option<u32>,
+    /// Whether the word is the best one of the parent's row instead, which nobody but the device may
+    /// know yet. Only for networks that [run ahead](Network::runs_ahead).
+    pub follows: bool,
     /// Number of words before this one.
     pub position: u32,
 }
@@ -39,7 +42,7 @@ pub struct Sentence<'a> {
 /// A network with its state: what the sentences in the batch have seen so far.
 ///
 /// [`Self::admit`] encodes sentences, [`Self::step`] runs the decoder over the rows alive, and
-/// [`Self::best`] or [`Self::logits`] reads the output layer for those rows.
+/// [`Self::ask`] or [`Self::logits`] reads the output layer for those rows.
 pub trait Network: Send {
     /// Encodes sentences and gives each a slot, in order.
     fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot>;
@@ -51,8 +54,17 @@ pub trait Network: Send {
     /// With `alignments`, [`Self::alignment`] can be asked afterwards.
     fn step(&mut self, rows: &[Row], alignments: bool);
 
-    /// The best words of each row of the last step.
-    fn best(&mut self, question: Question<'_>, answer: &mut Choices);
+    /// Begins to find the best words of each row of the last step.
+    fn ask(&mut self, question: Question<'_>);
+
+    /// The answer to the earliest question that has had none.
+    fn answer(&mut self, answer: &mut Choices);
+
+    /// Whether the next step may begin before the last question is answered, with rows that
+    /// [follow](Row::follows) the answer.
+    fn runs_ahead(&self) -> bool {
+        false
+    }
 
     /// The scores of all words (or the allowed ones) of each row of the last step, end to end.
     fn logits(&mut self, out: &mut Vec<f32>);

@@ -28,10 +28,15 @@ use crate::precision::Numbers;
 mod segment;
 
 use segment::StagedReads;
-pub(crate) use segment::{Arguments, Segment, Stored};
+pub(crate) use segment::{Arguments, Normed, Segment, Stored};
 
 /// Kernels that may ask for more shared memory than a block gets by default.
-const LARGE_SHARED: [&str; 7] = [
+const LARGE_SHARED: [&str; 12] = [
+    "product_few",
+    "product_normed_512",
+    "product_normed_1024",
+    "product_thin",
+    "product_slim",
     "product_middle",
     "product_tall",
     "product_large",
@@ -47,7 +52,7 @@ const BUFFER_POINTER: usize = 1;
 /// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
 const BUFFER_SIZE: usize = 2;
 /// Graphs kept before all are forgotten.
-const MOST_GRAPHS: usize = 512;
+const MOST_GRAPHS: usize = 1024;
 /// First size of a stage.
 const FIRST_STAGE: usize = 1 << 20;
 
@@ -323,6 +328,24 @@ impl Device {
         self.driver.check("cuCtxSetCurrent", code)
     }
 
+    /// Takes memory back that this thread was the last to use.
+    pub(crate) fn give_back(&self, address: Address, bytes: usize) {
+        let lane = LANES.try_with(|lanes| {
+            let lanes = lanes.try_borrow().ok()?;
+            let held = lanes.0.iter().find(|held| held.device == self.identity)?;
+            Some(Arc::clone(&held.lane))
+        });
+        match lane {
+            Ok(Some(lane)) => lane.give_back(address, bytes),
+            // A thread that has no lane did no work; the driver waits for that of others.
+            _ if self.make_current().is_ok() => {
+                // SAFETY: memory of ours that nobody refers to any more.
+                unsafe { (self.driver.memory_free)(address) };
+            }
+            _ => {}
+        }
+    }
+
     /// Memory for `bytes` bytes, on this thread's lane.
     pub(crate) fn allocate(&self, lane: &Lane, bytes: usize) -> Result<(Address, usize), Error> {
         let bytes = rounded(bytes);
@@ -414,27 +437,61 @@ impl Device {
         self.wait(&lane, &mut recorder)
     }
 
-    /// Finishes, then reads answers of `words` four-byte words.
-    pub(crate) fn answers<T>(
+    /// Sends all recorded work off, kernels that write `answer` among it.
+    pub(crate) fn send(&self, answer: Answer) -> Result<Sent, Error> {
+        let lane = self.lane()?;
+        let mut recorder = lock(&lane.recorder);
+        let stage = recorder.current;
+        self.submit(&lane, &mut recorder)?;
+        Ok(Sent { answer: answer.number, stage })
+    }
+
+    /// Waits for an answer and reads `words` four-byte words of it.
+    pub(crate) fn read<T>(
         &self,
+        sent: Sent,
         words: usize,
         read: impl FnOnce(&[u32]) -> T,
     ) -> Result<T, Error> {
         let lane = self.lane()?;
         let mut recorder = lock(&lane.recorder);
-        self.submit(&lane, &mut recorder)?;
-        self.wait(&lane, &mut recorder)?;
-        let words = words.min(recorder.answer.bytes / 4);
+        self.wait_for(&mut recorder.stages[sent.stage])?;
+        let answer = &recorder.answers[sent.answer];
+        let words = words.min(answer.bytes / 4);
         // SAFETY: page-locked memory of at least that size, written by kernels that have ended.
-        let answer = unsafe { recorder.answer.words(words) };
+        let answer = unsafe { answer.words(words) };
         Ok(read(answer))
+    }
+
+    /// Waits for what was last sent off with a stage.
+    fn wait_for(&self, stage: &mut Stage) -> Result<(), Error> {
+        if !stage.in_flight {
+            return Ok(());
+        }
+        stage.in_flight = false;
+        // SAFETY: an event of ours, made when the stage was first sent.
+        let code = unsafe { (self.driver.event_wait)(stage.sent) };
+        self.driver.check("cuEventSynchronize", code)
+    }
+
+    /// Marks the end of what was sent off with a stage.
+    fn mark(&self, lane: &Lane, stage: &mut Stage) -> Result<(), Error> {
+        const WITHOUT_TIMES: c_uint = 2;
+        if stage.sent.is_null() {
+            // SAFETY: a place for a handle.
+            let code = unsafe { (self.driver.event_create)(&mut stage.sent, WITHOUT_TIMES) };
+            self.driver.check("cuEventCreate", code)?;
+        }
+        // SAFETY: our event and our stream.
+        let code = unsafe { (self.driver.event_record)(stage.sent, lane.stream) };
+        stage.in_flight = true;
+        self.driver.check("cuEventRecord", code)
     }
 
     fn wait(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         // SAFETY: our stream.
         let code = unsafe { (self.driver.stream_wait)(lane.stream) };
         recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
-        recorder.current = 0;
         self.driver.check("cuStreamSynchronize", code)
     }
 
@@ -468,13 +525,9 @@ impl Device {
             }
         }
         recorder.forget_segment();
-        let current = recorder.current;
-        recorder.stages[current].in_flight = true;
-        recorder.current = (current + 1) % recorder.stages.len();
-        if recorder.stages[recorder.current].in_flight {
-            self.wait(lane, recorder)?;
-        }
-        Ok(())
+        self.mark(lane, &mut recorder.stages[recorder.current])?;
+        recorder.current = (recorder.current + 1) % recorder.stages.len();
+        self.wait_for(&mut recorder.stages[recorder.current])
     }
 
     /// The segment as a graph.
@@ -577,14 +630,20 @@ impl Device {
         let _ = self.wait(lane, &mut recorder);
         recorder.forget_graphs(&self.driver);
         let stages = std::mem::take(&mut recorder.stages);
-        let answer = std::mem::take(&mut recorder.answer);
-        let hosts = stages.iter().map(|stage| stage.host.address).chain([answer.address]);
-        let device = stages.iter().map(|stage| stage.device).filter(|&address| address != 0);
+        let answers = std::mem::take(&mut recorder.answers);
+        let answers = answers.iter().map(|answer| answer.address);
+        let hosts = stages.iter().map(|stage| stage.host.address).chain(answers);
+        let others = [recorder.latest.0, recorder.raw[0].0, recorder.raw[1].0];
+        let device = stages.iter().map(|stage| stage.device).chain(others);
+        let device = device.filter(|&address| address != 0);
         let free = std::mem::take(&mut lock(&lane.pool).free);
         // SAFETY: everything is the lane's and freed once; it has finished.
         unsafe {
             for host in hosts.filter(|host| !host.is_null()) {
                 (self.driver.host_free)(host);
+            }
+            for stage in stages.iter().filter(|stage| !stage.sent.is_null()) {
+                (self.driver.event_destroy)(stage.sent);
             }
             for address in device.chain(free.into_values().flatten()) {
                 (self.driver.memory_free)(address);
@@ -604,9 +663,10 @@ fn null_mut() -> *mut *mut c_void {
 
 /// Names of the kernels a precision has.
 fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 20] = [
+    const ALL: [&str; 23] = [
         "embed",
-        "add_norm",
+        "add_norm_512",
+        "add_norm_2048",
         "add_norm_any",
         "element",
         "average",
@@ -619,6 +679,8 @@ fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "modulate",
         "store",
         "attend",
+        "attend_wide_1",
+        "attend_wide_2",
         "attention_weights",
         "align",
         "pack",
@@ -627,9 +689,12 @@ fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "begin_best",
     ];
     const PLAIN: [&str; 2] = ["product_16", "product_64"];
-    const TENSOR: [&str; 8] = [
+    const TENSOR: [&str; 11] = [
         "product_few",
-        "product_narrow",
+        "product_normed_512",
+        "product_normed_1024",
+        "product_thin",
+        "product_slim",
         "product_middle",
         "product_tall",
         "product_large",
@@ -695,12 +760,35 @@ impl HostMemory {
 }
 
 /// Page-locked memory and its place on the device.
-#[derive(Default)]
 struct Stage {
     host: HostMemory,
     device: Address,
     used: usize,
+    /// What was last sent off with it has ended when this event has,
+    sent: *mut c_void,
+    /// and may not have yet.
     in_flight: bool,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        let host = HostMemory::default();
+        Stage { host, device: 0, used: 0, sent: null(), in_flight: false }
+    }
+}
+
+/// Memory for an answer: kernels write it, the host reads it when they have ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Answer {
+    number: usize,
+    pub(crate) address: Address,
+}
+
+/// An answer on its way.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    answer: usize,
+    stage: usize,
 }
 
 struct Launch {
@@ -729,9 +817,18 @@ struct Recorder {
     /// Lists of positions already there, by their identity.
     staged_reads: Vec<(u64, StagedReads)>,
     graphs: FxHashMap<Vec<u8>, Graph>,
-    answer: HostMemory,
-    /// What the last launch stores, if it does nothing else.
+    /// Taken in turn: of two questions one may still be waiting for its answer.
+    answers: [HostMemory; 2],
+    next_answer: usize,
+    /// The best word of every row of the last question, for rows that follow it, and its room.
+    latest: (Address, usize),
+    /// What the last launch stores, if it does nothing else,
     stored: Option<Stored>,
+    /// or normalises.
+    normed: Option<Normed>,
+    /// Room for rows that are still to be normalised, two in turn: while one is read the other is
+    /// written.
+    raw: [(Address, usize); 2],
 }
 
 impl Recorder {
@@ -755,6 +852,7 @@ impl Recorder {
     fn forget_segment(&mut self) {
         self.launches.clear();
         self.stored = None;
+        self.normed = None;
         self.parameters.clear();
         self.staged.clear();
         self.staged_reads.clear();

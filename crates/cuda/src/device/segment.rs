@@ -1,6 +1,6 @@
 //! What verbs record: lists laid into a stage, and kernels with their arguments.
 
-use super::{Device, FIRST_STAGE, Lane, Launch, Recorder, bucket, rounded};
+use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket, rounded};
 use crate::Error;
 use crate::driver::Address;
 use crate::precision::Numbers;
@@ -13,6 +13,18 @@ pub(crate) struct Stored {
     /// Where to, and where that is written on the device.
     pub(crate) at: Vec<u32>,
     pub(crate) staged_at: Address,
+}
+
+/// Rows that were just normalised.
+pub(crate) struct Normed {
+    /// What they were,
+    pub(crate) raw: Address,
+    /// and where they are.
+    pub(crate) out: Address,
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    /// The structure `Norm` of the kernels.
+    pub(crate) norm: Arguments,
 }
 
 /// Lists of positions on the device.
@@ -145,19 +157,43 @@ impl Segment<'_> {
         Ok(staged)
     }
 
-    /// Memory the host can read after [`Device::answers`], of `words` four-byte words.
-    pub(crate) fn answer(&mut self, words: usize) -> Result<Address, Error> {
+    /// Memory the host can [read](Device::read) later, of `words` four-byte words. The answer before
+    /// the last one must have been read: its memory is taken again.
+    pub(crate) fn answer(&mut self, words: usize) -> Result<Answer, Error> {
         let bytes = (words * 4).next_power_of_two().max(4096);
-        if self.recorder.answer.bytes < bytes {
+        let number = self.recorder.next_answer;
+        self.recorder.next_answer = (number + 1) % self.recorder.answers.len();
+        if self.recorder.answers[number].bytes < bytes {
             let new = self.device.host_memory(bytes)?;
-            let old = std::mem::replace(&mut self.recorder.answer, new);
+            let old = std::mem::replace(&mut self.recorder.answers[number], new);
             if !old.address.is_null() {
-                // SAFETY: earlier answers have been read, and no kernel is still writing: every
-                // reader waited.
-                unsafe { (self.device.driver.host_free)(old.address) };
+                let driver = &self.device.driver;
+                // SAFETY: our stream, and memory that is freed once, when nothing is under way that
+                // could write to it.
+                unsafe {
+                    driver.check("cuStreamSynchronize", (driver.stream_wait)(self.lane.stream))?;
+                    (driver.host_free)(old.address);
+                }
             }
         }
-        Ok(self.recorder.answer.address as Address)
+        Ok(Answer { number, address: self.recorder.answers[number].address as Address })
+    }
+
+    /// Where the best word of every row of the last question is.
+    pub(crate) fn latest(&self) -> Address {
+        self.recorder.latest.0
+    }
+
+    /// Where to put the best word of each of `rows` rows.
+    pub(crate) fn next_latest(&mut self, rows: usize) -> Result<Address, Error> {
+        let (address, bytes) = self.recorder.latest;
+        if bytes < 4 * rows {
+            if bytes > 0 {
+                self.lane.give_back(address, bytes);
+            }
+            self.recorder.latest = self.device.allocate(self.lane, 4 * rows)?;
+        }
+        Ok(self.recorder.latest.0)
     }
 
     /// Records a kernel.
@@ -173,6 +209,7 @@ impl Segment<'_> {
             return Err(Error::Unsupported(format!("kernel {kernel}")));
         };
         self.recorder.stored = None;
+        self.recorder.normed = None;
         let start = self.recorder.parameters.len();
         self.recorder.parameters.extend(arguments.packed());
         self.recorder.launches.push(Launch {
@@ -197,6 +234,33 @@ impl Segment<'_> {
         let launch = self.recorder.launches.pop()?;
         self.recorder.parameters.truncate(launch.parameters.start);
         Some(stored.staged_at)
+    }
+
+    /// Says what the launch just recorded normalises.
+    pub(crate) fn just_normed(&mut self, normed: Normed) {
+        self.recorder.normed = Some(normed);
+    }
+
+    /// If the last launch did nothing but normalise what `same` describes, takes it back: who asks will
+    /// do it.
+    pub(crate) fn take_normed(&mut self, same: impl FnOnce(&Normed) -> bool) -> Option<Normed> {
+        let normed = self.recorder.normed.take_if(|normed| same(normed))?;
+        let launch = self.recorder.launches.pop()?;
+        self.recorder.parameters.truncate(launch.parameters.start);
+        Some(normed)
+    }
+
+    /// Room for rows that are normalised by whoever reads them next.
+    pub(crate) fn raw(&mut self, bytes: usize) -> Result<Address, Error> {
+        self.recorder.raw.swap(0, 1);
+        let (address, room) = self.recorder.raw[0];
+        if room < bytes {
+            if room > 0 {
+                self.lane.give_back(address, room);
+            }
+            self.recorder.raw[0] = self.device.allocate(self.lane, bytes)?;
+        }
+        Ok(self.recorder.raw[0].0)
     }
 
     /// Records a kernel that gives each row a warp, for up to `rows` rows.
@@ -244,6 +308,14 @@ impl Arguments {
 
     pub(crate) fn float(self, value: f32) -> Self {
         self.push(value.to_le_bytes())
+    }
+
+    /// Appends others, which begin with a pointer.
+    pub(crate) fn append(mut self, others: &Arguments) -> Self {
+        let start = self.used.next_multiple_of(8);
+        self.bytes[start..start + others.used].copy_from_slice(others.packed());
+        self.used = start + others.used;
+        self
     }
 
     /// Ends a structure that holds pointers.

@@ -266,7 +266,7 @@ fn product<'g, B: Backend>(
 pub(crate) fn one_row<B: Backend>(backend: &B, weight: &peregrine_model::Weight) -> B::Rows {
     let mut rows = backend.rows();
     let table = backend.prepare_table(weight);
-    let request = Embed { ids: &[Some(0)], scale: 1.0, at: &[0], positions: None };
+    let request = Embed { ids: &[Some(0)], follows: &[], scale: 1.0, at: &[0], positions: None };
     backend.embed(&table, request, &mut rows);
     rows
 }

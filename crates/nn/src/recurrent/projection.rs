@@ -137,5 +137,5 @@ pub(crate) fn embed<B: Backend>(
 ) {
     zeros.clear();
     zeros.resize(ids.len(), 0);
-    backend.embed(table, Embed { ids, scale: 1.0, at: zeros, positions: None }, out);
+    backend.embed(table, Embed { ids, follows: &[], scale: 1.0, at: zeros, positions: None }, out);
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::cell::{Groups, State};
 use super::ragged::Ragged;
+use crate::asked::Asked;
 use crate::backend::{Backend, Choices, Question, Reads};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
@@ -103,6 +104,7 @@ pub(crate) struct Session<B: Backend, N: Core<B>> {
     /// The same where somebody wants to see them.
     alignment: Vec<f32>,
     word_lists: WordLists<B>,
+    asked: Asked<B::Pending>,
 }
 
 struct SlotState<B: Backend> {
@@ -131,6 +133,7 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
             weights: backend.weights(),
             alignment: Vec::new(),
             word_lists: WordLists::new(),
+            asked: Asked::new(),
             network,
         }
     }
@@ -309,12 +312,20 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
         }
     }
 
-    fn best(&mut self, question: Question<'_>, answer: &mut Choices) {
+    fn ask(&mut self, question: Question<'_>) {
+        let mut asked = std::mem::replace(&mut self.asked, Asked::new());
         self.with_selections(|session, selections| {
             let network = &session.network;
             let top = network.top(&session.work);
-            network.backend().best(top, network.output(), selections, question, answer);
+            asked.ask(|pending| {
+                network.backend().ask(top, network.output(), selections, question, pending);
+            });
         });
+        self.asked = asked;
+    }
+
+    fn answer(&mut self, answer: &mut Choices) {
+        self.asked.answer(|pending| self.network.backend().answer(pending, answer));
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {

@@ -205,6 +205,7 @@ impl<B: Backend> Transformer<B> {
     fn embed_target(&self, plan: &Plan, buffers: &mut Buffers<B>) {
         let request = Embed {
             ids: &plan.tokens,
+            follows: &plan.follows,
             at: &plan.positions,
             scale: self.target.scale,
             positions: self.target.positions.as_ref(),

@@ -58,8 +58,13 @@ impl<B: Backend> Transformer<B> {
     }
 
     fn embed_source(&self, ids: &[Option<u32>], at: &[u32], buffers: &mut Buffers<B>) {
-        let request =
-            Embed { ids, at, scale: self.source.scale, positions: self.source.positions.as_ref() };
+        let request = Embed {
+            ids,
+            follows: &[],
+            at,
+            scale: self.source.scale,
+            positions: self.source.positions.as_ref(),
+        };
         let Buffers { x, bottom, .. } = buffers;
         self.backend.embed(&self.source.table, request, bottom);
         self.backend.process(bottom, &self.encoder_parts.after_embedding, None, x);

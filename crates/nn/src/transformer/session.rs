@@ -14,6 +14,7 @@ use peregrine_model::Autoregression;
 
 use super::Transformer;
 use super::block::Buffers;
+use crate::asked::Asked;
 use crate::backend::{Backend, Choices, Move, Question, Reads};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
@@ -37,11 +38,14 @@ pub(super) struct Session<B: Backend> {
     memory_pool: RowPool,
     past_pool: RowPool,
     slots: Vec<Option<SlotState<B>>>,
+    /// Those of `slots` that are empty.
+    free_slots: Vec<u32>,
     plan: Plan,
     /// Reads of the step before, which the next step's grow from.
     previous: Reads,
     alignment: Vec<f32>,
     word_lists: WordLists<B>,
+    asked: Asked<B::Pending>,
 }
 
 /// A cache a decoder layer.
@@ -73,6 +77,8 @@ struct Lane {
 pub(super) struct Plan {
     pub(super) slots: Vec<Slot>,
     pub(super) tokens: Vec<Option<u32>>,
+    /// Rows of the step before whose best words they are, where only the device knows them.
+    pub(super) follows: Vec<Option<u32>>,
     pub(super) positions: Vec<u32>,
     /// Rows of the memory caches.
     pub(super) source: Reads,
@@ -102,10 +108,12 @@ impl<B: Backend> Session<B> {
             memory_pool: RowPool::default(),
             past_pool: RowPool::default(),
             slots: Vec::new(),
+            free_slots: Vec::new(),
             plan: Plan::default(),
             previous: Reads::default(),
             alignment: Vec::new(),
             word_lists: WordLists::new(),
+            asked: Asked::new(),
             network,
         }
     }
@@ -115,13 +123,12 @@ impl<B: Backend> Session<B> {
     }
 
     fn new_slot(&mut self, state: SlotState<B>) -> Slot {
-        let free = self.slots.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
+        let index = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            self.slots.len() - 1
+            self.slots.len() as u32 - 1
         });
-        self.slots[index] = Some(state);
-        Slot(index as u32)
+        self.slots[index as usize] = Some(state);
+        Slot(index)
     }
 
     fn state(&self, slot: Slot) -> &SlotState<B> {
@@ -162,6 +169,7 @@ impl<B: Backend> Session<B> {
             let first_token = self.network.start_token();
             plan.slots.push(row.slot);
             plan.tokens.push(row.token.or(first_token));
+            plan.follows.push(row.parent.filter(|_| row.follows));
             plan.positions.push(row.position);
             match lane {
                 0 => plan.source.push(self.state(row.slot).memory.clone()),
@@ -215,6 +223,7 @@ impl Plan {
     fn clear(&mut self) {
         self.slots.clear();
         self.tokens.clear();
+        self.follows.clear();
         self.positions.clear();
         self.source.clear();
         self.past.clear();
@@ -263,6 +272,7 @@ impl<B: Backend> Network for Session<B> {
 
     fn release(&mut self, slot: Slot) {
         let Some(state) = self.slots[slot.0 as usize].take() else { return };
+        self.free_slots.push(slot.0);
         self.memory_pool.give_back(state.memory.start, whole_blocks(state.memory.len()));
         let length = if self.attends_to_past() { CHUNK } else { 2 };
         for run in state.lanes.iter().flat_map(|lane| &lane.runs) {
@@ -280,10 +290,22 @@ impl<B: Backend> Network for Session<B> {
         network.decode_step(&self.plan, &mut self.caches, &mut self.buffers, alignment);
     }
 
-    fn best(&mut self, question: Question<'_>, answer: &mut Choices) {
+    fn ask(&mut self, question: Question<'_>) {
+        let mut asked = std::mem::replace(&mut self.asked, Asked::new());
         let selections = self.selections();
-        let network = &self.network;
-        network.backend.best(&self.buffers.x, &network.output, &selections, question, answer);
+        let (network, x) = (&self.network, &self.buffers.x);
+        asked.ask(|pending| {
+            network.backend.ask(x, &network.output, &selections, question, pending);
+        });
+        self.asked = asked;
+    }
+
+    fn answer(&mut self, answer: &mut Choices) {
+        self.asked.answer(|pending| self.network.backend.answer(pending, answer));
+    }
+
+    fn runs_ahead(&self) -> bool {
+        B::RUNS_AHEAD
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {
