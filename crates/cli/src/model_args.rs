@@ -34,7 +34,7 @@ pub(crate) struct ModelArgs {
     precision: String,
 
     /// Instructions to use [default: the best this processor has]
-    #[arg(long, value_parser = parse_isa, value_name = "portable|avx2|avx-vnni|avx512|avx512-vnni|amx")]
+    #[arg(long, value_parser = parse_isa, value_name = "portable|neon|neon-dot|avx2|avx-vnni|avx512|avx512-vnni|amx")]
     isa: Option<Level>,
 
     /// Bits of the keys and values attention keeps from step to step: fewer are faster in large

@@ -15,16 +15,24 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::sync::OnceLock;
 
+#[cfg(all(test, target_os = "linux"))]
+mod emulated;
+
 /// Rows of a tile.
 pub(crate) const ROWS: usize = 16;
 /// Bytes of a tile's row.
 pub(crate) const BYTES: usize = 64;
 
 /// Whether the processor has tiles for bytes and bfloat16 and the system lets this process use them.
-/// Asked once: the answer is for the whole process.
+/// Asked once: the answer is for the whole process. Unit tests emulate tiles where there are none.
 pub(crate) fn available() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| in_processor() && in_system() && permitted())
+    *ANSWER.get_or_init(|| {
+        let real = in_processor() && in_system() && permitted();
+        #[cfg(all(test, target_os = "linux"))]
+        let real = real || emulated::install();
+        real
+    })
 }
 
 /// Bits 22, 24 and 25 of `edx` in leaf 7: AMX-BF16, AMX-TILE, AMX-INT8.

@@ -22,6 +22,8 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use std::ops::Range;
@@ -247,6 +249,8 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::NeonDot => neon::multiply(task, out),
         _ => portable::multiply(task, out),
     }
 }
@@ -285,7 +289,7 @@ mod tests {
 
         #[test]
         fn every_level_gives_the_same_bits(
-            rows in 0usize..40, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
+            rows in 0usize..70, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
         ) {
             let (x, w) = (numbers(rows * inputs, seed), numbers(outputs * inputs, seed + 7));
             let bias = numbers(outputs, seed + 13);
@@ -304,6 +308,21 @@ mod tests {
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 prop_assert_eq!(&run(isa, &x, &packed), &expected, "{:?}", isa.level());
             }
+        }
+    }
+
+    /// What AMX takes for zero is the whole of its difference.
+    #[test]
+    fn subnormal_numbers_are_zero_for_amx_alone() {
+        let (rows, inputs, outputs) = (20, 40, 5);
+        let weight = Weight::from_f32(vec![outputs, inputs], &vec![1.0; outputs * inputs]);
+        let dense = Dense { weight: &weight, bias: None, alpha: None };
+        let packed = PackedHalf::from_dense(&[dense], &Arena::default());
+        let half = f32::MIN_POSITIVE / 2.0;
+        for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+            let expected = if isa.level() == Level::Amx { 0.0 } else { half * inputs as f32 };
+            let got = run(isa, &vec![half; rows * inputs], &packed);
+            assert!(got.iter().all(|&y| y == expected), "{:?}: {got:?}", isa.level());
         }
     }
 }

@@ -19,6 +19,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use std::ops::Range;
@@ -286,6 +288,8 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::NeonDot => neon::multiply(task, out),
         _ => portable::multiply(task, out),
     }
 }
