@@ -35,7 +35,7 @@ use crate::arena::{Arena, Store};
 use crate::cache::round_to_upper;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
-use crate::linear::vector;
+use crate::panels::{self, Lanes};
 use crate::product::Line;
 
 /// Inputs summed from zero before they are added to the total.
@@ -50,10 +50,8 @@ const BLOCK_BYTES: usize = 256 << 10;
 #[cfg(target_arch = "x86_64")]
 const AMX_ROWS: usize = 13;
 
-/// Sixteen pairs of weights.
-#[derive(Clone, Copy, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct Pairs([[u16; 2]; LANES]);
+/// A pair of weights of each output of a panel.
+pub(crate) type Pairs = Lanes<[u16; 2]>;
 
 /// Weights ready for products in bfloat16.
 pub struct PackedHalf {
@@ -64,57 +62,33 @@ pub struct PackedHalf {
 }
 
 impl PackedHalf {
-    fn new(outputs: usize, inputs: usize, zeroed: impl Fn(usize) -> Store<Pairs>) -> PackedHalf {
-        let panels = outputs.div_ceil(LANES);
-        PackedHalf {
-            lines: zeroed(panels * inputs.next_multiple_of(RUN) / 2),
-            bias: vec![Line::zeroed(); panels],
-            outputs,
-            inputs,
-        }
-    }
-
     /// Packs dense layers that share their input.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> PackedHalf {
-        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
-        let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let mut packed = PackedHalf::new(outputs, inputs, |count| arena.zeroed(count));
-        let mut row = vec![0.0; inputs];
-        let mut output = 0;
-        for part in parts {
-            let bias = vector(part.bias);
-            for i in 0..part.weight.rows() {
-                part.weight.read_row(i, &mut row);
-                packed.set(output, &row, bias.get(i).copied().unwrap_or(0.0));
-                output += 1;
+        let (outputs, inputs) = panels::shape(parts);
+        let bias = panels::biases(parts);
+        let mut lines: Store<Pairs> = arena.zeroed(bias.len() * inputs.next_multiple_of(RUN) / 2);
+        panels::pack(parts, &mut lines, vec![(); bias.len()], |rows, lines, ()| {
+            let mut floats = vec![0.0; inputs];
+            for (lane, &(weight, row)) in rows.iter().enumerate() {
+                weight.read_row(row, &mut floats);
+                let halves: Vec<u16> = floats.iter().map(|&w| round_to_upper(w)).collect();
+                panels::set_lane(lines, lane, &halves);
             }
-        }
-        packed
-    }
-
-    fn set(&mut self, output: usize, weights: &[f32], bias: f32) {
-        let (panel, lane, groups) = (output / LANES, output % LANES, self.groups());
-        let lines = &mut self.lines[panel * groups..][..groups];
-        for (k, &w) in weights.iter().enumerate() {
-            lines[k / 2].0[lane][k % 2] = round_to_upper(w);
-        }
-        self.bias[panel].0[lane] = bias;
+        });
+        PackedHalf { lines, bias, outputs, inputs }
     }
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> PackedHalf {
-        let mut selected = PackedHalf::new(outputs.len(), self.inputs, Store::zeroed);
-        let groups = self.groups();
-        for (to, &from) in outputs.iter().enumerate() {
-            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
-            let (to_panel, to_lane) = (to / LANES, to % LANES);
-            let source = &self.lines[panel * groups..][..groups];
-            let target = &mut selected.lines[to_panel * groups..][..groups];
-            for (target, source) in target.iter_mut().zip(source) {
-                target.0[to_lane] = source.0[lane];
-            }
-            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
-        }
+        let panels = outputs.len().div_ceil(LANES);
+        let mut selected = PackedHalf {
+            lines: Store::zeroed(panels * self.groups()),
+            bias: vec![Line::zeroed(); panels],
+            outputs: outputs.len(),
+            inputs: self.inputs,
+        };
+        panels::gather(&self.lines, self.groups(), outputs, &mut selected.lines);
+        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
         selected
     }
 
