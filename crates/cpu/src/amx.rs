@@ -15,9 +15,6 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::sync::OnceLock;
 
-#[cfg(all(test, target_os = "linux"))]
-mod emulated;
-
 /// Rows of a tile.
 pub(crate) const ROWS: usize = 16;
 /// Bytes of a tile's row.
@@ -30,7 +27,7 @@ pub(crate) fn available() -> bool {
     *ANSWER.get_or_init(|| {
         let real = in_processor() && in_system() && permitted();
         #[cfg(all(test, target_os = "linux"))]
-        let real = real || emulated::install();
+        let real = real || crate::emulated::installed();
         real
     })
 }

@@ -86,7 +86,13 @@ fn available(level: Level) -> bool {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
         }
-        Level::AvxVnni => available(Level::Avx2) && is_x86_feature_detected!("avxvnni"),
+        Level::AvxVnni => {
+            let there = is_x86_feature_detected!("avxvnni");
+            // Unit tests emulate it where it is missing, as they do AMX.
+            #[cfg(all(test, target_os = "linux"))]
+            let there = there || crate::emulated::installed();
+            available(Level::Avx2) && there
+        }
         Level::Avx512Vnni => available(Level::Avx512) && is_x86_feature_detected!("avx512vnni"),
         Level::Amx => available(Level::Avx512Vnni) && crate::amx::available(),
     }

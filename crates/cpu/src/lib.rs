@@ -13,6 +13,8 @@ mod bfloat16;
 mod cache;
 mod either;
 mod elementwise;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+mod emulated;
 mod int16;
 mod int8;
 mod isa;
