@@ -69,6 +69,7 @@ pub(crate) use of_height;
 pub(crate) use of_shape;
 
 /// A tile's place in a product of `rows` by `panels`.
+#[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tile {
     pub(crate) row: usize,

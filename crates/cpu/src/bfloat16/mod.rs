@@ -151,6 +151,7 @@ fn round_rows_body<const FMA: bool>(x: &[f32], width: usize, out: &mut Rounded) 
 
 /// A part of a product: some panels, for some rows.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AMX reads halves"))]
 struct Task<'a> {
     floats: &'a [f32],
     halves: &'a [u16],
