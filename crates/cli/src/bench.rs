@@ -60,7 +60,7 @@ pub(crate) struct Args {
     scores: bool,
 
     /// Measure each technique alone and on top of those before it (float32, int8, weights packed once,
-    /// shortlist, sorted and refilled batches), in turns: --repeat rounds
+    /// shortlist, sorted and refilled batches, auto-tuning), in turns: --repeat rounds
     #[arg(long, conflicts_with_all = ["profile", "lengths"])]
     ablate: bool,
 

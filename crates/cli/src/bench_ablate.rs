@@ -9,7 +9,9 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use peregrine::{Compute, Model, Options, Policy, Precision, Request, Translator, pack_every_time};
+use peregrine::{
+    Compute, Model, Options, Policy, Precision, Request, Translator, Tuner, pack_every_time,
+};
 use serde_json::{Value, json};
 
 use crate::bench::{count_tokens, cpu_time};
@@ -23,6 +25,7 @@ enum Rung {
     Shortlist,
     Sorted,
     TopUp,
+    Tuned,
 }
 
 impl Rung {
@@ -33,6 +36,7 @@ impl Rung {
             Rung::Shortlist => "shortlist",
             Rung::Sorted => "sorted batches",
             Rung::TopUp => "refilled batches",
+            Rung::Tuned => "auto-tuning",
         }
     }
 }
@@ -61,16 +65,28 @@ impl Ablation<'_> {
         if self.requests.is_empty() {
             bail!("there is nothing to translate");
         }
-        let translators = [Precision::Float32, Precision::Int8].map(|precision| {
-            let compute = Compute { precision: Some(precision), ..self.compute.clone() };
+        let prepare = |precision, tuner| {
+            let compute = Compute { precision: Some(precision), tuner, ..self.compute.clone() };
             Translator::prepare(self.model.clone(), &compute)
-        });
-        let [float32, int8] = translators;
-        let (float32, int8) = (float32?, int8?);
+        };
+        let float32 = prepare(Precision::Float32, None)?;
+        let int8 = prepare(Precision::Int8, None)?;
+        let tuned = prepare(Precision::Int8, Some(Tuner::default()))?;
         let mut lines = self.ladder();
+        // The last has all techniques: its kernels are timed ahead, as by `peregrine tune`.
+        if let Some(line) = lines.last_mut() {
+            self.measure(&tuned, line);
+            line.speeds.clear();
+        }
         for _ in 0..self.rounds {
             for line in &mut lines {
-                let translator = if line.on.contains(&Rung::Int8) { &int8 } else { &float32 };
+                let on = |rung| line.on.contains(&rung);
+                // Float32 has no kernels to choose from.
+                let translator = match (on(Rung::Int8), on(Rung::Tuned)) {
+                    (false, _) => &float32,
+                    (true, false) => &int8,
+                    (true, true) => &tuned,
+                };
                 self.measure(translator, line);
             }
         }
@@ -84,7 +100,7 @@ impl Ablation<'_> {
         if self.model.shortlist.is_some() {
             rungs.push(Rung::Shortlist);
         }
-        rungs.extend([Rung::Sorted, Rung::TopUp]);
+        rungs.extend([Rung::Sorted, Rung::TopUp, Rung::Tuned]);
         let line = |name: String, on: &[Rung]| Line {
             name,
             on: on.to_vec(),

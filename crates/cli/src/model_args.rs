@@ -34,7 +34,7 @@ pub(crate) struct ModelArgs {
     precision: String,
 
     /// Instructions to use [default: the best this processor has]
-    #[arg(long, value_parser = parse_isa, value_name = "portable|avx2|avx-vnni|avx512|avx512-vnni|amx")]
+    #[arg(long, value_parser = parse_isa, value_name = "portable|neon|neon-dot|avx2|avx-vnni|avx512|avx512-vnni|amx")]
     isa: Option<Level>,
 
     /// Bits of the keys and values attention keeps from step to step: fewer are faster in large
@@ -56,8 +56,9 @@ pub(crate) struct ModelArgs {
     row_blocks: String,
 
     /// Time the kernels there are for each shape of a product and keep to the fastest (all give the same
-    /// bits). `peregrine tune` does it ahead, and `auto` takes what it stored
-    #[arg(long, value_parser = ["auto", "on", "off"], default_value = "auto")]
+    /// bits). `peregrine tune` does it ahead, and `auto` takes what it stored. `precisions` times float32
+    /// against int16, as Marian does: what a sentence becomes may then depend on its batch and on the run
+    #[arg(long, value_parser = ["auto", "on", "off", "precisions"], default_value = "auto")]
     tune: String,
 
     #[command(flatten)]
@@ -105,11 +106,19 @@ impl ModelArgs {
         if self.tune == "off" || (self.tune == "auto" && stored.is_none()) {
             return Ok(None);
         }
-        let tuner = Tuner::default();
+        let tuner = self.new_tuner();
         if let Some(file) = stored {
             tuner.restore(&tune::read(&file, self.isa())?);
         }
         Ok(Some(tuner))
+    }
+
+    /// A tuner that knows nothing yet.
+    pub(crate) fn new_tuner(&self) -> Tuner {
+        match self.tune.as_str() {
+            "precisions" => Tuner::across_precisions(),
+            _ => Tuner::default(),
+        }
     }
 
     /// Where choices are stored: beside the first model.
@@ -151,6 +160,15 @@ impl ModelArgs {
         };
         let numbers = name.parse::<Numbers>().ok();
         let mut device = self.device;
+        if self.tune == "precisions" {
+            if !matches!(name, "auto" | "float32" | "int16") {
+                bail!("--tune precisions: float32 and int16 compete, not {name}");
+            }
+            match device {
+                Device::Cuda(_) => bail!("--tune precisions: not on a GPU"),
+                _ => device = Device::Cpu,
+            }
+        }
         match (device, precision, numbers) {
             (_, None, None) | (Device::Auto, Some(_), Some(_)) => {}
             (Device::Cuda(_), _, None) => bail!("--precision {name}: not on a GPU"),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use peregrine::{Request, Tuned, Tuner};
+use peregrine::{Request, Tuned};
 use serde_json::{Value, json};
 
 use crate::lines::Lines;
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("--model: there is nothing to store choices beside");
     };
     let lines = Lines::read_all(&args.source)?;
-    let tuner = Tuner::default();
+    let tuner = args.model.new_tuner();
     let translator = args.model.open_tuned(Some(tuner.clone()))?;
     let options = args.search.options(&translator);
     let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();

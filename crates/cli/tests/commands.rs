@@ -43,6 +43,17 @@ fn what_is_not_an_option_ends_with_2() {
     }
 }
 
+/// Tuning across precisions says what it gives up, and is nothing for int8.
+#[test]
+fn tuning_across_precisions_is_owned_up_to() {
+    let output = run(&["translate", "--tune", "precisions", "Two dogs play in the snow."]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("may depend on its batch"), "{said}");
+    assert_eq!(stdout(output), "Dois cães brincam na neve.\n");
+    let refused = ["translate", "--tune", "precisions", "--precision", "int8", "x"];
+    assert!(complaint(run(&refused)).contains("float32 and int16 compete, not int8"));
+}
+
 #[test]
 fn a_cause_is_told_once() {
     let message = complaint(run(&["translate", "-m", "nowhere.npz", "x"]));

@@ -9,6 +9,7 @@ use peregrine_nn::{
 use crate::arena::Arena;
 use crate::attention::{self, Queries, Reading};
 use crate::cache::{Cache, Keeping};
+use crate::either::Either;
 use crate::elementwise::{self as elements, Norm};
 use crate::isa::Isa;
 use crate::linear::{Linear, vector};
@@ -163,6 +164,9 @@ impl Backend for Cpu {
         let mut parts = parts.to_vec();
         if !self.integers.fixed_scales {
             parts.iter_mut().for_each(|part| part.alpha = None);
+        }
+        if let Some(tuner) = self.tuner.as_ref().filter(|tuner| tuner.crosses_precisions()) {
+            return Either::prepare(&parts, tuner, &self.arena);
         }
         let linear = Linear::prepare(&parts, self.precision, &self.arena);
         let linear = if self.integers.saturating { linear.saturating() } else { linear };

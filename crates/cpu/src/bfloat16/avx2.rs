@@ -24,7 +24,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
         let in_panel = (width - columns).min(LANES);
         let rows = task.floats.chunks(ROWS * task.stride).zip(out.chunks_mut(ROWS * width));
         for (x, out) in rows {
-            let mut sums = [Line([0.0; LANES]); ROWS];
+            let mut sums = [*bias; ROWS];
             // SAFETY: `x` has whole rows of `stride` numbers, at most ROWS of them, and `lines` half as
             // many lines, a multiple of RUN_LINES.
             unsafe {

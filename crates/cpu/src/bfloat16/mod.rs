@@ -22,6 +22,8 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use std::ops::Range;
@@ -33,7 +35,7 @@ use crate::arena::{Arena, Store};
 use crate::cache::round_to_upper;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
-use crate::linear::vector;
+use crate::panels::{self, Lanes};
 use crate::product::Line;
 
 /// Inputs summed from zero before they are added to the total.
@@ -44,14 +46,8 @@ const RUN_LINES: usize = RUN / 2;
 /// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// From so many rows on tiles are worth filling.
-#[cfg(target_arch = "x86_64")]
-const AMX_ROWS: usize = 13;
-
-/// Sixteen pairs of weights.
-#[derive(Clone, Copy, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct Pairs([[u16; 2]; LANES]);
+/// A pair of weights of each output of a panel.
+pub(crate) type Pairs = Lanes<[u16; 2]>;
 
 /// Weights ready for products in bfloat16.
 pub struct PackedHalf {
@@ -62,57 +58,33 @@ pub struct PackedHalf {
 }
 
 impl PackedHalf {
-    fn new(outputs: usize, inputs: usize, zeroed: impl Fn(usize) -> Store<Pairs>) -> PackedHalf {
-        let panels = outputs.div_ceil(LANES);
-        PackedHalf {
-            lines: zeroed(panels * inputs.next_multiple_of(RUN) / 2),
-            bias: vec![Line::zeroed(); panels],
-            outputs,
-            inputs,
-        }
-    }
-
     /// Packs dense layers that share their input.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> PackedHalf {
-        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
-        let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let mut packed = PackedHalf::new(outputs, inputs, |count| arena.zeroed(count));
-        let mut row = vec![0.0; inputs];
-        let mut output = 0;
-        for part in parts {
-            let bias = vector(part.bias);
-            for i in 0..part.weight.rows() {
-                part.weight.read_row(i, &mut row);
-                packed.set(output, &row, bias.get(i).copied().unwrap_or(0.0));
-                output += 1;
+        let (outputs, inputs) = panels::shape(parts);
+        let bias = panels::biases(parts);
+        let mut lines: Store<Pairs> = arena.zeroed(bias.len() * inputs.next_multiple_of(RUN) / 2);
+        panels::pack(parts, &mut lines, vec![(); bias.len()], |rows, lines, ()| {
+            let mut floats = vec![0.0; inputs];
+            for (lane, &(weight, row)) in rows.iter().enumerate() {
+                weight.read_row(row, &mut floats);
+                let halves: Vec<u16> = floats.iter().map(|&w| round_to_upper(w)).collect();
+                panels::set_lane(lines, lane, &halves);
             }
-        }
-        packed
-    }
-
-    fn set(&mut self, output: usize, weights: &[f32], bias: f32) {
-        let (panel, lane, groups) = (output / LANES, output % LANES, self.groups());
-        let lines = &mut self.lines[panel * groups..][..groups];
-        for (k, &w) in weights.iter().enumerate() {
-            lines[k / 2].0[lane][k % 2] = round_to_upper(w);
-        }
-        self.bias[panel].0[lane] = bias;
+        });
+        PackedHalf { lines, bias, outputs, inputs }
     }
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> PackedHalf {
-        let mut selected = PackedHalf::new(outputs.len(), self.inputs, Store::zeroed);
-        let groups = self.groups();
-        for (to, &from) in outputs.iter().enumerate() {
-            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
-            let (to_panel, to_lane) = (to / LANES, to % LANES);
-            let source = &self.lines[panel * groups..][..groups];
-            let target = &mut selected.lines[to_panel * groups..][..groups];
-            for (target, source) in target.iter_mut().zip(source) {
-                target.0[to_lane] = source.0[lane];
-            }
-            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
-        }
+        let panels = outputs.len().div_ceil(LANES);
+        let mut selected = PackedHalf {
+            lines: Store::zeroed(panels * self.groups()),
+            bias: vec![Line::zeroed(); panels],
+            outputs: outputs.len(),
+            inputs: self.inputs,
+        };
+        panels::gather(&self.lines, self.groups(), outputs, &mut selected.lines);
+        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
         selected
     }
 
@@ -179,6 +151,7 @@ fn round_rows_body<const FMA: bool>(x: &[f32], width: usize, out: &mut Rounded) 
 
 /// A part of a product: some panels, for some rows.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AMX reads halves"))]
 struct Task<'a> {
     floats: &'a [f32],
     halves: &'a [u16],
@@ -238,15 +211,19 @@ pub(crate) fn multiply(
 
 fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
     match isa.level() {
+        // For few rows too: as it takes small numbers for zero, a row's bits would else depend on how many
+        // there are.
         // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        Level::Amx if task.rows >= AMX_ROWS => unsafe { amx::multiply(task, out) },
-        // SAFETY: as above; AMX comes with AVX-512.
+        Level::Amx => unsafe { amx::multiply(task, out) },
+        // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Vnni | Level::Amx => unsafe { avx512::multiply(task, out) },
+        Level::Avx512 | Level::Avx512Vnni => unsafe { avx512::multiply(task, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::NeonDot => neon::multiply(task, out),
         _ => portable::multiply(task, out),
     }
 }
@@ -285,7 +262,7 @@ mod tests {
 
         #[test]
         fn every_level_gives_the_same_bits(
-            rows in 0usize..40, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
+            rows in 0usize..70, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
         ) {
             let (x, w) = (numbers(rows * inputs, seed), numbers(outputs * inputs, seed + 7));
             let bias = numbers(outputs, seed + 13);
@@ -303,6 +280,23 @@ mod tests {
             }
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 prop_assert_eq!(&run(isa, &x, &packed), &expected, "{:?}", isa.level());
+            }
+        }
+    }
+
+    /// What AMX takes for zero is the whole of its difference.
+    #[test]
+    fn subnormal_numbers_are_zero_for_amx_alone() {
+        let (inputs, outputs) = (40, 5);
+        let weight = Weight::from_f32(vec![outputs, inputs], &vec![1.0; outputs * inputs]);
+        let dense = Dense { weight: &weight, bias: None, alpha: None };
+        let packed = PackedHalf::from_dense(&[dense], &Arena::default());
+        let half = f32::MIN_POSITIVE / 2.0;
+        for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+            let expected = if isa.level() == Level::Amx { 0.0 } else { half * inputs as f32 };
+            for rows in [1, 12, 20] {
+                let got = run(isa, &vec![half; rows * inputs], &packed);
+                assert!(got.iter().all(|&y| y == expected), "{:?}: {got:?}", isa.level());
             }
         }
     }

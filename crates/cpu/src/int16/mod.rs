@@ -19,6 +19,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use std::ops::Range;
@@ -31,7 +33,7 @@ use peregrine_nn::Dense;
 use crate::arena::{Arena, Store};
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
-use crate::linear::vector;
+use crate::panels::{self, Lanes};
 use crate::product::Line;
 
 /// Steps of a weight in one, and of an input unless it does not fit.
@@ -55,10 +57,8 @@ pub fn fits_int16(weight: &Weight) -> bool {
     weight.to_f32().iter().all(|w| (w * STEPS).abs() <= f32::from(i16::MAX))
 }
 
-/// Sixteen pairs of weights.
-#[derive(Clone, Copy, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct Pairs([[i16; 2]; LANES]);
+/// A pair of weights of each output of a panel.
+pub(crate) type Pairs = Lanes<[i16; 2]>;
 
 /// Weights ready for products in fixed point.
 pub struct Packed16 {
@@ -71,69 +71,37 @@ pub struct Packed16 {
 }
 
 impl Packed16 {
-    fn new(outputs: usize, inputs: usize, zeroed: impl Fn(usize) -> Store<Pairs>) -> Packed16 {
-        let panels = outputs.div_ceil(LANES);
-        Packed16 {
-            lines: zeroed(panels * inputs.div_ceil(2)),
-            bias: vec![Line([0.0; LANES]); panels],
-            outputs,
-            inputs,
-            limit: i32::from(i16::MAX),
-        }
-    }
-
     /// Packs dense layers that share their input; none if a weight does not fit.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Option<Packed16> {
-        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
-        let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let mut packed = Packed16::new(outputs, inputs, |count| arena.zeroed(count));
-        let mut row = vec![0.0; inputs];
-        let mut output = 0;
-        for part in parts {
-            let bias = vector(part.bias);
-            for i in 0..part.weight.rows() {
-                part.weight.read_row(i, &mut row);
-                packed.set(output, &row, bias.get(i).copied().unwrap_or(0.0))?;
-                output += 1;
-            }
-        }
-        Some(packed)
-    }
-
-    fn set(&mut self, output: usize, weights: &[f32], bias: f32) -> Option<()> {
-        let (panel, lane, groups) = (output / LANES, output % LANES, self.groups());
-        let lines = &mut self.lines[panel * groups..][..groups];
-        let mut sum = 0i64;
-        for (k, w) in weights.iter().enumerate() {
-            let scaled = w * STEPS;
-            if scaled.is_nan() || scaled.abs() > f32::from(i16::MAX) {
-                return None;
-            }
-            let rounded = (scaled + ROUND) - ROUND;
-            lines[k / 2].0[lane][k % 2] = rounded as i16;
-            sum += i64::from(rounded as i32).abs();
-        }
-        self.bias[panel].0[lane] = bias;
-        let most = i64::from(i32::MAX) / sum.max(1);
-        self.limit = self.limit.min(most.min(i64::from(i16::MAX)) as i32);
-        Some(())
+        let (outputs, inputs) = panels::shape(parts);
+        let bias = panels::biases(parts);
+        let mut lines: Store<Pairs> = arena.zeroed(bias.len() * inputs.div_ceil(2));
+        // For each panel, none until all of its weights are known to fit.
+        let mut limits = vec![if inputs == 0 { Some(i32::MAX) } else { None }; bias.len()];
+        panels::pack(parts, &mut lines, limits.iter_mut().collect(), |rows, lines, limit| {
+            let mut floats = vec![0.0; inputs];
+            let limits = rows.iter().enumerate().map(|(lane, &(weight, row))| {
+                weight.read_row(row, &mut floats);
+                pack_row(&floats, lines, lane)
+            });
+            *limit = limits.collect::<Option<Vec<i32>>>().and_then(|all| all.into_iter().min());
+        });
+        let limits = limits.into_iter().collect::<Option<Vec<i32>>>()?;
+        let limit = limits.into_iter().fold(i32::from(i16::MAX), i32::min);
+        Some(Packed16 { lines, bias, outputs, inputs, limit })
     }
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed16 {
-        let mut selected = Packed16::new(outputs.len(), self.inputs, Store::zeroed);
-        selected.limit = self.limit;
-        let groups = self.groups();
-        for (to, &from) in outputs.iter().enumerate() {
-            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
-            let (to_panel, to_lane) = (to / LANES, to % LANES);
-            let source = &self.lines[panel * groups..][..groups];
-            let target = &mut selected.lines[to_panel * groups..][..groups];
-            for (target, source) in target.iter_mut().zip(source) {
-                target.0[to_lane] = source.0[lane];
-            }
-            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
-        }
+        let panels = outputs.len().div_ceil(LANES);
+        let mut selected = Packed16 {
+            lines: Store::zeroed(panels * self.groups()),
+            bias: vec![Line::zeroed(); panels],
+            outputs: outputs.len(),
+            ..*self
+        };
+        panels::gather(&self.lines, self.groups(), outputs, &mut selected.lines);
+        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
         selected
     }
 
@@ -153,6 +121,19 @@ impl Packed16 {
     fn groups(&self) -> usize {
         self.inputs.div_ceil(2)
     }
+}
+
+/// Packs one output's weights, if they fit. Returns the largest input with which their sum cannot overflow.
+fn pack_row(weights: &[f32], lines: &mut [Pairs], lane: usize) -> Option<i32> {
+    let fits = |w: &f32| (w * STEPS).abs() <= f32::from(i16::MAX);
+    if !weights.iter().all(fits) {
+        return None;
+    }
+    let integer = |w: &f32| ((w * STEPS + ROUND) - ROUND) as i16;
+    let integers: Vec<i16> = weights.iter().map(integer).collect();
+    panels::set_lane(lines, lane, &integers);
+    let sum: i64 = integers.iter().map(|&w| i64::from(w).abs()).sum();
+    Some((i64::from(i32::MAX) / sum.max(1)).min(i64::from(i16::MAX)) as i32)
 }
 
 /// Rounded rows of inputs.
@@ -286,6 +267,8 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::NeonDot => neon::multiply(task, out),
         _ => portable::multiply(task, out),
     }
 }

@@ -1,9 +1,8 @@
 //! The integer product with AMX: two blocks of sixteen rows times two panels at a time. Sums are the
 //! same integers as everywhere, and are turned into floats in the same order of operations.
 
-use super::Task;
+use super::{Task, finish};
 use crate::amx::{Block, Feed, ROWS, Tiles, feed_bytes};
-use crate::lanes::LANES;
 
 /// See [`super::multiply`].
 ///
@@ -12,7 +11,7 @@ use crate::lanes::LANES;
 /// checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (rows, width, groups) = (task.steps.len(), task.width(), task.packed.groups());
+    let (rows, groups) = (task.steps.len(), task.packed.groups());
     let mut block = Block([[[0i32; 16]; ROWS]; 4]);
     let mut tiles: Option<Tiles> = None;
     for left in (0..task.panels).step_by(2) {
@@ -44,38 +43,10 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
             for (half, height) in [upper, lower].into_iter().enumerate() {
                 for (side, panel) in [left, right].into_iter().enumerate().take(right - left + 1) {
                     let sums = &block.0[2 * half + side][..height];
-                    finish(task, row + half * ROWS, panel, sums, width, out);
+                    let starts = task.packed.starts[task.first_panel + panel].0;
+                    finish(task, row + half * ROWS, panel, sums, starts, out);
                 }
             }
         }
-    }
-}
-
-/// Turns the sums of some rows and one panel into outputs.
-#[inline(always)]
-fn finish(
-    task: Task<'_>,
-    first: usize,
-    panel: usize,
-    sums: &[[i32; LANES]],
-    width: usize,
-    out: &mut [f32],
-) {
-    let packed = task.packed;
-    let of_panel = task.first_panel + panel;
-    let (starts, steps) = (&packed.starts[of_panel].0, &packed.steps[of_panel].0);
-    let bias = &packed.bias[of_panel].0;
-    let floor = if task.relu { 0.0 } else { f32::NEG_INFINITY };
-    for (row, sums) in sums.iter().enumerate() {
-        let row_step = task.steps[first + row];
-        let mut y = [0.0; LANES];
-        for i in 0..LANES {
-            // Not fused: every kernel must round alike.
-            y[i] = (sums[i] + starts[i]) as f32 * (steps[i] * row_step) + bias[i];
-            y[i] = if y[i] < floor { floor } else { y[i] };
-        }
-        let start = (first + row) * width + panel * LANES;
-        let count = (width - panel * LANES).min(LANES);
-        out[start..start + count].copy_from_slice(&y[..count]);
     }
 }

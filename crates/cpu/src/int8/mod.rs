@@ -27,6 +27,8 @@ mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512vnni;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 pub(crate) mod rows;
 
@@ -34,24 +36,22 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
-use peregrine_model::{Precision, Weight, quantise_row};
+use peregrine_model::{Precision, quantise_row};
 use peregrine_nn::Dense;
 
 use crate::arena::{Arena, Store};
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::{LANES, largest_magnitude};
-use crate::linear::vector;
-use crate::parallel;
+use crate::panels::{self, Lanes, Row};
 use crate::product::Line;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::panels_for;
-use crate::tuner::{Shape, Way};
+use crate::tuner::Shape;
+#[cfg(target_arch = "x86_64")]
+use crate::tuner::Way;
 
 /// Inputs are filled up to a multiple of this.
 const INPUT_MULTIPLE: usize = 64;
-
-/// Bytes of weights packed by one thread at a time.
-const RUN_BYTES: usize = 256 << 10;
 
 /// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
 const BLOCK_BYTES: usize = 128 << 10;
@@ -60,15 +60,11 @@ const BLOCK_BYTES: usize = 128 << 10;
 #[cfg(target_arch = "x86_64")]
 const AMX_ROWS: usize = 13;
 
-/// Sixteen groups of four weights.
-#[derive(Clone, Copy, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct Bytes([[i8; 4]; LANES]);
+/// Four weights of each output of a panel.
+pub(crate) type Bytes = Lanes<[i8; 4]>;
 
-/// Sixteen starting sums.
-#[derive(Clone, Copy, Zeroable)]
-#[repr(C, align(64))]
-struct Sums([i32; LANES]);
+/// A starting sum of each output of a panel.
+type Sums = Lanes<i32>;
 
 /// Weights ready for integer products.
 pub struct Packed8 {
@@ -99,78 +95,38 @@ impl Packed8 {
         self.ways.saturating
     }
 
-    /// Lines needed for `outputs` rows of `inputs` weights.
-    fn lines(outputs: usize, inputs: usize) -> usize {
-        outputs.div_ceil(LANES) * inputs.next_multiple_of(INPUT_MULTIPLE) / 4
-    }
-
-    /// Weights that are all zero, in as many `lines` as [`Self::lines`] says.
-    fn new(outputs: usize, inputs: usize, lines: Store<Bytes>) -> Packed8 {
-        assert_eq!(lines.len(), Packed8::lines(outputs, inputs), "room for every weight");
-        let panels = outputs.div_ceil(LANES);
-        Packed8 {
-            lines,
-            starts: vec![Sums::zeroed(); panels],
-            steps: vec![Line::zeroed(); panels],
-            bias: vec![Line::zeroed(); panels],
-            outputs,
-            inputs,
-            ways: Ways::default(),
-            tuning: None,
-        }
-    }
-
-    /// Packs dense layers that share their input, a run of panels a part of the work.
+    /// Packs dense layers that share their input.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Packed8 {
-        let outputs = parts.iter().map(|p| p.weight.rows()).sum();
-        let inputs = parts.first().map_or(0, |p| p.weight.columns());
-        let lines = arena.zeroed(Packed8::lines(outputs, inputs));
-        let mut packed = Packed8::new(outputs, inputs, lines);
-        let rows: Vec<(&Weight, usize)> =
-            parts.iter().flat_map(|p| (0..p.weight.rows()).map(|row| (p.weight, row))).collect();
-        let run = (RUN_BYTES / (inputs * LANES).max(1)).max(1);
-        let run_lines = (run * packed.groups()).max(1);
-        let lines = packed.lines.chunks_mut(run_lines);
-        let (starts, steps) = (packed.starts.chunks_mut(run), packed.steps.chunks_mut(run));
-        let work = rows.chunks(run * LANES).zip(lines).zip(starts.zip(steps));
-        parallel::for_each(work.collect(), |((rows, lines), (starts, steps))| {
-            let groups = lines.len() / starts.len();
-            let mut integers = vec![0; LANES * inputs];
-            let panels = rows.chunks(LANES).zip(lines.chunks_mut(groups.max(1)));
-            for ((rows, lines), (starts, steps)) in panels.zip(starts.iter_mut().zip(steps)) {
-                pack_panel(rows, inputs, &mut integers, lines, (starts, steps));
-            }
+        let (outputs, inputs) = panels::shape(parts);
+        let bias = panels::biases(parts);
+        let mut lines = arena.zeroed(bias.len() * inputs.next_multiple_of(INPUT_MULTIPLE) / 4);
+        let mut starts = vec![Sums::zeroed(); bias.len()];
+        let mut steps = vec![Line::zeroed(); bias.len()];
+        let extras = starts.iter_mut().zip(&mut steps).collect();
+        panels::pack(parts, &mut lines, extras, |rows, lines, extra| {
+            pack_panel(rows, inputs, lines, extra);
         });
-        let biases = parts.iter().flat_map(|part| {
-            let mut bias = vector(part.bias);
-            bias.resize(part.weight.rows(), 0.0);
-            bias
-        });
-        for (output, bias) in biases.enumerate() {
-            packed.bias[output / LANES].0[output % LANES] = bias;
-        }
-        parts.iter().for_each(|part| part.weight.data.release());
-        packed
+        let ways = Ways::default();
+        Packed8 { lines, starts, steps, bias, outputs, inputs, ways, tuning: None }
     }
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed8 {
-        let lines = Store::zeroed(Packed8::lines(outputs.len(), self.inputs));
-        let mut selected = Packed8::new(outputs.len(), self.inputs, lines);
-        selected.ways = self.ways;
-        let groups = self.groups();
-        for (to, &from) in outputs.iter().enumerate() {
-            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
-            let (to_panel, to_lane) = (to / LANES, to % LANES);
-            let source = &self.lines[panel * groups..][..groups];
-            let target = &mut selected.lines[to_panel * groups..][..groups];
-            for (target, source) in target.iter_mut().zip(source) {
-                target.0[to_lane] = source.0[lane];
-            }
-            selected.starts[to_panel].0[to_lane] = self.starts[panel].0[lane];
-            selected.steps[to_panel].0[to_lane] = self.steps[panel].0[lane];
-            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
-        }
+        let panels = outputs.len().div_ceil(LANES);
+        let mut selected = Packed8 {
+            lines: Store::zeroed(panels * self.groups()),
+            starts: vec![Sums::zeroed(); panels],
+            steps: vec![Line::zeroed(); panels],
+            bias: vec![Line::zeroed(); panels],
+            outputs: outputs.len(),
+            inputs: self.inputs,
+            ways: self.ways,
+            tuning: None,
+        };
+        panels::gather(&self.lines, self.groups(), outputs, &mut selected.lines);
+        panels::gather(&self.starts, 1, outputs, &mut selected.starts);
+        panels::gather(&self.steps, 1, outputs, &mut selected.steps);
+        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
         selected
     }
 
@@ -192,36 +148,27 @@ impl Packed8 {
     }
 }
 
-/// Packs up to sixteen rows of weights. `integers` is working memory.
+/// Packs up to sixteen rows of weights.
 fn pack_panel(
-    rows: &[(&Weight, usize)],
+    rows: &[Row<'_>],
     inputs: usize,
-    integers: &mut [u8],
     lines: &mut [Bytes],
     (starts, steps): (&mut Sums, &mut Line),
 ) {
-    let mut floats = Vec::new();
+    let (mut floats, mut rounded) = (Vec::new(), vec![0; inputs]);
     for (lane, &(weight, row)) in rows.iter().enumerate() {
-        let integers = &mut integers[lane * inputs..][..inputs];
-        steps.0[lane] = if weight.precision == Precision::Int8 {
-            integers.copy_from_slice(&weight.data[row * inputs..][..inputs]);
-            weight.scale(row)
+        let integers = if weight.precision == Precision::Int8 {
+            steps.0[lane] = weight.scale(row);
+            &weight.data[row * inputs..][..inputs]
         } else {
             floats.resize(inputs, 0.0);
             weight.read_row(row, &mut floats);
-            quantise_row(&floats, integers)
+            steps.0[lane] = quantise_row(&floats, &mut rounded);
+            &rounded
         };
-        starts.0[lane] = -128 * integers.iter().map(|&b| i32::from(b as i8)).sum::<i32>();
-    }
-    for (lane, integers) in integers.chunks(inputs.max(1)).take(rows.len()).enumerate() {
-        let (fours, rest) = integers.as_chunks::<4>();
-        for (line, four) in lines.iter_mut().zip(fours) {
-            line.0[lane] = four.map(|byte| byte as i8);
-        }
-        for (to, &from) in lines.iter_mut().skip(fours.len()).flat_map(|l| &mut l.0[lane]).zip(rest)
-        {
-            *to = from as i8;
-        }
+        let integers: &[i8] = bytemuck::cast_slice(integers);
+        starts.0[lane] = -128 * integers.iter().map(|&w| i32::from(w)).sum::<i32>();
+        panels::set_lane(lines, lane, integers);
     }
 }
 
@@ -351,11 +298,11 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
                 // SAFETY: only a level with AMX offers it; `multiply` has checked the sizes.
                 Way::Amx => unsafe { amx::multiply(task, out) },
                 // SAFETY: an `Isa` of this level proves the instructions (AMX comes with VNNI).
-                Way::Two => unsafe { avx512vnni::multiply(task, 2, out) },
-                // SAFETY: as above.
                 Way::Four => unsafe { avx512vnni::multiply(task, 4, out) },
                 // SAFETY: as above.
                 Way::Eight => unsafe { avx512vnni::multiply(task, 8, out) },
+                // SAFETY: as above; of the others only `Two` is offered.
+                _ => unsafe { avx512vnni::multiply(task, 2, out) },
             };
             match &task.packed.tuning {
                 Some(shape) => shape.run(rows, ways(level, rows), product),
@@ -368,6 +315,12 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
         // SAFETY: as above; AVX-512 includes AVX2.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Avx2 => unsafe { avx2::plain::multiply(task, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::NeonDot => unsafe { neon::dot::multiply(task, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => unsafe { neon::plain::multiply(task, out) },
         _ => portable::multiply(task, out),
     }
 }
@@ -393,6 +346,34 @@ fn ways(level: Level, rows: usize) -> &'static [Way] {
     }
 }
 
+/// Turns sums into outputs, for kernels that do not do so in registers: those of one panel of `task` and
+/// the rows from `first` on, to which `starts` are added.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(always)]
+fn finish(
+    task: Task<'_>,
+    first: usize,
+    panel: usize,
+    sums: &[[i32; LANES]],
+    starts: [i32; LANES],
+    out: &mut [f32],
+) {
+    let (packed, width, of_panel) = (task.packed, task.width(), task.first_panel + panel);
+    let (steps, bias) = (&packed.steps[of_panel].0, &packed.bias[of_panel].0);
+    let columns = panel * LANES..width.min((panel + 1) * LANES);
+    let rows = out.chunks_exact_mut(width).zip(task.steps).skip(first);
+    for (sums, (out, row_step)) in sums.iter().zip(rows) {
+        let mut y = [0.0; LANES];
+        for i in 0..LANES {
+            // Not fused: every kernel must round alike.
+            y[i] = (sums[i] + starts[i]) as f32 * (steps[i] * row_step) + bias[i];
+            y[i] = if task.relu && y[i] < 0.0 { 0.0 } else { y[i] };
+        }
+        let out = &mut out[columns.clone()];
+        out.copy_from_slice(&y[..out.len()]);
+    }
+}
+
 /// The same with sums in 16 bits.
 fn multiply_saturating(isa: Isa, task: Task<'_>, out: &mut [f32]) {
     match isa.level() {
@@ -409,6 +390,7 @@ fn multiply_saturating(isa: Isa, task: Task<'_>, out: &mut [f32]) {
 mod tests {
     use super::*;
     use crate::tuner::Tuner;
+    use peregrine_model::Weight;
     use proptest::prelude::*;
 
     fn numbers(count: usize, seed: u64) -> Vec<f32> {
@@ -467,7 +449,7 @@ mod tests {
 
         #[test]
         fn every_level_gives_the_defined_bits(
-            rows in 0usize..30, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
+            rows in 0usize..70, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
         ) {
             let (x, bias) = (numbers(rows * inputs, seed), numbers(outputs, seed + 13));
             let (packed, weight) = pack(numbers(outputs * inputs, seed + 7), &bias, inputs);

@@ -31,6 +31,7 @@ pub(crate) struct Rows8 {
 struct Line8([i8; INPUT_MULTIPLE]);
 
 /// Some outputs of a layer, filled up to a multiple of 16.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads it"))]
 pub(crate) struct Picked8 {
     outputs: Vec<u32>,
     starts: Vec<i32>,

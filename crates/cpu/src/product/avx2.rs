@@ -24,7 +24,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
         let in_panel = (width - columns).min(LANES);
         let groups = task.x.chunks(ROWS * inputs).zip(out.chunks_mut(ROWS * width));
         for (x, out) in groups {
-            let mut sums = [Line([0.0; LANES]); ROWS];
+            let mut sums = [*bias; ROWS];
             // SAFETY: `x` has whole rows of `inputs` numbers, at most ROWS of them, and `lines` as
             // many lines as inputs.
             unsafe {

@@ -19,18 +19,20 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use bytemuck::Zeroable;
+use peregrine_nn::Dense;
 
-use crate::arena::Store;
+use crate::arena::{Arena, Store};
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
+use crate::panels::{self, Lanes};
 
-/// Sixteen floats on their own cache line.
-#[derive(Clone, Copy, Zeroable)]
-#[repr(C, align(64))]
-pub(crate) struct Line(pub(crate) [f32; LANES]);
+/// A weight, or a bias, of each output of a panel.
+pub(crate) type Line = Lanes<f32>;
 
 /// Weights ready for products.
 pub struct Packed {
@@ -44,42 +46,34 @@ pub struct Packed {
 const BLOCK_BYTES: usize = 256 << 10;
 
 impl Packed {
-    /// Lines needed for `outputs` rows of `inputs` weights.
-    pub(crate) fn lines(outputs: usize, inputs: usize) -> usize {
-        outputs.div_ceil(LANES) * inputs
-    }
-
-    /// Weights that are all zero, in as many `lines` as [`Self::lines`] says.
-    pub(crate) fn new(outputs: usize, inputs: usize, lines: Store<Line>) -> Packed {
-        assert_eq!(lines.len(), Packed::lines(outputs, inputs), "room for every weight");
-        Packed { lines, bias: vec![Line::zeroed(); outputs.div_ceil(LANES)], outputs, inputs }
-    }
-
-    /// Sets the weights and the bias of one output.
-    pub(crate) fn set(&mut self, output: usize, weights: &[f32], bias: f32) {
-        assert!(output < self.outputs && weights.len() == self.inputs, "one weight an input");
-        let (panel, lane) = (output / LANES, output % LANES);
-        let lines = &mut self.lines[panel * self.inputs..][..self.inputs];
-        for (line, &w) in lines.iter_mut().zip(weights) {
-            line.0[lane] = w;
-        }
-        self.bias[panel].0[lane] = bias;
+    /// Packs dense layers that share their input.
+    pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Packed {
+        let (outputs, inputs) = panels::shape(parts);
+        let bias = panels::biases(parts);
+        let mut lines: Store<Line> = arena.zeroed(bias.len() * inputs);
+        panels::pack(parts, &mut lines, vec![(); bias.len()], |rows, lines, ()| {
+            let mut floats = vec![0.0; inputs];
+            for (lane, &(weight, row)) in rows.iter().enumerate() {
+                weight.read_row(row, &mut floats);
+                for (line, &w) in lines.iter_mut().zip(&floats) {
+                    line.0[lane] = w;
+                }
+            }
+        });
+        Packed { lines, bias, outputs, inputs }
     }
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed {
-        let lines = Store::zeroed(Packed::lines(outputs.len(), self.inputs));
-        let mut selected = Packed::new(outputs.len(), self.inputs, lines);
-        for (to, &from) in outputs.iter().enumerate() {
-            let (panel, lane) = (from as usize / LANES, from as usize % LANES);
-            let (to_panel, to_lane) = (to / LANES, to % LANES);
-            let source = &self.lines[panel * self.inputs..][..self.inputs];
-            let target = &mut selected.lines[to_panel * self.inputs..][..self.inputs];
-            for (target, source) in target.iter_mut().zip(source) {
-                target.0[to_lane] = source.0[lane];
-            }
-            selected.bias[to_panel].0[to_lane] = self.bias[panel].0[lane];
-        }
+        let panels = outputs.len().div_ceil(LANES);
+        let mut selected = Packed {
+            lines: Store::zeroed(panels * self.inputs),
+            bias: vec![Line::zeroed(); panels],
+            outputs: outputs.len(),
+            inputs: self.inputs,
+        };
+        panels::gather(&self.lines, self.inputs, outputs, &mut selected.lines);
+        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
         selected
     }
 
@@ -158,6 +152,8 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::NeonDot => neon::multiply(task, out),
         _ => portable::multiply(task, out),
     }
 }
@@ -165,15 +161,14 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use peregrine_model::Weight;
     use proptest::prelude::*;
 
     fn pack(weights: &[f32], bias: &[f32], inputs: usize) -> Packed {
-        let lines = Store::zeroed(Packed::lines(bias.len(), inputs));
-        let mut packed = Packed::new(bias.len(), inputs, lines);
-        for (output, &b) in bias.iter().enumerate() {
-            packed.set(output, &weights[output * inputs..][..inputs], b);
-        }
-        packed
+        let weight = Weight::from_f32(vec![bias.len(), inputs], weights);
+        let bias = Weight::from_f32(vec![bias.len()], bias);
+        let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
+        Packed::from_dense(&[dense], &Arena::default())
     }
 
     fn numbers(count: usize, seed: u64) -> Vec<f32> {

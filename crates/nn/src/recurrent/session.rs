@@ -5,7 +5,6 @@
 //! owns two rows of every state cache and writes to them in turn: what the step before wrote is
 //! still there for all that go on from it. The start state is written where step −1 would have.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::cell::{Groups, State};
@@ -14,8 +13,8 @@ use crate::asked::Asked;
 use crate::backend::{Backend, Choices, Question, Reads};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
+use crate::slots::Slots;
 use crate::speedups::Speedups;
-use crate::word_lists::{WordList, WordLists};
 
 /// What a recurrent network must know to be run by a [`Session`].
 pub(crate) trait Core<B: Backend>: Send + Sync + 'static {
@@ -97,25 +96,15 @@ pub(crate) struct Session<B: Backend, N: Core<B>> {
     states: Vec<State<B>>,
     memory_pool: RowPool,
     state_pool: RowPool,
-    slots: Vec<Option<SlotState<B>>>,
+    /// For each hypothesis of a sentence the first of its two state rows.
+    slots: Slots<B, Vec<u32>>,
     plan: Plan,
     batch: Ragged,
     weights: B::Weights,
     /// The same where somebody wants to see them.
     alignment: Vec<f32>,
-    word_lists: WordLists<B>,
     asked: Asked<B::Pending>,
 }
-
-struct SlotState<B: Backend> {
-    memory: Range<u32>,
-    /// First of the two state rows of each hypothesis.
-    lanes: Vec<u32>,
-    list: Option<Arc<WordList<B>>>,
-}
-
-/// Rows for which a list of selections fits the stack.
-const FEW_ROWS: usize = 64;
 
 impl<B: Backend, N: Core<B>> Session<B, N> {
     pub(crate) fn new(network: Arc<N>) -> Self {
@@ -127,29 +116,14 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
             states: states.iter().map(|&(_, cell)| State::new(backend, cell)).collect(),
             memory_pool: RowPool::default(),
             state_pool: RowPool::default(),
-            slots: Vec::new(),
+            slots: Slots::new(),
             plan: Plan { merge: network.speedups().merge, ..Plan::default() },
             batch: Ragged::default(),
             weights: backend.weights(),
             alignment: Vec::new(),
-            word_lists: WordLists::new(),
             asked: Asked::new(),
             network,
         }
-    }
-
-    fn new_slot(&mut self, state: SlotState<B>) -> Slot {
-        let free = self.slots.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        self.slots[index] = Some(state);
-        Slot(index as u32)
-    }
-
-    fn state(&self, slot: Slot) -> &SlotState<B> {
-        self.slots[slot.0 as usize].as_ref().expect("a released slot is not used again")
     }
 
     fn reserve_states(&mut self) {
@@ -166,12 +140,11 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
 
     /// The first of a lane's two rows.
     fn lane(&mut self, slot: Slot, lane: usize) -> u32 {
-        let state =
-            self.slots[slot.0 as usize].as_mut().expect("a released slot is not used again");
-        while state.lanes.len() <= lane {
-            state.lanes.push(self.state_pool.take(2));
+        let lanes = self.slots.past_mut(slot);
+        while lanes.len() <= lane {
+            lanes.push(self.state_pool.take(2));
         }
-        state.lanes[lane]
+        lanes[lane]
     }
 
     /// Works out what each row reads and writes.
@@ -187,12 +160,13 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
         for (i, row) in rows.iter().enumerate() {
             lane = if i > 0 && rows[i - 1].slot == row.slot { lane + 1 } else { 0 };
             let own = self.lane(row.slot, lane);
-            let start = self.state(row.slot).lanes[0] + 1;
+            let sentence = self.slots.of(row.slot);
+            let start = sentence.past[0] + 1;
             from.push(row.parent.map_or(start, |parent| before[parent as usize]));
             plan.to.push(own + row.position % 2);
             plan.slots.push(row.slot);
             plan.tokens.push(row.token);
-            plan.source.push(self.state(row.slot).memory.clone());
+            plan.source.push(sentence.memory.clone());
         }
         plan.from = from;
         plan.spare = before;
@@ -201,20 +175,6 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
         if self.state_pool.size() > known {
             self.reserve_states();
         }
-    }
-
-    fn with_selections<R>(&self, read: impl FnOnce(&Self, &[Option<&B::Selection>]) -> R) -> R {
-        let of = |slot: &Slot| self.state(*slot).list.as_ref().map(|list| &list.selection);
-        let rows = &self.plan.slots;
-        if rows.len() <= FEW_ROWS {
-            let mut few = [None; FEW_ROWS];
-            for (place, slot) in few.iter_mut().zip(rows) {
-                *place = of(slot);
-            }
-            return read(self, &few[..rows.len()]);
-        }
-        let all: Vec<_> = rows.iter().map(of).collect();
-        read(self, &all)
     }
 }
 
@@ -262,12 +222,9 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
             start.push(lane + 1);
             reads.push(tokens..tokens + length);
             tokens += length;
-            let list = sentence.words.map(|words| {
-                let in_use = self.slots.iter().flatten().filter_map(|slot| slot.list.as_ref());
-                self.word_lists.find(words, in_use, |words| backend.select(network.output(), words))
-            });
+            let select = |words: &[u32]| backend.select(network.output(), words);
             let memory = first..first + length;
-            slots.push(self.new_slot(SlotState { memory, lanes: vec![lane], list }));
+            slots.push(self.slots.add(memory, vec![lane], sentence.words, select));
         }
         for (cache, width) in self.memory.iter_mut().zip(network.memories()) {
             backend.reserve(cache, self.memory_pool.size(), width);
@@ -290,9 +247,9 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
     }
 
     fn release(&mut self, slot: Slot) {
-        let Some(state) = self.slots[slot.0 as usize].take() else { return };
-        self.memory_pool.give_back(state.memory.start, state.memory.len() as u32);
-        for lane in state.lanes {
+        let Some(sentence) = self.slots.release(slot) else { return };
+        self.memory_pool.give_back(sentence.memory.start, sentence.memory.len() as u32);
+        for lane in sentence.past {
             self.state_pool.give_back(lane, 2);
         }
     }
@@ -313,15 +270,13 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
     }
 
     fn ask(&mut self, question: Question<'_>) {
-        let mut asked = std::mem::replace(&mut self.asked, Asked::new());
-        self.with_selections(|session, selections| {
-            let network = &session.network;
-            let top = network.top(&session.work);
+        let Session { network, work, slots, plan, asked, .. } = self;
+        slots.with_selections(&plan.slots, |selections| {
+            let top = network.top(work);
             asked.ask(|pending| {
                 network.backend().ask(top, network.output(), selections, question, pending);
             });
         });
-        self.asked = asked;
     }
 
     fn answer(&mut self, answer: &mut Choices) {
@@ -329,9 +284,9 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {
-        self.with_selections(|session, selections| {
-            let network = &session.network;
-            let top = network.top(&session.work);
+        let Session { network, work, slots, plan, .. } = self;
+        slots.with_selections(&plan.slots, |selections| {
+            let top = network.top(work);
             network.backend().logits(top, network.output(), selections, out);
         });
     }

@@ -7,7 +7,6 @@
 //! row numbers and never a key or a value. Recurrent layers keep two rows a lane, one to read and
 //! one to write.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use peregrine_model::Autoregression;
@@ -19,7 +18,7 @@ use crate::backend::{Backend, Choices, Move, Question, Reads};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
 use crate::profile;
-use crate::word_lists::{WordList, WordLists};
+use crate::slots::Slots;
 
 /// Positions of a cache are handed out in whole blocks of this many: caches keep keys in such
 /// blocks, and one is read fastest where it belongs to a single sentence.
@@ -37,14 +36,11 @@ pub(super) struct Session<B: Backend> {
     caches: Caches<B>,
     memory_pool: RowPool,
     past_pool: RowPool,
-    slots: Vec<Option<SlotState<B>>>,
-    /// Those of `slots` that are empty.
-    free_slots: Vec<u32>,
+    slots: Slots<B, Past>,
     plan: Plan,
     /// Reads of the step before, which the next step's grow from.
     previous: Reads,
     alignment: Vec<f32>,
-    word_lists: WordLists<B>,
     asked: Asked<B::Pending>,
 }
 
@@ -58,12 +54,11 @@ pub(super) struct Caches<B: Backend> {
     pub(super) states: Vec<B::Rows>,
 }
 
-struct SlotState<B: Backend> {
-    memory: Range<u32>,
+/// Rows a sentence has in the past caches.
+struct Past {
     lanes: Vec<Lane>,
     /// Holds the first step's processed keys and values where a dialect wants them apart.
     first: Option<u32>,
-    list: Option<Arc<WordList<B>>>,
 }
 
 /// Cache rows of one hypothesis number: runs of [`CHUNK`] rows, or one run of two.
@@ -86,7 +81,7 @@ pub(super) struct Plan {
     pub(super) past: Reads,
     /// Where each row's keys and values go.
     pub(super) own: Vec<u32>,
-    /// Where they go a second time, see [`SlotState::first`].
+    /// Where they go a second time, see [`Past::first`].
     pub(super) first: Vec<u32>,
     /// Recurrent states.
     pub(super) moves: Vec<Move>,
@@ -107,12 +102,10 @@ impl<B: Backend> Session<B> {
             caches,
             memory_pool: RowPool::default(),
             past_pool: RowPool::default(),
-            slots: Vec::new(),
-            free_slots: Vec::new(),
+            slots: Slots::new(),
             plan: Plan::default(),
             previous: Reads::default(),
             alignment: Vec::new(),
-            word_lists: WordLists::new(),
             asked: Asked::new(),
             network,
         }
@@ -122,28 +115,14 @@ impl<B: Backend> Session<B> {
         matches!(self.network.description.autoregression, Autoregression::SelfAttention)
     }
 
-    fn new_slot(&mut self, state: SlotState<B>) -> Slot {
-        let index = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() as u32 - 1
-        });
-        self.slots[index as usize] = Some(state);
-        Slot(index)
-    }
-
-    fn state(&self, slot: Slot) -> &SlotState<B> {
-        self.slots[slot.0 as usize].as_ref().expect("a released slot is not used again")
-    }
-
     /// The row in which lane `lane` keeps what it has at `position`.
     fn past_row(&mut self, slot: Slot, lane: usize, position: u32) -> u32 {
         let attends = self.attends_to_past();
-        let state =
-            self.slots[slot.0 as usize].as_mut().expect("a released slot is not used again");
-        if state.lanes.len() <= lane {
-            state.lanes.resize_with(lane + 1, Lane::default);
+        let lanes = &mut self.slots.past_mut(slot).lanes;
+        if lanes.len() <= lane {
+            lanes.resize_with(lane + 1, Lane::default);
         }
-        let runs = &mut state.lanes[lane].runs;
+        let runs = &mut lanes[lane].runs;
         let (run, length, offset) = if attends {
             ((position / CHUNK) as usize, CHUNK, position % CHUNK)
         } else {
@@ -172,7 +151,7 @@ impl<B: Backend> Session<B> {
             plan.follows.push(row.parent.filter(|_| row.follows));
             plan.positions.push(row.position);
             match lane {
-                0 => plan.source.push(self.state(row.slot).memory.clone()),
+                0 => plan.source.push(self.slots.of(row.slot).memory.clone()),
                 _ => plan.source.push_same(),
             }
             plan.moves.push(Move { from: row.parent.map(|p| previous_own[p as usize]), to: own });
@@ -198,7 +177,8 @@ impl<B: Backend> Session<B> {
         if !self.attends_to_past() {
             return;
         }
-        let first = self.state(row.slot).first;
+        let sentence = &self.slots.of(row.slot).past;
+        let first = sentence.first;
         // Later steps write there too, which is simpler than not doing so: nobody reads it again.
         plan.first.push(first.unwrap_or(own));
         match row.parent {
@@ -206,16 +186,11 @@ impl<B: Backend> Session<B> {
             Some(parent) => {
                 plan.past.push(self.previous.of(parent as usize).iter().copied().chain([own]));
                 if row.position == 1 {
-                    let raw = self.state(row.slot).lanes[0].runs[0];
+                    let raw = sentence.lanes[0].runs[0];
                     plan.past.of_mut(plan.past.len() - 1)[0] = raw;
                 }
             }
         }
-    }
-
-    fn selections(&self) -> Vec<Option<&B::Selection>> {
-        let of = |&slot| self.state(slot).list.as_ref().map(|list| &list.selection);
-        self.plan.slots.iter().map(of).collect()
     }
 }
 
@@ -259,26 +234,23 @@ impl<B: Backend> Network for Session<B> {
         let select = |words: &[u32]| network.backend.select(&network.output, words);
         let mut slots = Vec::with_capacity(sentences.len());
         for (memory, sentence) in runs.zip(sentences) {
-            let list = sentence.words.map(|words| {
-                let in_use = self.slots.iter().flatten().filter_map(|slot| slot.list.as_ref());
-                self.word_lists.find(words, in_use, select)
-            });
             let first = needs_first.then(|| self.past_pool.take(CHUNK));
-            slots.push(self.new_slot(SlotState { memory, lanes: Vec::new(), first, list }));
+            let past = Past { lanes: Vec::new(), first };
+            slots.push(self.slots.add(memory, past, sentence.words, select));
         }
         profile::lap("word lists");
         slots
     }
 
     fn release(&mut self, slot: Slot) {
-        let Some(state) = self.slots[slot.0 as usize].take() else { return };
-        self.free_slots.push(slot.0);
-        self.memory_pool.give_back(state.memory.start, whole_blocks(state.memory.len()));
+        let Some(sentence) = self.slots.release(slot) else { return };
+        let memory = sentence.memory;
+        self.memory_pool.give_back(memory.start, whole_blocks(memory.len()));
         let length = if self.attends_to_past() { CHUNK } else { 2 };
-        for run in state.lanes.iter().flat_map(|lane| &lane.runs) {
+        for run in sentence.past.lanes.iter().flat_map(|lane| &lane.runs) {
             self.past_pool.give_back(*run, length);
         }
-        if let Some(first) = state.first {
+        if let Some(first) = sentence.past.first {
             self.past_pool.give_back(first, CHUNK);
         }
     }
@@ -291,13 +263,12 @@ impl<B: Backend> Network for Session<B> {
     }
 
     fn ask(&mut self, question: Question<'_>) {
-        let mut asked = std::mem::replace(&mut self.asked, Asked::new());
-        let selections = self.selections();
-        let (network, x) = (&self.network, &self.buffers.x);
-        asked.ask(|pending| {
-            network.backend.ask(x, &network.output, &selections, question, pending);
+        let Session { network, buffers, slots, plan, asked, .. } = self;
+        slots.with_selections(&plan.slots, |selections| {
+            asked.ask(|pending| {
+                network.backend.ask(&buffers.x, &network.output, selections, question, pending);
+            });
         });
-        self.asked = asked;
     }
 
     fn answer(&mut self, answer: &mut Choices) {
@@ -309,8 +280,10 @@ impl<B: Backend> Network for Session<B> {
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {
-        let selections = self.selections();
-        self.network.backend.logits(&self.buffers.x, &self.network.output, &selections, out);
+        let (network, x) = (&self.network, &self.buffers.x);
+        self.slots.with_selections(&self.plan.slots, |selections| {
+            network.backend.logits(x, &network.output, selections, out);
+        });
     }
 
     fn alignment(&self, row: usize) -> &[f32] {
