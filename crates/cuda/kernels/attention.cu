@@ -85,6 +85,7 @@ struct Attend {
     act *out;
     const u32 *count;
     u32 query_stride, stride, width, size, team, heads, out_stride;
+    u32 early; // what is cached was stored long before, but for `at`
 };
 
 // A warp a head, four heads of a row a block. The warp takes BATCH positions a team at a time: their
@@ -197,11 +198,39 @@ template <int PIECES> __device__ __forceinline__ void write_part(act *to, u32 ap
     for (int p = 0; p < PIECES; p++) *(Packed *)(to + p * apart) = part.piece[p];
 }
 
+// Positions a warp reads together.
+#define ATTEND_BATCH 2
+
+template <int PIECES> struct Cached {
+    Part<PIECES> k[ATTEND_BATCH], v[ATTEND_BATCH];
+    u32 from[ATTEND_BATCH];
+
+    // Of the list's last position the rest again, which then counts nothing.
+    __device__ __forceinline__ void read(const Attend &a, const u32 *list, u32 base, u32 length, u32 column, u32 apart) {
+#pragma unroll
+        for (int b = 0; b < ATTEND_BATCH; b++) from[b] = list[min(base + b * ATTEND_WARPS, length - 1)];
+#pragma unroll
+        for (int b = 0; b < ATTEND_BATCH; b++) k[b] = read_part<PIECES>(a.keys + (u64)from[b] * a.stride + column, apart);
+#pragma unroll
+        for (int b = 0; b < ATTEND_BATCH; b++) v[b] = read_part<PIECES>(a.values + (u64)from[b] * a.stride + column, apart);
+    }
+
+    // The row's own, which stands behind its query.
+    __device__ __forceinline__ void read_own(const Attend &a, const act *query, u32 base, u32 length, u32 apart) {
+#pragma unroll
+        for (int b = 0; b < ATTEND_BATCH; b++)
+            if (base + b * ATTEND_WARPS == length - 1) {
+                k[b] = read_part<PIECES>(query + a.width, apart);
+                v[b] = read_part<PIECES>(query + 2 * a.width, apart);
+            }
+    }
+};
+
 template <int PIECES> __device__ __forceinline__ void attend_positions(const Attend &a) {
-    const int BATCH = 2;
+    const int BATCH = ATTEND_BATCH;
     const int EACH = 8 * PIECES;
     __shared__ float found[ATTEND_WARPS][EACH + 2][32];
-    begin();
+    let_next_begin();
     u32 row = blockIdx.x, warp = threadIdx.x / 32, lane = LANE;
     if (row >= *a.count) return;
     u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
@@ -210,6 +239,10 @@ template <int PIECES> __device__ __forceinline__ void attend_positions(const Att
     bool has = head < a.heads;
     u32 apart = 8 * a.team, column = min(head, a.heads - 1) * a.size + 8 * (lane % a.team);
     const act *query = a.queries + (u64)row * a.query_stride + column;
+    Cached<PIECES> now;
+    if (a.early) now.read(a, list, warp, length, column, apart);
+    after_previous();
+    if (!a.early) now.read(a, list, warp, length, column, apart);
     Part<PIECES> packed_query = read_part<PIECES>(query, apart);
     float q[EACH], sum[EACH], most = -INFINITE, weights = 0.0f, scale = 1.0f / sqrtf((float)a.size);
 #pragma unroll
@@ -219,20 +252,10 @@ template <int PIECES> __device__ __forceinline__ void attend_positions(const Att
         for (int i = 0; i < 8; i++) q[8 * p + i] = e.v[i], sum[8 * p + i] = 0.0f;
     }
     for (u32 base = warp; base < length; base += ATTEND_WARPS * BATCH) {
-        Part<PIECES> k[BATCH], v[BATCH];
-        u32 from[BATCH];
-#pragma unroll
-        for (int b = 0; b < BATCH; b++) from[b] = list[min(base + b * ATTEND_WARPS, length - 1)];
-#pragma unroll
-        for (int b = 0; b < BATCH; b++) {
-            bool own = a.at && base + b * ATTEND_WARPS >= length - 1;
-            k[b] = read_part<PIECES>(own ? query + a.width : a.keys + (u64)from[b] * a.stride + column, apart);
-        }
-#pragma unroll
-        for (int b = 0; b < BATCH; b++) {
-            bool own = a.at && base + b * ATTEND_WARPS >= length - 1;
-            v[b] = read_part<PIECES>(own ? query + 2 * a.width : a.values + (u64)from[b] * a.stride + column, apart);
-        }
+        if (base > warp) now.read(a, list, base, length, column, apart);
+        if (a.at) now.read_own(a, query, base, length, apart);
+        const Part<PIECES>(&k)[BATCH] = now.k, (&v)[BATCH] = now.v;
+        const u32(&from)[BATCH] = now.from;
         float score[BATCH], larger = most;
 #pragma unroll
         for (int b = 0; b < BATCH; b++) {

@@ -180,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(128) best_narrow(Product p, Asked a
 template <typename Tile>
 __device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, const Found &found, u32 tile_rows) {
     extern __shared__ __align__(1024) u8 shared[];
-    begin();
+    let_next_begin();
     u32 rows = *p.count;
     u32 first_row = blockIdx.x * tile_rows, first_column = blockIdx.y * TILE;
     if (first_row >= rows) return;

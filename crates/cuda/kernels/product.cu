@@ -414,6 +414,7 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
         u32 w_at = ROWS_ * CHUNK + (warp % WARPS_N * 8 * WIDE + lane / 4) * CHUNK + (lane % 4) * 16;
         u32 first = crossed(lane / 4, (lane % 4) * 8);
         u32 pairs = (p.bytes + PAIR * CHUNK - 1) / (PAIR * CHUNK);
+        after_previous();
 #pragma unroll
         for (int m = 0; m < TALL; m++)
 #pragma unroll
@@ -535,16 +536,21 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
         u32 there[ROWS_ / TOGETHER];
     };
 
-    __device__ __forceinline__ static void fetch(const Product &p, const Source &from, u8 *stage, u32 step) {
-        u32 row = threadIdx.x / 8, piece = threadIdx.x % 8, start = step * DEEP, at = start + 16 * piece;
+    __device__ __forceinline__ static void fetch_x(const Product &p, const Source &from, u8 *stage, u32 step) {
+        u32 row = threadIdx.x / 8, piece = threadIdx.x % 8, start = step * DEEP;
         u8 *to = stage + row * DEEP + (piece ^ row % 8) * 16;
-        bool in_x = at < p.bytes, in_w = at < p.w_stride;
+        bool in_x = start + 16 * piece < p.bytes;
 #pragma unroll
         for (int i = 0; i < ROWS_ / TOGETHER; i++)
             copy_ahead(to + i * TOGETHER * DEEP, in_x ? from.x[i] + start : p.x, in_x ? from.there[i] : 0);
+    }
+
+    __device__ __forceinline__ static void fetch_w(const Product &p, const Source &from, u8 *stage, u32 step) {
+        u32 row = threadIdx.x / 8, piece = threadIdx.x % 8, start = step * DEEP;
+        bool in_w = start + 16 * piece < p.w_stride;
         // Half of a lane's part is of the chunk's first half, half of its second.
         u32 first = piece / 4 * 4 + piece % 4 / 2, second = first + 2;
-        to = stage + (ROWS_ + row) * DEEP + piece % 2 * 8;
+        u8 *to = stage + (ROWS_ + row) * DEEP + piece % 2 * 8;
         u8 *to_first = to + (first ^ row % 8) * 16, *to_second = to + (second ^ row % 8) * 16;
 #pragma unroll
         for (int i = 0; i < COLUMNS_ / TOGETHER; i++) {
@@ -577,8 +583,13 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
 #pragma unroll
             for (int i = 0; i < 4; i++) sums[n][i] = 0;
 #pragma unroll
+        for (u32 i = 0; i < AHEAD; i++)
+            if (i < steps) fetch_w(p, from, shared + i * STAGE, i);
+        // Weights do not depend on the kernel before.
+        after_previous();
+#pragma unroll
         for (u32 i = 0; i < AHEAD; i++) {
-            if (i < steps) fetch(p, from, shared + i * STAGE, i);
+            if (i < steps) fetch_x(p, from, shared + i * STAGE, i);
             asm volatile("cp.async.commit_group;");
         }
         u32 base = (u32)__cvta_generic_to_shared(shared), group = threadIdx.x / 128;
@@ -593,7 +604,10 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
 #pragma unroll
             for (u32 k = 0; k < DEEP; k += 32) multiply_group(sums, description(x + k), description(w + k));
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            if (next < steps) fetch(p, from, shared + next % STAGES * STAGE, next);
+            if (next < steps) {
+                fetch_x(p, from, shared + next % STAGES * STAGE, next);
+                fetch_w(p, from, shared + next % STAGES * STAGE, next);
+            }
             asm volatile("cp.async.commit_group;");
             asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(UNDER_WAY) : "memory");
         }
@@ -627,7 +641,7 @@ typedef Wide<64, 128, 2, 2, 3> MiddleBest;
 
 template <typename Tile, int ROWS_, int COLUMNS_> __device__ __forceinline__ void wide(const Product &p) {
     extern __shared__ __align__(1024) u8 tiles[];
-    begin();
+    let_next_begin();
     u32 rows = *p.count;
     u32 first_row = blockIdx.y * ROWS_, first_column = blockIdx.x * COLUMNS_;
     if (first_row >= rows) return;

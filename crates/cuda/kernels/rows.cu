@@ -21,11 +21,20 @@ extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 w
     const float *position = positions + (u64)(positions ? at[row] : 0) * width;
     bool known = id < words;
     if (!known) from = table;
+    out += (u64)row * stride;
+    if (width % 4 == 0) {
+        float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 8
-    for (u32 i = LANE; i < width; i += 32) {
-        float v = from[i], p = positions ? position[i] : 0.0f;
-        out[(u64)row * stride + i] = down((known ? v * scale : 0.0f) + p);
+        for (u32 i = 4 * LANE; i < width; i += 128) {
+            float4 v = *(const float4 *)(from + i), p = positions ? *(const float4 *)(position + i) : none;
+            if (!known) v = none;
+            out[i] = down(v.x * scale + p.x), out[i + 1] = down(v.y * scale + p.y);
+            out[i + 2] = down(v.z * scale + p.z), out[i + 3] = down(v.w * scale + p.w);
+        }
+        return;
     }
+    for (u32 i = LANE; i < width; i += 32)
+        out[i] = down((known ? from[i] * scale : 0.0f) + (positions ? position[i] : 0.0f));
 }
 
 struct Norm {

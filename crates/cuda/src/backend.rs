@@ -537,6 +537,7 @@ impl Backend for Cuda {
                 .number(team)
                 .number(to.heads)
                 .number(out.stride())
+                .number((!segment.has_stored(to.cache.keys.address())).into())
                 .end();
             let grid = [bucket(count), to.heads.div_ceil(heads)];
             segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &arguments)

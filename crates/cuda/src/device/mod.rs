@@ -826,6 +826,8 @@ struct Recorder {
     stored: Option<Stored>,
     /// or normalises.
     normed: Option<Normed>,
+    /// Caches that launches put something into, by their keys.
+    filled: Vec<Address>,
     /// Room for rows that are still to be normalised, two in turn: while one is read the other is
     /// written.
     raw: [(Address, usize); 2],
@@ -853,6 +855,7 @@ impl Recorder {
         self.launches.clear();
         self.stored = None;
         self.normed = None;
+        self.filled.clear();
         self.parameters.clear();
         self.staged.clear();
         self.staged_reads.clear();

@@ -224,13 +224,20 @@ impl Segment<'_> {
 
     /// Says what the launch just recorded stores.
     pub(crate) fn just_stored(&mut self, stored: Stored) {
+        self.recorder.filled.push(stored.keys);
         self.recorder.stored = Some(stored);
+    }
+
+    /// Whether a kernel of this segment puts something into the cache with those keys.
+    pub(crate) fn has_stored(&self, keys: Address) -> bool {
+        self.recorder.filled.contains(&keys)
     }
 
     /// If the last launch did nothing but store what `same` describes, takes it back: who asks will
     /// store it. The place says where to.
     pub(crate) fn take_stored(&mut self, same: impl FnOnce(&Stored) -> bool) -> Option<Address> {
         let stored = self.recorder.stored.take_if(|stored| same(stored))?;
+        self.recorder.filled.pop();
         let launch = self.recorder.launches.pop()?;
         self.recorder.parameters.truncate(launch.parameters.start);
         Some(stored.staged_at)

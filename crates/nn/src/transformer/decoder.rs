@@ -211,8 +211,13 @@ impl<B: Backend> Transformer<B> {
             positions: self.target.positions.as_ref(),
         };
         let Buffers { x, bottom, .. } = buffers;
+        let parts = &self.decoder_parts;
+        // Where nobody asks for the embeddings again they are what the stack begins with.
+        if parts.after_embedding.is_empty() && parts.after_stack.is_empty() {
+            return self.backend.embed(&self.target.table, request, x);
+        }
         self.backend.embed(&self.target.table, request, bottom);
-        self.backend.process(bottom, &self.decoder_parts.after_embedding, None, x);
+        self.backend.process(bottom, &parts.after_embedding, None, x);
     }
 
     fn attend_past(
