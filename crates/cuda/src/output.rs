@@ -214,6 +214,8 @@ struct Asked {
     banned: Address,
     probabilities: usize,
     most: usize,
+    /// Every row wants its best word by logit, and none is forced.
+    plain: bool,
 }
 
 impl Asked {
@@ -247,6 +249,8 @@ impl Asked {
                 Scoring::LogProbabilityOfAllowed => 2,
             },
             most,
+            plain: question.scoring == Scoring::Logit
+                && asks.iter().all(|ask| ask.count == 1 && ask.forced.is_none()),
         })
     }
 
@@ -258,6 +262,7 @@ impl Asked {
             .address(self.banned)
             .number(self.probabilities)
             .number(self.most)
+            .number(self.plain.into())
             .end()
     }
 }
