@@ -11,7 +11,6 @@ struct Asked {
     const u32 *banned;
     u32 probabilities; // 0 logits, 1 of all words, 2 of those not banned
     u32 most;          // room for choices a row and tile
-    u32 plain;         // every row wants its best word by logit, and none is forced
 };
 
 // What a tile found: `most` scores and words, then maximum and sum, for each row.
@@ -177,43 +176,6 @@ extern "C" __global__ void __launch_bounds__(128) best_narrow(Product p, Asked a
     narrow_best<false>(p, asked, found, tasks);
 }
 
-#ifdef GROUPS
-// A plain question, answered from the sums as threads have them: two rows each, of every eight columns
-// two.
-__device__ __forceinline__ void best_of_sums(const Product &p, const Asked &asked, const Found &found,
-                                             sum_t (&sums)[TILE / 8][4], u32 first_row, u32 rows, u32 tile_number) {
-    u32 first_column = tile_number * TILE, columns = min((u32)TILE, p.columns - first_column), part = LANE % 4;
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        u32 r = first_row + threadIdx.x / 32 * 16 + LANE / 4 + 8 * half, row = min(r, rows - 1), banned = 0;
-        for (u32 b = asked.banned_spans[2 * row]; b < asked.banned_spans[2 * row + 1]; b++) {
-            u32 c = asked.banned[b] - first_column;
-            if (c < TILE && c % 8 / 2 == part) banned |= 1u << (c / 8 * 2 + c % 2);
-        }
-        float best = -INFINITE;
-        u32 column = NONE;
-#pragma unroll
-        for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 c = 8 * n + 2 * part + i, word = first_column + min(c, columns - 1);
-                float v = (float)sums[n][2 * half + i];
-#if PRODUCT >= 4
-                v = scaled(v, p.x_scale[row], p.w_scale[word]);
-#endif
-                v += p.bias ? p.bias[word] : 0.0f;
-                if (c < columns && !(banned >> (2 * n + i) & 1) && v > best) best = v, column = c;
-            }
-        group_best<4>(best, column);
-        if (part == 0 && r < rows) {
-            u64 at = (u64)row * found.tiles + tile_number;
-            found.scores[at] = best;
-            found.words[at] = column == NONE ? NONE : first_column + column;
-        }
-    }
-}
-#endif
-
 // Many rows that share all words.
 template <typename Tile>
 __device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, const Found &found, u32 tile_rows) {
@@ -224,9 +186,6 @@ __device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, 
     if (first_row >= rows) return;
     typename Tile::Sums sums;
     Tile::sums(p, shared, first_row, rows, first_column, sums);
-#ifdef GROUPS
-    if (asked.plain) return best_of_sums(p, asked, found, sums, first_row, rows, blockIdx.y);
-#endif
     float *logits = (float *)shared;
     Tile::lay_out_all(sums, logits);
     __syncthreads();

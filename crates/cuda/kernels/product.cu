@@ -114,34 +114,6 @@ __device__ __forceinline__ void finish_tile(const Product &p, const float *tile,
     }
 }
 
-// The same for two neighbouring columns of a thread, where rows have a multiple of eight and the
-// activation is none but the simplest: this stands in loops that are unrolled.
-__device__ __forceinline__ void finish_pair(const Product &p, u32 row, u32 column, float a, float b) {
-    u64 at = (u64)row * p.out_stride + column;
-#if PRODUCT >= 4
-    a = scaled(a, p.x_scale[row], p.w_scale[column]), b = scaled(b, p.x_scale[row], p.w_scale[column + 1]);
-#endif
-    if (p.bias) {
-        float2 bias = *(const float2 *)(p.bias + column);
-        a += bias.x, b += bias.y;
-    }
-    if (p.activation) a = fmaxf(a, 0.0f), b = fmaxf(b, 0.0f);
-    if (p.input) {
-#if ROWS == 0
-        float2 input = *(const float2 *)(p.input + at);
-        a += input.x, b += input.y;
-#else
-        u32 input = *(const u32 *)(p.input + at);
-        a += up((u16)(input & 0xffffu)), b += up((u16)(input >> 16));
-#endif
-    }
-    if (ROWS == 0 || p.exact_out) {
-        *(float2 *)((float *)p.out + at) = make_float2(a, b);
-    } else {
-        *(u32 *)((act *)p.out + at) = (u32)down(a) | (u32)down(b) << 16;
-    }
-}
-
 #if PRODUCT != 0
 
 __device__ __forceinline__ u32 rounded(u32 bits) {
@@ -485,8 +457,6 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
         for (int m = 0; m < TALL; m++)
             lay_out<WIDE>(sums[m], warp / WARPS_N * 16 * TALL + 16 * m, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + 4);
     }
-
-    __device__ __forceinline__ static bool finish(const Product &, Sums &, u32, u32, u32) { return false; }
 };
 
 // Hopper's instructions for a whole warpgroup, which read both sides from shared memory: 64 rows of x
@@ -652,32 +622,16 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
     __device__ __forceinline__ static void lay_out_all(Sums &sums, float *tile) {
         lay_out<WIDE>(sums, threadIdx.x / 32 * 16, 0, tile, COLUMNS_ + 4);
     }
-
-    // Finishes sums where they are. False if it cannot be done so.
-    __device__ __forceinline__ static bool finish(const Product &p, Sums &sums, u32 first_row, u32 rows, u32 first_column) {
-        if (p.columns % 8 || p.activation > 1) return false;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            u32 row = first_row + threadIdx.x / 32 * 16 + LANE / 4 + 8 * half;
-            if (row >= rows) continue;
-#pragma unroll
-            for (int n = 0; n < WIDE; n++) {
-                u32 column = first_column + 8 * n + 2 * (LANE % 4);
-                if (column < p.columns) finish_pair(p, row, column, (float)sums[n][2 * half], (float)sums[n][2 * half + 1]);
-            }
-        }
-        return true;
-    }
 };
 
-typedef Grouped<64, 16, 11> Thin;
+typedef Grouped<64, 16, 8> Thin;
 typedef Grouped<64, 32, 6> Slim;
 typedef Grouped<64, 64, 5> Middle;
 typedef Grouped<128, 64, 4> Tall;
 typedef Grouped<128, 128, 3> Large;
 typedef Grouped<64, 128, 3> MiddleBest;
 #else
-typedef Wide<64, 16, 4, 1, 11> Thin;
+typedef Wide<64, 16, 4, 1, 8> Thin;
 typedef Wide<64, 32, 2, 2, 6> Slim;
 typedef Wide<64, 64, 2, 2, 5> Middle;
 typedef Wide<128, 64, 4, 2, 4> Tall;
@@ -693,7 +647,6 @@ template <typename Tile, int ROWS_, int COLUMNS_> __device__ __forceinline__ voi
     if (first_row >= rows) return;
     typename Tile::Sums sums;
     Tile::sums(p, tiles, first_row, rows, first_column, sums);
-    if (Tile::finish(p, sums, first_row, rows, first_column)) return;
     float *tile = (float *)tiles;
     Tile::lay_out_all(sums, tile);
     __syncthreads();

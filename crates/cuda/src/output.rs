@@ -214,8 +214,6 @@ struct Asked {
     banned: Address,
     probabilities: usize,
     most: usize,
-    /// Every row wants its best word by logit, and none is forced.
-    plain: bool,
 }
 
 impl Asked {
@@ -249,8 +247,6 @@ impl Asked {
                 Scoring::LogProbabilityOfAllowed => 2,
             },
             most,
-            plain: question.scoring == Scoring::Logit
-                && asks.iter().all(|ask| ask.count == 1 && ask.forced.is_none()),
         })
     }
 
@@ -262,7 +258,6 @@ impl Asked {
             .address(self.banned)
             .number(self.probabilities)
             .number(self.most)
-            .number(self.plain.into())
             .end()
     }
 }

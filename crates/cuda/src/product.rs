@@ -233,7 +233,7 @@ impl Kernel {
             () if enough(&tall, 3) => tall,
             () if enough(&middle, 2) => middle,
             () if enough(&slim, 3) => slim,
-            () => Kernel::new("product_thin", (64, 16), 128, tile_bytes(64, 16, 11)),
+            () => Kernel::new("product_thin", (64, 16), 128, tile_bytes(64, 16, 8)),
         }
     }
 }
