@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::Error;
 use crate::device::{Arguments, Device, Properties, Stored, bucket};
 use crate::driver::Address;
+use crate::logits::{self, OutputLayer};
 use crate::memory::{Buffer, Cache, Rows, stride};
 use crate::output::{self, Output, Selection};
 use crate::precision::Numbers;
@@ -28,6 +29,7 @@ const ATTEND_WARPS: usize = 4;
 #[derive(Clone)]
 pub struct Cuda {
     device: Arc<Device>,
+    output_layer: OutputLayer,
     /// Position vectors on the device, by the table they are from: the longest last. Shorter ones stay,
     /// since work that is under way may read them.
     positions: Arc<Mutex<FxHashMap<usize, Vec<Positions>>>>,
@@ -82,7 +84,16 @@ impl Cuda {
     /// GPU `number`, computing with these numbers.
     pub fn open(number: usize, numbers: Numbers) -> Result<Cuda, Error> {
         let device = Arc::new(Device::open(number, numbers)?);
-        Ok(Cuda { device, positions: Arc::default() })
+        Ok(Cuda { device, output_layer: OutputLayer::default(), positions: Arc::default() })
+    }
+
+    /// The same with another way to find the best words.
+    pub fn with_output_layer(self, output_layer: OutputLayer) -> Cuda {
+        Cuda { output_layer, ..self }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// Ends all work of this thread. What it prepared, other threads may use from here on.
@@ -705,7 +716,13 @@ impl Backend for Cuda {
         question: Question<'_>,
         answer: &mut Choices,
     ) {
-        done(output::best(&self.device, x, output, selections, question, answer));
+        let shortlists = selections.iter().any(Option::is_some);
+        done(match self.output_layer.answering(question, shortlists) {
+            OutputLayer::Epilogue => {
+                output::best(&self.device, x, output, selections, question, answer)
+            }
+            layer => logits::best(&self.device, layer, x, output, question, answer),
+        });
     }
 
     fn logits(

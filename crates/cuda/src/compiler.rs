@@ -26,6 +26,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../kernels/attention.cu"),
     include_str!("../kernels/product.cu"),
     include_str!("../kernels/output.cu"),
+    include_str!("../kernels/logits.cu"),
 );
 
 /// Where NVRTC may be.

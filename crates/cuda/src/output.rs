@@ -96,8 +96,8 @@ pub(crate) fn best(
             segment.launch("begin_best", [rows.div_ceil(256), 1], 256, 0, &forced)?;
         }
         let asked = Asked::stage(segment, question, most)?;
-        let nowhere =
-            Target { out: 0, stride: 0, activation: Activation::Identity, input: 0, exact: true };
+        let activation = Activation::Identity;
+        let nowhere = Target { out: 0, stride: 0, activation, input: 0, exact: true, bias: true };
         let product = output.linear.arguments(segment, &operand, &nowhere, x.count)?;
         let arguments = found.push(asked.push(product));
         let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
@@ -129,7 +129,7 @@ pub(crate) fn best(
     device.answers(2 * rows * most, |words| read_choices(words, rows, most, question, answer))
 }
 
-fn read_choices(
+pub(crate) fn read_choices(
     words: &[u32],
     rows: usize,
     most: usize,
@@ -184,17 +184,17 @@ fn launch_tasks(
 
 /// What is asked, on the device: the structure `Asked` of the kernels.
 #[derive(Clone, Copy)]
-struct Asked {
+pub(crate) struct Asked {
     counts: Address,
     forced: Address,
     banned_spans: Address,
     banned: Address,
     probabilities: usize,
-    most: usize,
+    pub(crate) most: usize,
 }
 
 impl Asked {
-    fn stage(
+    pub(crate) fn stage(
         segment: &mut Segment<'_>,
         question: Question<'_>,
         most: usize,
@@ -227,7 +227,7 @@ impl Asked {
         })
     }
 
-    fn push(self, arguments: Arguments) -> Arguments {
+    pub(crate) fn push(self, arguments: Arguments) -> Arguments {
         arguments
             .address(self.counts)
             .address(self.forced)
@@ -312,6 +312,7 @@ pub(crate) fn logits(
         activation: Activation::Identity,
         input: 0,
         exact: true,
+        bias: true,
     };
     output.linear.multiply_to(device, x, &target)?;
     let mut whole = vec![0.0; x.count * all];

@@ -44,6 +44,8 @@ pub(crate) struct Target {
     pub(crate) input: Address,
     /// Float32, however rows are stored.
     pub(crate) exact: bool,
+    /// Whether the layer's bias is added.
+    pub(crate) bias: bool,
 }
 
 impl Linear {
@@ -91,6 +93,7 @@ impl Linear {
             activation,
             input: input.map_or(0, Rows::address),
             exact: false,
+            bias: true,
         };
         self.multiply_to(device, x, &target)
     }
@@ -109,6 +112,10 @@ impl Linear {
             let grid = [self.outputs.div_ceil(shape.columns), rows.div_ceil(shape.rows)];
             segment.launch(shape.name, grid, shape.threads, shape.shared, &arguments)
         })
+    }
+
+    pub(crate) fn bias(&self) -> Address {
+        self.bias.as_ref().map_or(0, |bias| bias.address)
     }
 
     /// The rows of a product, quantised where the precision has it so.
@@ -156,7 +163,7 @@ impl Linear {
             .address(self.weights.address)
             .address(operand.scales)
             .address(address(&self.scales))
-            .address(address(&self.bias))
+            .address(if target.bias { self.bias() } else { 0 })
             .address(target.input)
             .address(target.out)
             .address(0)

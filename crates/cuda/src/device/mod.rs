@@ -604,7 +604,7 @@ fn null_mut() -> *mut *mut c_void {
 
 /// Names of the kernels a precision has.
 fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 20] = [
+    const ALL: [&str; 26] = [
         "embed",
         "add_norm",
         "add_norm_any",
@@ -625,6 +625,12 @@ fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "best_narrow",
         "merge",
         "begin_best",
+        "add_bias",
+        "softmax",
+        "k_best",
+        "fused_best",
+        "shard_best",
+        "best_of_shards",
     ];
     const PLAIN: [&str; 2] = ["product_16", "product_64"];
     const TENSOR: [&str; 8] = [
