@@ -13,6 +13,7 @@ mod error;
 mod logits;
 mod memory;
 mod output;
+mod portable;
 mod precision;
 mod product;
 mod trial;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::compiler::{Nvrtc, Target, cache_folder, machine_code};
+use crate::compiler::{self, Nvrtc, Target, cache_folder};
 use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
 use crate::precision::Numbers;
 
@@ -215,10 +215,10 @@ impl Device {
         }
         let target =
             Target { capability: properties.capability, driver: properties.driver, numbers };
-        let code = machine_code(&target)?;
+        let code = compiler::code(&target)?;
         let (mut context, mut module) = (null(), null());
         const SPIN: c_uint = 1;
-        // SAFETY: places for handles; the code is a whole module that the compiler made.
+        // SAFETY: places for handles; the code is a whole module, text with a zero at its end.
         unsafe {
             // Whoever set the flags before us keeps theirs.
             (driver.context_flags)(number as c_int, SPIN);
@@ -227,10 +227,10 @@ impl Device {
             driver.check("cuCtxSetCurrent", (driver.context_set)(context))?;
             driver.check(
                 "cuModuleLoadData",
-                (driver.module_load)(&mut module, code.as_ptr().cast()),
+                (driver.module_load)(&mut module, code.bytes.as_ptr().cast()),
             )?;
         }
-        let overlaps = properties.capability >= (9, 0);
+        let overlaps = code.capability >= (9, 0);
         Ok(Device {
             driver,
             properties,
@@ -603,7 +603,7 @@ fn null_mut() -> *mut *mut c_void {
 }
 
 /// Names of the kernels a precision has.
-fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
+pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
     const ALL: [&str; 26] = [
         "embed",
         "add_norm",
