@@ -83,8 +83,12 @@ pub struct Weights {
 impl Cuda {
     /// GPU `number`, computing with these numbers.
     pub fn open(number: usize, numbers: Numbers) -> Result<Cuda, Error> {
-        let device = Arc::new(Device::open(number, numbers)?);
-        Ok(Cuda { device, output_layer: OutputLayer::default(), positions: Arc::default() })
+        Ok(Cuda::on(Device::open(number, numbers)?))
+    }
+
+    pub(crate) fn on(device: Device) -> Cuda {
+        let (device, output_layer) = (Arc::new(device), OutputLayer::default());
+        Cuda { device, output_layer, positions: Arc::default() }
     }
 
     /// The same with another way to find the best words.

@@ -10,12 +10,16 @@ mod compiler;
 mod device;
 mod driver;
 mod error;
+#[cfg(test)]
+mod fake;
 mod logits;
 mod memory;
 mod output;
 mod portable;
 mod precision;
 mod product;
+#[cfg(test)]
+mod tests;
 mod trial;
 
 pub use backend::{Cuda, Norm, Table, Weights};

@@ -220,10 +220,6 @@ mod tests {
         Numbers::ALL.into_iter().map(one).collect()
     }
 
-    fn stored() -> String {
-        inflate(STORED).expect("whole")
-    }
-
     /// Kernels were changed? `cargo test -p peregrine-cuda make_portable_kernels -- --ignored`
     #[test]
     fn portable_kernels_belong_to_the_sources() {

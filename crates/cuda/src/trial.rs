@@ -108,30 +108,23 @@ impl Trial {
         found
     }
 
-    /// Seconds of work recorded `TOGETHER` times, the median of some rounds.
-    fn time(
-        &self,
-        work: impl Fn(&mut Segment<'_>) -> Result<(), Error>,
-        rounds: usize,
-    ) -> Result<f64, Error> {
-        /// Enough for the way to the device and back not to count.
+    /// Seconds of work on the device, the median of some rounds: recorded `TOGETHER` times, so that
+    /// the way there and back does not count, and then sent.
+    fn time(&self, rounds: usize, work: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
         const TOGETHER: usize = 20;
-        let device = self.gpu.device();
-        let round = || {
+        self.median(rounds, || {
+            (0..TOGETHER).try_for_each(|_| work())?;
             let start = Instant::now();
-            device.record(|segment| (0..TOGETHER).try_for_each(|_| work(segment)))?;
-            device.finish()?;
+            self.gpu.finish()?;
             Ok(start.elapsed().as_secs_f64() / TOGETHER as f64)
-        };
-        self.median(round, rounds)
+        })
     }
 
-    fn median(&self, round: impl Fn() -> Result<f64, Error>, rounds: usize) -> Result<f64, Error> {
+    fn median(&self, rounds: usize, round: impl Fn() -> Result<f64, Error>) -> Result<f64, Error> {
+        /// What was seen twice, in each of two stages, is replayed from then on.
+        const WARM_UP: usize = 5;
         self.gpu.finish()?;
-        // What was seen twice is replayed from the third time on.
-        for _ in 0..3 {
-            round()?;
-        }
+        (0..WARM_UP).try_for_each(|_| round().map(drop))?;
         let mut seconds = (0..rounds.max(1)).map(|_| round()).collect::<Result<Vec<f64>, _>>()?;
         seconds.sort_by(f64::total_cmp);
         Ok(seconds[seconds.len() / 2])
@@ -196,37 +189,29 @@ pub fn time_output_layers(
     let (x, output, device) = (&trial.x, &trial.output, gpu.device());
     let asks = vec![Ask { count: choices, banned: &[], forced: None }; rows];
     let question = |scoring| Question { asks: &asks, scoring };
-    let with_asked = |find: &dyn Fn(&mut Segment<'_>, Asked) -> Result<(), Error>,
-                      scoring: Scoring| {
-        let staged = |segment: &mut Segment<'_>| {
-            let asked = Asked::stage(segment, question(scoring), bucket(choices))?;
-            find(segment, asked)
-        };
-        trial.time(staged, rounds)
+    let asking = |scoring, find: &dyn Fn(&mut Segment<'_>, Asked) -> Result<(), Error>| {
+        trial.time(rounds, || {
+            device.record(|segment| {
+                let asked = Asked::stage(segment, question(scoring), bucket(choices))?;
+                find(segment, asked)
+            })
+        })
     };
-    let separate = Logits::new(device, OutputLayer::Separate, x, output)?;
-    let multiply = || {
-        let start = Instant::now();
-        for _ in 0..20 {
-            separate.multiply(device, x, output)?;
-        }
-        gpu.finish()?;
-        Ok(start.elapsed().as_secs_f64() / 20.0)
-    };
-    let product = trial.median(multiply, rounds)?;
-    let bias = trial.time(|segment| separate.add_bias(segment), rounds)?;
-    separate.multiply(device, x, output)?;
     let scored = Scoring::LogProbability;
-    let softmax = with_asked(&|segment, asked| separate.softmax(segment, asked), scored)?;
-    let k_best = with_asked(&|segment, asked| separate.k_best(segment, asked), scored)?;
-    let fused =
-        with_asked(&|segment, asked| separate.find(segment, OutputLayer::Fused, asked), scored)?;
+    let logits = Logits::new(device, OutputLayer::Separate, x, output)?;
+    let product = trial.time(rounds, || logits.multiply(device, x, output))?;
+    let bias = trial.time(rounds, || device.record(|segment| logits.add_bias(segment)))?;
+    // The bias was added many times.
+    logits.multiply(device, x, output)?;
+    let softmax = asking(scored, &|segment, asked| logits.softmax(segment, asked))?;
+    let k_best = asking(scored, &|segment, asked| logits.k_best(segment, asked))?;
+    let fused = asking(scored, &|segment, asked| logits.find(segment, OutputLayer::Fused, asked))?;
     let best = if choices == 1 {
         let logits = Logits::new(device, OutputLayer::Best, x, output)?;
         logits.multiply(device, x, output)?;
         let find =
             |segment: &mut Segment<'_>, asked| logits.find(segment, OutputLayer::Best, asked);
-        Some(with_asked(&find, Scoring::Logit)?)
+        Some(asking(Scoring::Logit, &find)?)
     } else {
         None
     };
@@ -236,12 +221,12 @@ pub fn time_output_layers(
         if layer.answering(question(scoring), false) != layer {
             continue;
         }
-        let round = || {
+        let seconds = trial.median(rounds, || {
             let start = Instant::now();
             trial.best(layer, question(scoring));
             Ok(start.elapsed().as_secs_f64())
-        };
-        whole.push((layer, trial.median(round, rounds)?));
+        })?;
+        whole.push((layer, seconds));
     }
     Ok(OutputTimes { product, bias, softmax, k_best, fused, best, whole })
 }

@@ -21,11 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::compiler::{self, Nvrtc, Target, cache_folder};
+use crate::compiler::{self, Code, Nvrtc, Target, cache_folder};
 use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
 use crate::precision::Numbers;
 
 mod segment;
+#[cfg(test)]
+mod tests;
 
 use segment::StagedReads;
 pub(crate) use segment::{Arguments, Segment, Stored};
@@ -201,7 +203,16 @@ fn properties(driver: &Driver, number: usize) -> Result<Properties, Error> {
 impl Device {
     /// Opens GPU `number` with kernels for `numbers`.
     pub(crate) fn open(number: usize, numbers: Numbers) -> Result<Device, Error> {
-        let driver = Driver::open()?;
+        Device::with_driver(Driver::open()?, number, numbers, compiler::code)
+    }
+
+    /// The same with a certain driver, and kernels from elsewhere.
+    fn with_driver(
+        driver: Driver,
+        number: usize,
+        numbers: Numbers,
+        kernels: impl FnOnce(&Target) -> Result<Code, Error>,
+    ) -> Result<Device, Error> {
         let found = count(&driver)?;
         if number >= found {
             return Err(Error::NoDevice { wanted: number, found });
@@ -215,7 +226,7 @@ impl Device {
         }
         let target =
             Target { capability: properties.capability, driver: properties.driver, numbers };
-        let code = compiler::code(&target)?;
+        let code = kernels(&target)?;
         let (mut context, mut module) = (null(), null());
         const SPIN: c_uint = 1;
         // SAFETY: places for handles; the code is a whole module, text with a zero at its end.
@@ -774,21 +785,5 @@ impl Recorder {
                 unsafe { (driver.graph_exec_destroy)(graph) };
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_are_few_and_large_enough() {
-        let all: Vec<usize> = (1..=4096).map(bucket).collect();
-        assert!(all.iter().enumerate().all(|(i, &b)| b > i));
-        assert!(all.is_sorted());
-        let mut different = all;
-        different.dedup();
-        assert_eq!(different[..9], [1, 2, 4, 8, 16, 24, 32, 48, 64]);
-        assert!(different.len() < 24);
     }
 }
