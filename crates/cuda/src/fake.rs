@@ -13,6 +13,7 @@ use crate::driver::{Address, Driver, LaunchConfig};
 type Handle = *mut c_void;
 
 const DONE: c_int = 0;
+const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
 const NOT_FOUND: c_int = 500;
 const ILLEGAL_ADDRESS: c_int = 700;
@@ -251,6 +252,7 @@ unsafe extern "C" fn device_attribute(value: *mut c_int, which: c_int, _: c_int)
     let known = match which {
         75 => major,
         76 => minor,
+        97 => shared_memory(),
         _ => 132,
     };
     // SAFETY: a place for a result.
@@ -366,8 +368,18 @@ unsafe extern "C" fn module_function(
     // SAFETY: a place for a result.
     unsafe { put(function, number as Handle) }
 }
-unsafe extern "C" fn function_attribute(_: Handle, _: c_int, _: c_int) -> c_int {
-    DONE
+unsafe extern "C" fn function_attribute(_: Handle, _: c_int, bytes: c_int) -> c_int {
+    if bytes > shared_memory() { INVALID_VALUE } else { DONE }
+}
+
+/// What a block may have, by the compute capability.
+fn shared_memory() -> c_int {
+    let kibibytes = match world(|w| w.capability) {
+        (8, 0) => 163,
+        (8, _) => 99,
+        _ => 227,
+    };
+    kibibytes << 10
 }
 unsafe extern "C" fn launch(
     config: *const LaunchConfig,

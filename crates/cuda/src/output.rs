@@ -7,7 +7,7 @@ use peregrine_nn::{Candidates, Choice, Choices, Question, Scoring, choose};
 
 use crate::Error;
 use crate::backend::NONE;
-use crate::device::{Arguments, Device, MOST_SHARED, Segment, bucket};
+use crate::device::{Arguments, Device, Segment, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Rows, copy};
 use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
@@ -83,7 +83,7 @@ pub(crate) fn best(
     let tiles = bucket(words.div_ceil(TILE));
     let asked = question.asks.iter().map(|ask| ask.count).max().unwrap_or(0);
     let most = bucket(asked.max(1));
-    if 8 * tiles * most > MOST_SHARED {
+    if 8 * tiles * most > device.most_shared() {
         return best_of_logits(device, x, output, selections, question, answer);
     }
     let rows = bucket(x.count);

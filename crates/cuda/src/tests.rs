@@ -105,6 +105,19 @@ fn questions_are_replayed() {
     }
 }
 
+/// Lists too long for a block's memory are looked through by the host, and devices differ in that.
+#[test]
+fn long_lists_heed_the_memory_of_a_block() {
+    for (capability, expected) in [((9, 0), "merge"), ((8, 6), "product_narrow")] {
+        let fake = Fake::new(1 << 30);
+        fake.world(|w| w.capability = capability);
+        let subject = Subject::new(&fake, Numbers::Float16, 12);
+        // 8 tiles of words, 2048 choices of eight bytes.
+        subject.best(OutputLayer::Epilogue, 2000, Scoring::Logit);
+        assert_eq!(fake.ran().last().map(String::as_str), Some(expected), "{capability:?}");
+    }
+}
+
 /// Kernels that do nothing give wrong answers, and the trial must see it.
 #[test]
 fn a_trial_notices_wrong_answers() {

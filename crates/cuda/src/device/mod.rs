@@ -42,8 +42,8 @@ const LARGE_SHARED: [&str; 7] = [
     "merge",
     "attention_weights",
 ];
-/// What they may ask for.
-pub(crate) const MOST_SHARED: usize = 160 << 10;
+/// What they may ask for where the device has it.
+const MOST_SHARED: usize = 160 << 10;
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`.
 const BUFFER_POINTER: usize = 1;
 /// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
@@ -66,6 +66,8 @@ pub struct Properties {
     pub memory: usize,
     /// Multiprocessors.
     pub processors: usize,
+    /// Bytes of shared memory a block may have: 163 KiB on 8.0, 99 on 8.6 and 8.9, 227 on 9.0.
+    pub shared: usize,
     /// Version of the driver, 1000 times the major one and ten times the minor one.
     pub driver: i32,
 }
@@ -174,6 +176,7 @@ fn properties(driver: &Driver, number: usize) -> Result<Properties, Error> {
     const MAJOR: c_int = 75;
     const MINOR: c_int = 76;
     const PROCESSORS: c_int = 16;
+    const SHARED: c_int = 97;
     let (mut device, mut version, mut memory) = (0, 0, 0);
     let mut name = [0; 256];
     // SAFETY: places for the results, as large as the driver is told.
@@ -196,6 +199,7 @@ fn properties(driver: &Driver, number: usize) -> Result<Properties, Error> {
         capability: (attribute(MAJOR)?, attribute(MINOR)?),
         memory,
         processors: attribute(PROCESSORS)? as usize,
+        shared: attribute(SHARED)? as usize,
         driver: version,
     })
 }
@@ -268,7 +272,7 @@ impl Device {
             };
             self.driver.check("cuModuleGetFunction", code)?;
             if LARGE_SHARED.contains(&name) {
-                let most = MOST_SHARED as c_int;
+                let most = self.most_shared() as c_int;
                 // SAFETY: a function of our module.
                 let code = unsafe {
                     (self.driver.function_attribute)(function, MOST_DYNAMIC_SHARED, most)
@@ -278,6 +282,11 @@ impl Device {
             self.functions.insert(name, function);
         }
         Ok(self)
+    }
+
+    /// Bytes of shared memory that kernels may ask for.
+    pub(crate) fn most_shared(&self) -> usize {
+        MOST_SHARED.min(self.properties.shared)
     }
 
     /// This thread's lane, the device being current.
