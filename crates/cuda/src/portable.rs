@@ -11,11 +11,16 @@
 //!
 //! Six texts of more than a megabyte have little in them that is new. Whole functions are the
 //! same in several precisions: they are stored once, as *pieces*. Loops are unrolled, with other
-//! registers each time: a register is written as its distance from the one before it of its kind,
-//! so that turns look alike. The rest is left to deflate.
+//! registers each time: of a line its *form* is stored, without the registers' numbers, and these apart,
+//! each as its distance from the one before it of its kind. The rest is left to deflate.
 //!
-//! Inflated: a line that says what it was made from and by what, a line of piece numbers for each
-//! precision, then the pieces, each behind a zero byte.
+//! ```text
+//! a line that says what it was made from and by what
+//! a line of piece numbers for each precision
+//! a line with the number of lines of each piece
+//! 0  forms, one a line; a # stands for a register's number
+//! 0  the form of each line, two bytes, low one first; then all distances, seven bits a byte, low ones first
+//! ```
 
 use std::fmt::Write;
 use std::io::Read;
@@ -28,57 +33,82 @@ const STORED: &[u8] = include_bytes!("../kernels/portable.ptx.z");
 /// The stored kernels of a precision, as the driver takes them.
 pub(crate) fn kernels(numbers: Numbers) -> Result<Vec<u8>, Error> {
     let damaged = || Error::Compiler("the kernels made ahead are damaged".to_owned());
-    let text = inflate(STORED).ok_or_else(damaged)?;
-    let mut ptx = restore(&text, numbers).ok_or_else(damaged)?.into_bytes();
+    let bytes = inflate(STORED).ok_or_else(damaged)?;
+    let mut ptx = restore(&bytes, numbers).ok_or_else(damaged)?.into_bytes();
     ptx.push(0);
     Ok(ptx)
 }
 
-fn inflate(bytes: &[u8]) -> Option<String> {
-    let mut text = String::new();
-    flate2::read::ZlibDecoder::new(bytes).read_to_string(&mut text).ok()?;
-    Some(text)
+fn inflate(deflated: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    flate2::read::ZlibDecoder::new(deflated).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
-fn restore(text: &str, numbers: Numbers) -> Option<String> {
-    let mut pieces = text.split('\0');
-    let list = 1 + Numbers::ALL.into_iter().position(|other| other == numbers)?;
-    let list = pieces.next()?.lines().nth(list)?;
-    let pieces: Vec<&str> = pieces.collect();
-    let mut ptx = String::new();
-    for number in list.split(' ') {
-        ptx.push_str(&absolute(pieces.get(number.parse::<usize>().ok()?)?)?);
+fn restore(bytes: &[u8], numbers: Numbers) -> Option<String> {
+    let mut parts = bytes.splitn(3, |&byte| byte == 0);
+    let mut text = || std::str::from_utf8(parts.next()?).ok();
+    let (head, forms) = (text()?, text()?);
+    let rest = parts.next()?;
+    let lists: Vec<&str> = head.lines().skip(1).collect();
+    let list = |line: usize| -> Option<Vec<usize>> {
+        lists.get(line)?.split(' ').map(|number| number.parse().ok()).collect()
+    };
+    let lengths = list(Numbers::ALL.len())?;
+    let lines: usize = lengths.iter().sum();
+    let (form_of, mut distances) = rest.split_at_checked(2 * lines)?;
+    let forms: Vec<&str> = forms.lines().collect();
+    let mut form_of = form_of.chunks_exact(2).map(|two| u16::from_le_bytes([two[0], two[1]]));
+    let mut pieces = Vec::new();
+    for length in lengths {
+        let (mut last, mut piece) = (Registers::default(), String::new());
+        for _ in 0..length {
+            let form = forms.get(usize::from(form_of.next()?))?;
+            fill(form, &mut last, &mut distances, &mut piece)?;
+        }
+        pieces.push(piece);
     }
-    Some(ptx)
+    let wanted = list(Numbers::ALL.into_iter().position(|other| other == numbers)?)?;
+    wanted.into_iter().map(|piece| pieces.get(piece).map(String::as_str)).collect()
 }
 
-/// Registers by their numbers, which were distances.
-fn absolute(piece: &str) -> Option<String> {
-    let mut last = Registers::default();
-    let mut out = String::with_capacity(2 * piece.len());
-    let mut rest = piece;
-    while let Some((before, kind, behind)) = next_register(rest) {
-        out.push_str(before);
-        rest = behind;
-        let digits = 1 + behind.get(1..)?.bytes().take_while(u8::is_ascii_digit).count();
-        if behind.starts_with(['+', '-']) && digits > 1 {
-            let number = last.of(kind);
-            *number += behind[..digits].parse::<i64>().ok()?;
-            write!(out, "%{kind}{number}").ok()?;
-            rest = &behind[digits..];
-        } else {
-            write!(out, "%{kind}").ok()?;
+/// Adds the line of that form, with its registers' numbers.
+fn fill<'a>(
+    form: &'a str,
+    last: &mut Registers<'a>,
+    distances: &mut &[u8],
+    out: &mut String,
+) -> Option<()> {
+    let mut parts = form.split('#').peekable();
+    while let Some(part) = parts.next() {
+        out.push_str(part);
+        if parts.peek().is_some() {
+            let number = last.of(kind(part));
+            *number += distance(distances)?;
+            write!(out, "{number}").ok()?;
         }
     }
-    out.push_str(rest);
-    Some(out)
+    out.push('\n');
+    Some(())
 }
 
-/// What is before the next `%`, the letters behind it, and what follows them.
-fn next_register(text: &str) -> Option<(&str, &str, &str)> {
-    let (before, behind) = text.split_once('%')?;
-    let letters = behind.bytes().take_while(u8::is_ascii_lowercase).count();
-    Some((before, &behind[..letters], &behind[letters..]))
+/// The letters at the end: those of a register.
+fn kind(part: &str) -> &str {
+    &part[part.trim_end_matches(|c: char| c.is_ascii_lowercase()).len()..]
+}
+
+/// Takes a number: even ones are twice a distance, odd ones are of those below zero.
+fn distance(bytes: &mut &[u8]) -> Option<i64> {
+    let (mut number, mut shift) = (0_i64, 0);
+    loop {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= i64::from(byte & 127).checked_shl(shift)?;
+        shift += 7;
+        if byte < 128 {
+            return Some((number >> 1) ^ -(number & 1));
+        }
+    }
 }
 
 /// The last register of each kind.
@@ -152,23 +182,37 @@ mod tests {
         out
     }
 
-    fn relative(piece: &str) -> String {
-        let mut last = Registers::default();
-        let mut out = String::new();
-        let mut rest = piece;
-        while let Some((before, kind, behind)) = next_register(rest) {
+    /// A line's form, and the distances of its registers.
+    fn form(line: &str, last: &mut Vec<(String, i64)>) -> (String, Vec<i64>) {
+        assert!(!line.contains('#'), "{line}");
+        let mut parts = line.split('%');
+        let mut form = parts.next().unwrap_or_default().to_owned();
+        let mut distances = Vec::new();
+        for part in parts {
+            let letters = part.bytes().take_while(u8::is_ascii_lowercase).count();
+            let (kind, behind) = part.split_at(letters);
             let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
-            out.push_str(before);
-            out.push('%');
-            out.push_str(kind);
+            form.push('%');
+            form.push_str(kind);
             if let Ok(number) = behind[..digits].parse::<i64>() {
-                let last = last.of(kind);
-                out.push_str(&format!("{:+}", number - *last));
-                *last = number;
+                form.push('#');
+                let known = last.iter().position(|(other, _)| other == kind);
+                let before = known.map_or(0, |at| last.swap_remove(at).1);
+                distances.push(number - before);
+                last.push((kind.to_owned(), number));
             }
-            rest = &behind[digits..];
+            form.push_str(&behind[digits..]);
         }
-        out + rest
+        (form, distances)
+    }
+
+    fn put_distance(distance: i64, out: &mut Vec<u8>) {
+        let mut number = if distance < 0 { -2 * distance - 1 } else { 2 * distance };
+        while number > 127 {
+            out.push((number & 127) as u8 | 128);
+            number >>= 7;
+        }
+        out.push(number as u8);
     }
 
     /// Functions and declarations; put together they are the text again.
@@ -186,29 +230,45 @@ mod tests {
         pieces
     }
 
-    /// The text to be stored.
-    fn store(texts: &[String], compiler: &str) -> String {
+    /// Where in the list something is; new things are added.
+    fn place<T: PartialEq>(list: &mut Vec<T>, thing: T) -> usize {
+        list.iter().position(|other| *other == thing).unwrap_or_else(|| {
+            list.push(thing);
+            list.len() - 1
+        })
+    }
+
+    fn joined(numbers: impl Iterator<Item = usize>) -> String {
+        numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What is to be stored.
+    fn store(texts: &[String], compiler: &str) -> Vec<u8> {
         let mut pieces: Vec<String> = Vec::new();
-        let mut out = format!("{} nvrtc {compiler}\n", origin());
+        let mut head = format!("{} nvrtc {compiler}\n", origin());
         for text in texts {
-            let number = |piece: String| {
-                let piece = relative(&piece);
-                let known = pieces.iter().position(|other| *other == piece);
-                known.unwrap_or_else(|| {
-                    pieces.push(piece);
-                    pieces.len() - 1
-                })
-            };
-            let numbers: Vec<String> =
-                split(text).into_iter().map(number).map(|n| n.to_string()).collect();
-            out.push_str(&numbers.join(" "));
-            out.push('\n');
+            let numbers = split(text).into_iter().map(|piece| place(&mut pieces, piece));
+            head += &(joined(numbers) + "\n");
         }
-        pieces.iter().for_each(|piece| {
-            out.push('\0');
-            out.push_str(piece);
-        });
-        out
+        head += &joined(pieces.iter().map(|piece| piece.lines().count()));
+        let (mut forms, mut form_of, mut distances) = (Vec::new(), Vec::new(), Vec::new());
+        for piece in &pieces {
+            let mut last = Vec::new();
+            for line in piece.lines() {
+                let (form, registers) = form(line, &mut last);
+                let number = u16::try_from(place(&mut forms, form)).expect("few forms");
+                form_of.extend(number.to_le_bytes());
+                registers.into_iter().for_each(|d| put_distance(d, &mut distances));
+            }
+        }
+        [head.as_bytes(), &[0], forms.join("\n").as_bytes(), &[0], &form_of, &distances].concat()
+    }
+
+    /// The line that says what the stored kernels were made from, and by what.
+    fn stored_head() -> String {
+        let bytes = inflate(STORED).expect("whole");
+        let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        String::from_utf8_lossy(line).into_owned()
     }
 
     fn make(nvrtc: &Nvrtc) -> Vec<String> {
@@ -223,19 +283,17 @@ mod tests {
     /// Kernels were changed? `cargo test -p peregrine-cuda make_portable_kernels -- --ignored`
     #[test]
     fn portable_kernels_belong_to_the_sources() {
-        let text = inflate(STORED).expect("whole");
-        assert!(text.starts_with(&origin()), "{}", text.lines().next().unwrap_or_default());
+        assert_eq!(stored_head().split(' ').next(), Some(origin().as_str()));
     }
 
     #[test]
     fn portable_kernels_are_what_the_compiler_makes() {
         let Ok(nvrtc) = Nvrtc::open() else { return eprintln!("skipped: no NVRTC") };
         let version = nvrtc.version_text();
-        let old = inflate(STORED).expect("whole");
-        if !old.lines().next().is_some_and(|line| line.ends_with(&format!(" nvrtc {version}"))) {
+        if !stored_head().ends_with(&format!(" nvrtc {version}")) {
             return eprintln!("skipped: made by another NVRTC than {version}");
         }
-        let texts = make(&nvrtc);
+        let (old, texts) = (inflate(STORED).expect("whole"), make(&nvrtc));
         for (numbers, text) in Numbers::ALL.into_iter().zip(&texts) {
             assert!(restore(&old, numbers).as_ref() == Some(text), "{numbers:?}");
         }
@@ -247,10 +305,10 @@ mod tests {
     #[ignore = "writes kernels/portable.ptx.z, by NVRTC"]
     fn make_portable_kernels() {
         let nvrtc = Nvrtc::open().expect("NVRTC");
-        let text = store(&make(&nvrtc), &nvrtc.version_text());
+        let bytes = store(&make(&nvrtc), &nvrtc.version_text());
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/portable.ptx.z");
         let mut file = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
-        file.write_all(text.as_bytes()).expect("memory");
+        file.write_all(&bytes).expect("memory");
         std::fs::write(path, file.finish().expect("memory")).expect(path);
     }
 
@@ -270,17 +328,28 @@ mod tests {
     }
 
     #[test]
-    fn registers_come_back() {
-        let text = ".reg .b32 %r<9>;\n@%p1 ld.f32 %f12, [%rd6+41];\nmov %r3, %tid.x; mov %r2, %r3;";
-        let short = relative(text);
-        assert!(short.contains("[%rd+6+41]") && short.contains("mov %r-1, %r+1;"), "{short}");
-        assert_eq!(absolute(&short).as_deref(), Some(text));
+    fn texts_come_back() {
+        let first =
+            ".reg .b32 %r<9>;\n@%p1 ld.f32 %f812, [%rd6+41];\nmov %r3, %tid.x; mov %r2, %r3;\n";
+        let texts: Vec<String> = Numbers::ALL
+            .iter()
+            .map(|numbers| {
+                format!("{first}.visible .entry {}(\nadd %r70000, %r1, %r0;\n", numbers.name())
+            })
+            .collect();
+        let bytes = store(&texts, "1.0");
+        for (numbers, text) in Numbers::ALL.into_iter().zip(&texts) {
+            assert_eq!(restore(&bytes, numbers).as_ref(), Some(text));
+        }
+        for length in 0..bytes.len() {
+            assert_eq!(restore(&bytes[..length], Numbers::Fp8), None, "{length} bytes");
+        }
     }
 
     #[test]
     fn damage_is_noticed() {
         assert_eq!(inflate(&STORED[..STORED.len() / 2]), None);
-        assert_eq!(restore("origin\n0 7\n\0piece", Numbers::ALL[0]), None);
-        assert_eq!(restore("origin\n\0piece", Numbers::ALL[1]), None);
+        let endless = [255; 20];
+        assert_eq!(distance(&mut &endless[..]), None);
     }
 }
