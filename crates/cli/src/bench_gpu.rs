@@ -1,11 +1,14 @@
 //! `peregrine bench gpu`: a step of decoding on a GPU, batch by batch.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
 use peregrine::model::{made_up_model, preset};
 use peregrine::{BatchSize, Compute, Device, Numbers, Options, Request, Stats, Translator};
 use serde_json::json;
+
+use crate::bench_amun::{Amun, Part};
 
 /// Milliseconds of a step and tokens a second on a GPU, by network, batch and beam
 ///
@@ -41,6 +44,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 5)]
     repeat: usize,
 
+    /// The tables and figures of Amun's paper instead, all or some: on a GRU of 1024 with 30,000 words,
+    /// sentences of all lengths
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', num_args = 0.., conflicts_with_all = ["shapes", "batch", "beam", "precision", "threads"])]
+    amun: Option<Vec<Part>>,
+
+    /// Write the figures of --amun there, as SVG
+    #[arg(long, value_name = "DIR", requires = "amun")]
+    plots: Option<PathBuf>,
+
     /// Print a JSON object a line
     #[arg(long)]
     json: bool,
@@ -50,6 +62,11 @@ pub(crate) struct Args {
 const LENGTH: usize = 25;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(parts) = &args.amun {
+        let plots = args.plots.as_deref();
+        let (device, rounds, json) = (args.device, args.repeat, args.json);
+        return Amun { parts, device, rounds, plots, json }.run();
+    }
     if !args.json {
         println!(
             "{:10} {:9} {:>5} {:>6} {:>10} {:>12} {:>16}",

@@ -39,7 +39,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     match &survey.compiler {
         Ok(version) => println!("  kernel compiler  NVRTC {version}"),
-        Err(reason) => println!("  kernel compiler  none: {reason}"),
+        Err(reason) => {
+            println!("  kernel compiler  none: {reason}");
+            println!("                   (kernels made ahead are used: docs/gpu.md)");
+        }
     }
     match &survey.cache {
         Some(folder) => println!("  compiled kernels {}", folder.display()),

@@ -8,6 +8,7 @@
 
 mod bench;
 mod bench_ablate;
+mod bench_amun;
 mod bench_batching;
 mod bench_devlin;
 mod bench_gpu;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use peregrine::{
-    Compat, Compute, Device, Integers, Keeping, Level, Model, Numbers, OpenOptions, Precision,
-    ShortlistChoice, ShortlistFile, Translator, Tuner,
+    Compat, Compute, Device, Integers, Keeping, Level, Model, Numbers, OpenOptions, OutputLayer,
+    Precision, ShortlistChoice, ShortlistFile, Translator, Tuner,
 };
 
 use crate::speedup_args::SpeedupArgs;
@@ -32,6 +32,11 @@ pub(crate) struct ModelArgs {
     /// float16, bfloat16, int8 and fp8, and `auto` is float16
     #[arg(long, value_parser = ["auto", "float32", "tf32", "float16", "bfloat16", "int16", "int8", "fp8"], default_value = "auto", hide_possible_values = true, value_name = "NAME")]
     precision: String,
+
+    /// How a GPU finds the best words: in the `epilogue` of the output product, or from logits in memory,
+    /// by one `fused` kernel, by `separate` ones, or the `best` word alone, without softmax (docs/gpu.md)
+    #[arg(long, value_parser = |name: &str| name.parse::<OutputLayer>(), value_name = "epilogue|fused|separate|best", default_value = "epilogue")]
+    output_layer: OutputLayer,
 
     /// Instructions to use [default: the best this processor has]
     #[arg(long, value_parser = parse_isa, value_name = "portable|neon|neon-dot|avx2|avx-vnni|avx512|avx512-vnni|amx")]
@@ -193,6 +198,7 @@ impl ModelArgs {
             functions,
             device,
             numbers,
+            output_layer: self.output_layer,
         })
     }
 }

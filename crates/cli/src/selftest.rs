@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use peregrine::cuda::{Cuda, try_output_layers};
 use peregrine::model::{OpenOptions, made_up_model, preset};
 use peregrine::{
     BatchSize, Compute, Device, Model, Numbers, Options, Request, Translation, Translator,
@@ -13,7 +14,7 @@ use crate::lines::Lines;
 /// Compare a GPU with the processor, word by word
 ///
 /// In float32 both must choose the same words; in every precision the words must not depend on the
-/// size of the batch. Without a model, random transformers and recurrent networks are compared, and
+/// size of the batch, nor on the output layer (--output-layer). Without a model, random transformers and recurrent networks are compared, and
 /// the built-in model.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -67,11 +68,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             failures += usize::from(!subject.compare(&reference, numbers, &gpu));
         }
     }
+    for numbers in Numbers::ALL {
+        failures += usize::from(!output_layers_agree(number, numbers)?);
+    }
     if failures > 0 {
         bail!("{failures} comparisons failed");
     }
     println!("all as it should be");
     Ok(())
+}
+
+/// Whether all output layers find what the processor finds in the same logits; says so in a line.
+fn output_layers_agree(number: usize, numbers: Numbers) -> anyhow::Result<bool> {
+    let (questions, wrong) = try_output_layers(&Cuda::open(number, numbers)?)?;
+    let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
+    println!("output layers {:9} {questions} questions, {verdict}", numbers.name());
+    wrong.iter().take(3).for_each(|difference| println!("  {difference}"));
+    Ok(wrong.is_empty())
 }
 
 type Open = Box<dyn Fn() -> anyhow::Result<Model>>;

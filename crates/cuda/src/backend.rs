@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::Error;
 use crate::device::{Arguments, Device, Normed, Properties, Stored, bucket};
 use crate::driver::Address;
+use crate::logits::{self, OutputLayer};
 use crate::memory::{Buffer, Cache, Rows, stride};
 use crate::output::{self, Output, Pending, Selection};
 use crate::precision::Numbers;
@@ -30,6 +31,7 @@ const ATTEND_WARPS: usize = 4;
 #[derive(Clone)]
 pub struct Cuda {
     device: Arc<Device>,
+    output_layer: OutputLayer,
     /// Position vectors on the device, by the table they are from: the longest last. Shorter ones stay,
     /// since work that is under way may read them.
     positions: Arc<Mutex<FxHashMap<usize, Vec<Positions>>>>,
@@ -78,8 +80,21 @@ pub struct Weights {
 impl Cuda {
     /// GPU `number`, computing with these numbers.
     pub fn open(number: usize, numbers: Numbers) -> Result<Cuda, Error> {
-        let device = Arc::new(Device::open(number, numbers)?);
-        Ok(Cuda { device, positions: Arc::default() })
+        Ok(Cuda::on(Device::open(number, numbers)?))
+    }
+
+    pub(crate) fn on(device: Device) -> Cuda {
+        let (device, output_layer) = (Arc::new(device), OutputLayer::default());
+        Cuda { device, output_layer, positions: Arc::default() }
+    }
+
+    /// The same with another way to find the best words.
+    pub fn with_output_layer(self, output_layer: OutputLayer) -> Cuda {
+        Cuda { output_layer, ..self }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// Ends all work of this thread. What it prepared, other threads may use from here on.
@@ -236,6 +251,7 @@ impl Cuda {
             activation,
             input: input.map_or(0, Rows::address),
             exact: false,
+            bias: true,
         };
         linear.multiply_to(&self.device, x, &target)
     }
@@ -761,7 +777,13 @@ impl Backend for Cuda {
         question: Question<'_>,
         pending: &mut Pending,
     ) {
-        done(output::ask(&self.device, x, output, selections, question, pending));
+        let shortlists = selections.iter().any(Option::is_some);
+        done(match self.output_layer.answering(question, shortlists) {
+            OutputLayer::Epilogue => {
+                output::ask(&self.device, x, output, selections, question, pending)
+            }
+            layer => logits::ask(&self.device, layer, x, output, question, pending),
+        });
     }
 
     fn answer(&self, pending: &mut Pending, answer: &mut Choices) {

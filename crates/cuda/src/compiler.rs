@@ -1,11 +1,12 @@
 //! Kernels from source to machine code: compiled by NVRTC when a device is first used, and kept on
-//! disk.
+//! disk. Where there is no NVRTC, those made ahead ([`portable`]) serve.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
 
 use crate::Error;
 use crate::driver::{functions, open_first};
+use crate::portable;
 use crate::precision::Numbers;
 
 functions!(Nvrtc {
@@ -16,6 +17,8 @@ functions!(Nvrtc {
     log = "nvrtcGetProgramLog" (*mut c_void, *mut c_char);
     code_size = "nvrtcGetCUBINSize" (*mut c_void, *mut usize);
     code = "nvrtcGetCUBIN" (*mut c_void, *mut c_char);
+    ptx_size = "nvrtcGetPTXSize" (*mut c_void, *mut usize);
+    ptx = "nvrtcGetPTX" (*mut c_void, *mut c_char);
     destroy = "nvrtcDestroyProgram" (*mut *mut c_void);
 });
 
@@ -26,6 +29,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../kernels/attention.cu"),
     include_str!("../kernels/product.cu"),
     include_str!("../kernels/output.cu"),
+    include_str!("../kernels/logits.cu"),
 );
 
 /// Where NVRTC may be.
@@ -57,8 +61,13 @@ impl Nvrtc {
         format!("{major}.{minor}")
     }
 
-    /// Machine code for `flags`, or what the compiler has against it.
-    fn build(&self, flags: &[String]) -> Result<Vec<u8>, Error> {
+    /// Machine code for `flags`, or PTX where they name a virtual architecture; or what the compiler has
+    /// against it.
+    pub(crate) fn build(&self, flags: &[String]) -> Result<Vec<u8>, Error> {
+        let (size_of, get) = match flags.iter().any(|flag| flag.contains("compute_")) {
+            true => (self.ptx_size, self.ptx),
+            false => (self.code_size, self.code),
+        };
         let text = |s: &str| CString::new(s).map_err(|e| Error::Compiler(e.to_string()));
         let source = text(SOURCE)?;
         let flags = flags.iter().map(|flag| text(flag)).collect::<Result<Vec<_>, _>>()?;
@@ -76,9 +85,9 @@ impl Nvrtc {
             let result = (self.compile)(program, flags.len() as c_int, flags.as_ptr());
             let mut size = 0;
             let built = if result == 0 {
-                (self.code_size)(program, &mut size);
+                size_of(program, &mut size);
                 let mut code = vec![0u8; size];
-                (self.code)(program, code.as_mut_ptr().cast());
+                get(program, code.as_mut_ptr().cast());
                 Ok(code)
             } else {
                 (self.log_size)(program, &mut size);
@@ -90,6 +99,13 @@ impl Nvrtc {
             built
         }
     }
+}
+
+/// Kernels a driver can load.
+pub(crate) struct Code {
+    pub(crate) bytes: Vec<u8>,
+    /// The compute capability they were made for: they use what it has, not what the device has.
+    pub(crate) capability: (i32, i32),
 }
 
 /// What the compiled kernels are for.
@@ -106,12 +122,9 @@ impl Target {
         let (major, minor) = self.capability;
         // Hopper's own instructions are in a target of their own.
         let own = if major == 9 { "a" } else { "" };
-        vec![
-            format!("--gpu-architecture=sm_{major}{minor}{own}"),
-            "-std=c++17".to_owned(),
-            format!("-DROWS={}", self.numbers.rows_code()),
-            format!("-DPRODUCT={}", self.numbers.product_code()),
-        ]
+        let mut flags = vec![format!("--gpu-architecture=sm_{major}{minor}{own}")];
+        flags.extend(self.numbers.flags());
+        flags
     }
 
     /// Everything the code depends on but the source itself.
@@ -121,9 +134,21 @@ impl Target {
     }
 }
 
+/// The kernels: compiled for the device where that is possible, else those made ahead.
+pub(crate) fn code(target: &Target) -> Result<Code, Error> {
+    match Nvrtc::open() {
+        Ok(nvrtc) => {
+            Ok(Code { bytes: machine_code(target, &nvrtc)?, capability: target.capability })
+        }
+        Err(_) => Ok(Code {
+            bytes: portable::kernels(target.numbers)?,
+            capability: target.numbers.needs(),
+        }),
+    }
+}
+
 /// The kernels' machine code: from the disk, or compiled and put there.
-pub(crate) fn machine_code(target: &Target) -> Result<Vec<u8>, Error> {
-    let nvrtc = Nvrtc::open()?;
+fn machine_code(target: &Target, nvrtc: &Nvrtc) -> Result<Vec<u8>, Error> {
     let key = target.key(&nvrtc.version_text());
     let path = cache_folder().map(|folder| folder.join(file_name(&key)));
     if let Some(code) =
@@ -179,7 +204,7 @@ fn unwrap(file: &[u8], key: &str) -> Option<Vec<u8>> {
 }
 
 /// FNV-1a, 64 bits.
-fn checksum(bytes: &[u8]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

@@ -20,7 +20,8 @@ macro_rules! functions {
         pub(crate) struct $table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> c_int,)*
             /// Keeps the code of the functions in memory.
-            _library: libloading::Library,
+            #[allow(dead_code)]
+            pub(crate) library: Option<libloading::Library>,
         }
 
         impl $table {
@@ -32,7 +33,7 @@ macro_rules! functions {
                     $(let $name = *library.get::<unsafe extern "C" fn($($arg),*) -> c_int>(
                         concat!($symbol, "\0").as_bytes(),
                     )?;)*
-                    Ok($table { $($name,)* _library: library })
+                    Ok($table { $($name,)* library: Some(library) })
                 }
             }
         }

@@ -7,7 +7,7 @@ use peregrine_nn::{Ask, Candidates, Choice, Choices, Question, Scoring, choose};
 
 use crate::Error;
 use crate::backend::NONE;
-use crate::device::{Arguments, Device, MOST_SHARED, Segment, Sent, bucket};
+use crate::device::{Answer, Arguments, Device, Segment, Sent, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Rows, copy};
 use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
@@ -80,6 +80,22 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// Sends what was recorded off; `answer` has room for so many rows and choices a row.
+    pub(crate) fn send(
+        &mut self,
+        device: &Device,
+        answer: Answer,
+        room: (usize, usize),
+        question: Question<'_>,
+    ) -> Result<(), Error> {
+        self.sent = Some(device.send(answer)?);
+        self.room = room;
+        self.counts.clear();
+        let count = |ask: &Ask<'_>| if ask.forced.is_some() { 1 } else { ask.count };
+        self.counts.extend(question.asks.iter().map(count));
+        Ok(())
+    }
+
     /// Waits for the answer.
     pub(crate) fn answer(&mut self, device: &Device, answer: &mut Choices) -> Result<(), Error> {
         answer.clear();
@@ -118,7 +134,7 @@ pub(crate) fn ask(
     let tiles = bucket(words.div_ceil(TILE));
     let asked = question.asks.iter().map(|ask| ask.count).max().unwrap_or(0);
     let most = bucket(asked.max(1));
-    if 8 * tiles * most > MOST_SHARED {
+    if 8 * tiles * most > device.most_shared() {
         pending.found.clear();
         return best_of_logits(device, x, output, selections, question, &mut pending.found);
     }
@@ -132,8 +148,8 @@ pub(crate) fn ask(
             segment.launch("begin_best", [rows.div_ceil(256), 1], 256, 0, &forced)?;
         }
         let asked = Asked::stage(segment, question, most)?;
-        let nowhere =
-            Target { out: 0, stride: 0, activation: Activation::Identity, input: 0, exact: true };
+        let activation = Activation::Identity;
+        let nowhere = Target { out: 0, stride: 0, activation, input: 0, exact: true, bias: true };
         let product = output.linear.arguments(segment, &operand, &nowhere, x.count)?;
         let arguments = found.push(asked.push(product));
         let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
@@ -164,12 +180,7 @@ pub(crate) fn ask(
         segment.launch("merge", [rows, 1], 128, 8 * tiles * most, &merge)?;
         Ok(answer)
     })?;
-    pending.sent = Some(device.send(answer)?);
-    pending.room = (rows, most);
-    pending.counts.clear();
-    let count = |ask: &Ask<'_>| if ask.forced.is_some() { 1 } else { ask.count };
-    pending.counts.extend(question.asks.iter().map(count));
-    Ok(())
+    pending.send(device, answer, (rows, most), question)
 }
 
 /// Blocks of rows that share their words, against tiles of those words.
@@ -207,17 +218,17 @@ fn launch_tasks(
 
 /// What is asked, on the device: the structure `Asked` of the kernels.
 #[derive(Clone, Copy)]
-struct Asked {
+pub(crate) struct Asked {
     counts: Address,
     forced: Address,
     banned_spans: Address,
     banned: Address,
     probabilities: usize,
-    most: usize,
+    pub(crate) most: usize,
 }
 
 impl Asked {
-    fn stage(
+    pub(crate) fn stage(
         segment: &mut Segment<'_>,
         question: Question<'_>,
         most: usize,
@@ -250,7 +261,7 @@ impl Asked {
         })
     }
 
-    fn push(self, arguments: Arguments) -> Arguments {
+    pub(crate) fn push(self, arguments: Arguments) -> Arguments {
         arguments
             .address(self.counts)
             .address(self.forced)
@@ -335,6 +346,7 @@ pub(crate) fn logits(
         activation: Activation::Identity,
         input: 0,
         exact: true,
+        bias: true,
     };
     output.linear.multiply_to(device, x, &target)?;
     let mut whole = vec![0.0; x.count * all];

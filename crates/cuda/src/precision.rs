@@ -67,6 +67,12 @@ impl Numbers {
         }
     }
 
+    /// Flags for the compiler of kernels.
+    pub(crate) fn flags(self) -> [String; 3] {
+        let (rows, product) = (self.rows_code(), self.product_code());
+        ["-std=c++17".to_owned(), format!("-DROWS={rows}"), format!("-DPRODUCT={product}")]
+    }
+
     /// Bytes of a stored activation.
     pub(crate) fn row_size(self) -> usize {
         if self.rows_code() == 0 { 4 } else { 2 }

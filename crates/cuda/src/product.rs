@@ -6,7 +6,7 @@ use peregrine_model::Activation;
 use peregrine_nn::Dense;
 
 use crate::Error;
-use crate::device::{Arguments, Device, MOST_SHARED, Segment, bucket};
+use crate::device::{Arguments, Device, Segment, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, Rows, stride};
 
@@ -57,6 +57,8 @@ pub(crate) struct Target {
     pub(crate) input: Address,
     /// Float32, however rows are stored.
     pub(crate) exact: bool,
+    /// Whether the layer's bias is added.
+    pub(crate) bias: bool,
 }
 
 impl Linear {
@@ -118,6 +120,10 @@ impl Linear {
         })
     }
 
+    pub(crate) fn bias(&self) -> Address {
+        self.bias.as_ref().map_or(0, |bias| bias.address)
+    }
+
     /// The rows of a product, quantised where the precision has it so.
     pub(crate) fn operand(&self, device: &Arc<Device>, x: &Rows) -> Result<Operand, Error> {
         debug_assert_eq!(x.width, self.inputs);
@@ -163,7 +169,7 @@ impl Linear {
             .address(self.weights.address)
             .address(operand.scales)
             .address(address(&self.scales))
-            .address(address(&self.bias))
+            .address(if target.bias { self.bias() } else { 0 })
             .address(target.input)
             .address(target.out)
             .address(0)
@@ -215,7 +221,7 @@ impl Kernel {
         }
         let row_bytes = (inputs * device.numbers.product_size()).next_multiple_of(CHUNK);
         let few_bytes = FEW_ROWS * (row_bytes + CHUNK / 2);
-        if rows <= FEW_ROWS && few_bytes <= MOST_SHARED {
+        if rows <= FEW_ROWS && few_bytes <= device.most_shared() {
             return Kernel::new("product_few", (FEW_ROWS, 8), 128, few_bytes);
         }
         // Large tiles read less, but should keep about all processors busy: measured on an H200.

@@ -1,7 +1,7 @@
 //! How products are computed.
 
 use peregrine_cpu::{Functions, Integers, Keeping, Level, Tuner, fits_int16};
-use peregrine_cuda::{Cuda, Numbers};
+use peregrine_cuda::{Cuda, Numbers, OutputLayer};
 use peregrine_model::{Model, Precision};
 use peregrine_nn::Speedups;
 
@@ -28,6 +28,8 @@ pub struct Compute {
     pub device: Device,
     /// With which numbers on a GPU; by default float16.
     pub numbers: Option<Numbers>,
+    /// How a GPU finds the best words; all ways find the same.
+    pub output_layer: OutputLayer,
 }
 
 /// Where a model is computed.
@@ -86,11 +88,12 @@ impl Compute {
     /// The GPU to compute on, if it is to be one.
     pub(crate) fn gpu(&self) -> Result<Option<Cuda>, peregrine_cuda::Error> {
         let numbers = self.numbers.unwrap_or(Numbers::Float16);
-        match self.device {
-            Device::Cpu => Ok(None),
-            Device::Cuda(number) => Cuda::open(number, numbers).map(Some),
-            Device::Auto => Ok(Cuda::open(0, numbers).ok()),
-        }
+        let gpu = match self.device {
+            Device::Cpu => None,
+            Device::Cuda(number) => Some(Cuda::open(number, numbers)?),
+            Device::Auto => Cuda::open(0, numbers).ok(),
+        };
+        Ok(gpu.map(|gpu| gpu.with_output_layer(self.output_layer)))
     }
 
     /// Matrices that do not fit 16-bit fixed point, and so are computed in float32: a note each.

@@ -67,7 +67,7 @@ pub fn has_instructions(level: Level) -> bool {
 pub use peregrine_cpu::{
     FAST_ERROR, Functions, Integers, Keeping, Level, Tuned, Tuner, narrowed_rows, pack_every_time,
 };
-pub use peregrine_cuda::{self as cuda, Numbers};
+pub use peregrine_cuda::{self as cuda, Numbers, OutputLayer};
 pub use peregrine_decode::batching::{BatchSize, Policy, Scope};
 pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
 pub use peregrine_model::{

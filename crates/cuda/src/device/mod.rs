@@ -21,11 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::compiler::{Nvrtc, Target, cache_folder, machine_code};
+use crate::compiler::{self, Code, Nvrtc, Target, cache_folder};
 use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
 use crate::precision::Numbers;
 
 mod segment;
+#[cfg(test)]
+mod tests;
 
 use segment::StagedReads;
 pub(crate) use segment::{Arguments, Normed, Segment, Stored};
@@ -45,8 +47,8 @@ const LARGE_SHARED: [&str; 12] = [
     "merge",
     "attention_weights",
 ];
-/// What they may ask for.
-pub(crate) const MOST_SHARED: usize = 160 << 10;
+/// What they may ask for where the device has it.
+const MOST_SHARED: usize = 160 << 10;
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`.
 const BUFFER_POINTER: usize = 1;
 /// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
@@ -69,6 +71,8 @@ pub struct Properties {
     pub memory: usize,
     /// Multiprocessors.
     pub processors: usize,
+    /// Bytes of shared memory a block may have: 163 KiB on 8.0, 99 on 8.6 and 8.9, 227 on 9.0.
+    pub shared: usize,
     /// Version of the driver, 1000 times the major one and ten times the minor one.
     pub driver: i32,
 }
@@ -177,6 +181,7 @@ fn properties(driver: &Driver, number: usize) -> Result<Properties, Error> {
     const MAJOR: c_int = 75;
     const MINOR: c_int = 76;
     const PROCESSORS: c_int = 16;
+    const SHARED: c_int = 97;
     let (mut device, mut version, mut memory) = (0, 0, 0);
     let mut name = [0; 256];
     // SAFETY: places for the results, as large as the driver is told.
@@ -199,6 +204,7 @@ fn properties(driver: &Driver, number: usize) -> Result<Properties, Error> {
         capability: (attribute(MAJOR)?, attribute(MINOR)?),
         memory,
         processors: attribute(PROCESSORS)? as usize,
+        shared: attribute(SHARED)? as usize,
         driver: version,
     })
 }
@@ -206,7 +212,16 @@ fn properties(driver: &Driver, number: usize) -> Result<Properties, Error> {
 impl Device {
     /// Opens GPU `number` with kernels for `numbers`.
     pub(crate) fn open(number: usize, numbers: Numbers) -> Result<Device, Error> {
-        let driver = Driver::open()?;
+        Device::with_driver(Driver::open()?, number, numbers, compiler::code)
+    }
+
+    /// The same with a certain driver, and kernels from elsewhere.
+    fn with_driver(
+        driver: Driver,
+        number: usize,
+        numbers: Numbers,
+        kernels: impl FnOnce(&Target) -> Result<Code, Error>,
+    ) -> Result<Device, Error> {
         let found = count(&driver)?;
         if number >= found {
             return Err(Error::NoDevice { wanted: number, found });
@@ -220,10 +235,10 @@ impl Device {
         }
         let target =
             Target { capability: properties.capability, driver: properties.driver, numbers };
-        let code = machine_code(&target)?;
+        let code = kernels(&target)?;
         let (mut context, mut module) = (null(), null());
         const SPIN: c_uint = 1;
-        // SAFETY: places for handles; the code is a whole module that the compiler made.
+        // SAFETY: places for handles; the code is a whole module, text with a zero at its end.
         unsafe {
             // Whoever set the flags before us keeps theirs.
             (driver.context_flags)(number as c_int, SPIN);
@@ -232,10 +247,10 @@ impl Device {
             driver.check("cuCtxSetCurrent", (driver.context_set)(context))?;
             driver.check(
                 "cuModuleLoadData",
-                (driver.module_load)(&mut module, code.as_ptr().cast()),
+                (driver.module_load)(&mut module, code.bytes.as_ptr().cast()),
             )?;
         }
-        let overlaps = properties.capability >= (9, 0);
+        let overlaps = code.capability >= (9, 0);
         Ok(Device {
             driver,
             properties,
@@ -262,7 +277,7 @@ impl Device {
             };
             self.driver.check("cuModuleGetFunction", code)?;
             if LARGE_SHARED.contains(&name) {
-                let most = MOST_SHARED as c_int;
+                let most = self.most_shared() as c_int;
                 // SAFETY: a function of our module.
                 let code = unsafe {
                     (self.driver.function_attribute)(function, MOST_DYNAMIC_SHARED, most)
@@ -272,6 +287,11 @@ impl Device {
             self.functions.insert(name, function);
         }
         Ok(self)
+    }
+
+    /// Bytes of shared memory that kernels may ask for.
+    pub(crate) fn most_shared(&self) -> usize {
+        MOST_SHARED.min(self.properties.shared)
     }
 
     /// This thread's lane, the device being current.
@@ -662,8 +682,8 @@ fn null_mut() -> *mut *mut c_void {
 }
 
 /// Names of the kernels a precision has.
-fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 23] = [
+pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
+    const ALL: [&str; 29] = [
         "embed",
         "add_norm_512",
         "add_norm_2048",
@@ -687,6 +707,12 @@ fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "best_narrow",
         "merge",
         "begin_best",
+        "add_bias",
+        "softmax",
+        "k_best",
+        "fused_best",
+        "shard_best",
+        "best_of_shards",
     ];
     const PLAIN: [&str; 2] = ["product_16", "product_64"];
     const TENSOR: [&str; 11] = [
@@ -869,21 +895,5 @@ impl Recorder {
                 unsafe { (driver.graph_exec_destroy)(graph) };
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_are_few_and_large_enough() {
-        let all: Vec<usize> = (1..=4096).map(bucket).collect();
-        assert!(all.iter().enumerate().all(|(i, &b)| b > i));
-        assert!(all.is_sorted());
-        let mut different = all;
-        different.dedup();
-        assert_eq!(different[..9], [1, 2, 4, 8, 16, 24, 32, 48, 64]);
-        assert!(different.len() < 24);
     }
 }

@@ -1,0 +1,279 @@
+//! What is recorded, sent, kept and given back, on a driver that has no device.
+
+use std::sync::mpsc;
+
+use super::*;
+use crate::fake::Fake;
+use crate::memory::Buffer;
+
+const ROOM: usize = 64 << 20;
+
+impl Device {
+    /// A device of the fake driver.
+    pub(crate) fn on_fake(fake: &Fake, numbers: Numbers) -> Result<Device, Error> {
+        let kernels = |target: &Target| Ok(Code { bytes: vec![0], capability: target.capability });
+        Device::with_driver(fake.driver(), 0, numbers, kernels)
+    }
+}
+
+fn open(fake: &Fake) -> Arc<Device> {
+    Arc::new(Device::on_fake(fake, Numbers::Float16).expect("a device"))
+}
+
+/// Two kernels that are given a number, for so many rows.
+fn work(device: &Device, number: u32, rows: usize) {
+    let recorded = device.record(|segment| {
+        let arguments = Arguments::default().address(segment.stage(&[number])?);
+        segment.launch_rows("element", rows, &arguments)?;
+        segment.launch_rows("recur", rows, &arguments)
+    });
+    recorded.expect("recorded");
+}
+
+#[test]
+fn buckets_are_few_and_large_enough() {
+    let all: Vec<usize> = (1..=4096).map(bucket).collect();
+    assert!(all.iter().enumerate().all(|(i, &b)| b > i));
+    assert!(all.is_sorted());
+    let mut different = all;
+    different.dedup();
+    assert_eq!(different[..9], [1, 2, 4, 8, 16, 24, 32, 48, 64]);
+    assert!(different.len() < 24);
+}
+
+#[test]
+fn nothing_runs_before_it_is_sent() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    work(&device, 1, 8);
+    assert!(fake.ran().is_empty());
+    device.new_segment().expect("sent");
+    assert_eq!(fake.ran(), ["element", "recur"]);
+    device.new_segment().expect("nothing to send");
+    assert!(fake.ran().is_empty());
+}
+
+#[test]
+fn what_is_recorded_alike_is_replayed() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let sent = |rows: usize| {
+        let before = fake.world(|w| (w.launches, w.replays));
+        work(&device, 1, rows);
+        device.finish().expect("finished");
+        let after = fake.world(|w| (w.launches, w.replays));
+        (after.0 - before.0, after.1 - before.1)
+    };
+    // A stage or two take turns; each must have been seen.
+    let first: Vec<_> = (0..4).map(|_| sent(100)).collect();
+    assert_eq!(first[0], (2, 0), "the first time nothing is known");
+    assert_eq!(first[3], (0, 1), "seen often enough");
+    // 97 and 128 rows are rounded to the same number, 129 are not.
+    assert_eq!((sent(97), sent(128)), ((0, 1), (0, 1)));
+    assert_eq!(sent(129), (2, 0));
+    assert_eq!(fake.ran().len(), 2 * 7);
+}
+
+#[test]
+fn a_replayed_graph_sees_the_numbers_of_its_step() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    for step in 0..8 {
+        work(&device, 1000 + step, 8);
+        device.finish().expect("finished");
+        let seen = fake.world(|w| {
+            let (_, launched) = w.ran.last().expect("a kernel").clone();
+            w.word(launched.address(0))
+        });
+        assert_eq!(seen, 1000 + step);
+    }
+    assert!(fake.world(|w| w.replays) >= 4);
+}
+
+#[test]
+fn only_what_may_overlap_does() {
+    for (capability, expected) in [((9, 0), [false, true]), ((8, 0), [false, false])] {
+        let fake = Fake::new(ROOM);
+        fake.world(|w| w.capability = capability);
+        let device = open(&fake);
+        work(&device, 1, 8);
+        device.finish().expect("finished");
+        let overlapped =
+            fake.world(|w| w.ran.iter().map(|(_, l)| l.overlapped).collect::<Vec<_>>());
+        assert_eq!(overlapped, expected, "{capability:?}");
+    }
+}
+
+#[test]
+fn graphs_are_forgotten_when_there_are_too_many() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let mut most = 0;
+    for kind in 0..2 * MOST_GRAPHS {
+        for _ in 0..3 {
+            let arguments = Arguments::default().number(kind);
+            let one = |segment: &mut Segment<'_>| segment.launch_rows("element", 1, &arguments);
+            device.record(one).expect("recorded");
+            device.finish().expect("finished");
+        }
+        most = most.max(fake.world(|w| w.graphs()));
+    }
+    assert!((1..=MOST_GRAPHS).contains(&most), "{most}");
+    assert_eq!(fake.ran().len(), 6 * MOST_GRAPHS);
+}
+
+#[test]
+fn every_thread_has_a_lane_and_leaves_it_to_the_next() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let stream_of_a_thread = || {
+        let send = || {
+            work(&device, 1, 8);
+            device.finish().expect("finished");
+        };
+        std::thread::scope(|scope| scope.spawn(send).join().expect("a thread"));
+        fake.world(|w| w.ran.last().map(|(stream, _)| *stream))
+    };
+    let first = stream_of_a_thread();
+    assert_eq!(stream_of_a_thread(), first, "the lane of a thread that ended");
+    // Two at a time.
+    let (to_main, from_thread) = mpsc::channel();
+    let (to_thread, from_main) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let device = &device;
+        scope.spawn(move || {
+            let lane = device.lane().expect("a lane");
+            to_main.send(lane.stream as usize).expect("sent");
+            from_main.recv().expect("told to end");
+        });
+        let theirs = from_thread.recv().expect("a stream");
+        assert_ne!(device.lane().expect("a lane").stream as usize, theirs);
+        to_thread.send(()).expect("sent");
+    });
+}
+
+#[test]
+fn what_a_thread_left_unsent_is_not_sent_by_the_next() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    std::thread::scope(|scope| scope.spawn(|| work(&device, 1, 8)).join().expect("a thread"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| device.finish().expect("finished")).join().expect("a thread");
+    });
+    assert!(fake.ran().is_empty());
+}
+
+#[test]
+fn memory_goes_back_to_the_lane_it_came_from() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let address = {
+        let buffer = Buffer::new(&device, 1 << 20).expect("memory");
+        let address = buffer.address;
+        // Dropped elsewhere.
+        std::thread::scope(|scope| scope.spawn(move || drop(buffer)).join().expect("a thread"));
+        address
+    };
+    assert_eq!(Buffer::new(&device, 1 << 20).expect("memory").address, address);
+}
+
+#[test]
+fn memory_at_rest_makes_room_and_graphs_that_name_it_go() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    for _ in 0..4 {
+        work(&device, 1, 8);
+        device.finish().expect("finished");
+    }
+    assert!(fake.world(|w| w.graphs()) > 0);
+    drop(Buffer::new(&device, 40 << 20).expect("memory"));
+    let used = fake.world(|w| w.used());
+    // Another size: what is at rest does not fit it, and both do not fit the device.
+    let buffer = Buffer::new(&device, 50 << 20).expect("room was made");
+    assert_eq!(fake.world(|w| w.used()), used + (10 << 20));
+    assert_eq!(fake.world(|w| w.graphs()), 0);
+    drop(buffer);
+    work(&device, 2, 8);
+    device.finish().expect("the device goes on");
+}
+
+#[test]
+fn full_memory_is_an_error_that_harms_nothing() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let held = Buffer::new(&device, 40 << 20).expect("memory");
+    let used = fake.world(|w| w.used());
+    assert_eq!(Buffer::new(&device, 40 << 20).err(), Some(Error::OutOfMemory));
+    assert_eq!(fake.world(|w| w.used()), used);
+    drop(held);
+    Buffer::new(&device, 40 << 20).expect("there is room now");
+}
+
+#[test]
+fn all_is_given_back_in_the_end() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let use_it = || {
+        let buffer = Buffer::of_floats(&device, &[1.0; 5000]).expect("memory");
+        let mut back = [0.0; 5000];
+        device.download(buffer.address, &mut back).expect("read");
+        assert_eq!(back, [1.0; 5000]);
+        for _ in 0..4 {
+            work(&device, 1, 8);
+            device.finish().expect("finished");
+        }
+    };
+    use_it();
+    std::thread::scope(|scope| scope.spawn(use_it).join().expect("a thread"));
+    work(&device, 1, 8);
+    assert!(!fake.world(|w| w.is_empty()));
+    drop(device);
+    assert!(fake.world(|w| w.is_empty()));
+}
+
+#[test]
+fn a_stage_that_grows_keeps_what_was_laid_into_it() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let long: Vec<u32> = (0..FIRST_STAGE as u32 / 4).collect();
+    let recorded = device.record(|segment| {
+        let early = segment.stage(&[7, 8])?;
+        let late = segment.stage(&long)?;
+        let arguments = Arguments::default().address(early).address(late);
+        segment.launch_rows("element", 1, &arguments)
+    });
+    recorded.expect("recorded");
+    device.finish().expect("finished");
+    let (early, late) = fake.world(|w| {
+        let (_, launched) = w.ran.last().expect("a kernel").clone();
+        (w.word(launched.address(0)), w.word(launched.address(8) + 40))
+    });
+    assert_eq!((early, late), (7, 10));
+}
+
+#[test]
+fn failures_name_the_call() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    work(&device, 1, 8);
+    fake.world(|w| w.broken = true);
+    let error = device.finish().expect_err("a broken device").to_string();
+    assert!(error.contains("cuLaunchKernel") && error.contains("an illegal address"), "{error}");
+}
+
+#[test]
+fn devices_that_will_not_do_are_refused() {
+    let fake = Fake::new(ROOM);
+    fake.world(|w| w.capability = (7, 5));
+    let error = Device::on_fake(&fake, Numbers::Float16).err();
+    assert!(matches!(error, Some(Error::TooOld { .. })), "{error:?}");
+    fake.world(|w| w.capability = (8, 6));
+    let error = Device::on_fake(&fake, Numbers::Fp8).err();
+    assert!(matches!(error, Some(Error::TooOld { needed: "8.9", .. })), "{error:?}");
+    fake.world(|w| w.missing = Some("attend"));
+    let error = Device::on_fake(&fake, Numbers::Int8).err();
+    assert!(matches!(error, Some(Error::Driver { call: "cuModuleGetFunction", .. })), "{error:?}");
+    let none = |_: &Target| Err(Error::Compiler(String::new()));
+    let error = Device::with_driver(fake.driver(), 3, Numbers::Int8, none).err();
+    assert_eq!(error, Some(Error::NoDevice { wanted: 3, found: 1 }));
+}

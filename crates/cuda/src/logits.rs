@@ -1,0 +1,275 @@
+//! The papers' output layers, over logits in memory: what the one in `output` is compared with.
+
+use std::sync::Arc;
+
+use peregrine_model::Activation;
+use peregrine_nn::{Question, Scoring};
+
+use crate::Error;
+use crate::device::{Answer, Arguments, Device, Segment, bucket};
+use crate::driver::Address;
+use crate::memory::{Buffer, Rows};
+use crate::output::{Asked, Output, Pending};
+use crate::product::Target;
+
+/// Threads of a block.
+const THREADS: usize = 256;
+/// Words a block takes at a time.
+const SLAB: usize = 32 * THREADS;
+/// Words of a shard.
+const SHARD: usize = 8 * THREADS;
+/// Choices a row may ask for.
+const MOST_CHOICES: usize = 32;
+
+/// How the best words are found. All find the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutputLayer {
+    /// In the epilogue of the product: logits are never written.
+    #[default]
+    Epilogue,
+    /// Bias, softmax and k best in one kernel that reads logits once (Amun's Algorithm 4).
+    Fused,
+    /// A kernel for each of bias, softmax and k best (Algorithm 3).
+    Separate,
+    /// The best only, without softmax (Algorithms 5 and 6); as `Fused` where more is asked for.
+    Best,
+}
+
+impl OutputLayer {
+    /// All of them.
+    pub const ALL: [OutputLayer; 4] =
+        [OutputLayer::Epilogue, OutputLayer::Fused, OutputLayer::Separate, OutputLayer::Best];
+
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            OutputLayer::Epilogue => "epilogue",
+            OutputLayer::Fused => "fused",
+            OutputLayer::Separate => "separate",
+            OutputLayer::Best => "best",
+        }
+    }
+
+    /// What can answer the question: the papers know no shortlists, and their lists are short.
+    pub(crate) fn answering(self, question: Question<'_>, shortlists: bool) -> OutputLayer {
+        let most = most(question);
+        match self {
+            _ if shortlists || most > MOST_CHOICES => OutputLayer::Epilogue,
+            OutputLayer::Best if most > 1 || question.scoring != Scoring::Logit => {
+                OutputLayer::Fused
+            }
+            layer => layer,
+        }
+    }
+}
+
+impl std::str::FromStr for OutputLayer {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<OutputLayer, String> {
+        let found = OutputLayer::ALL.into_iter().find(|layer| layer.name() == name);
+        found.ok_or_else(|| "expected epilogue, fused, separate or best".to_owned())
+    }
+}
+
+/// Room for choices a row.
+fn most(question: Question<'_>) -> usize {
+    bucket(question.asks.iter().map(|ask| ask.count).max().unwrap_or(0).max(1))
+}
+
+/// Asks `question` of every row of `x`, all words being allowed.
+pub(crate) fn ask(
+    device: &Arc<Device>,
+    layer: OutputLayer,
+    x: &Rows,
+    output: &Output,
+    question: Question<'_>,
+    pending: &mut Pending,
+) -> Result<(), Error> {
+    let logits = Logits::new(device, layer, x, output)?;
+    logits.multiply(device, x, output)?;
+    let (rows, most) = (logits.rows, most(question));
+    let answer = device.record(|segment| {
+        let asked = Asked::stage(segment, question, most)?;
+        logits.find(segment, layer, asked)
+    })?;
+    pending.send(device, answer, (rows, most), question)
+}
+
+/// Logits in memory, and what the kernels over them need beside.
+pub(crate) struct Logits {
+    values: Buffer,
+    bias: Address,
+    /// Log-probabilities, or the best of shards.
+    other: Option<Buffer>,
+    /// Rounded up.
+    rows: usize,
+    count: usize,
+    columns: usize,
+    stride: usize,
+}
+
+impl Logits {
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        layer: OutputLayer,
+        x: &Rows,
+        output: &Output,
+    ) -> Result<Logits, Error> {
+        let (rows, columns) = (bucket(x.count), output.linear.outputs);
+        // Kernels read four words at a time.
+        let stride = columns.next_multiple_of(4);
+        let other = match layer {
+            OutputLayer::Separate => Some(4 * rows * stride),
+            OutputLayer::Best => Some(8 * rows * columns.div_ceil(SHARD)),
+            OutputLayer::Fused | OutputLayer::Epilogue => None,
+        };
+        Ok(Logits {
+            values: Buffer::new(device, 4 * rows * stride)?,
+            bias: output.linear.bias(),
+            other: other.map(|bytes| Buffer::new(device, bytes)).transpose()?,
+            rows,
+            count: x.count,
+            columns,
+            stride,
+        })
+    }
+
+    /// The product, without bias.
+    pub(crate) fn multiply(
+        &self,
+        device: &Arc<Device>,
+        x: &Rows,
+        output: &Output,
+    ) -> Result<(), Error> {
+        let target = Target {
+            out: self.values.address,
+            stride: self.stride,
+            activation: Activation::Identity,
+            input: 0,
+            exact: true,
+            bias: false,
+        };
+        output.linear.multiply_to(device, x, &target)
+    }
+
+    /// Records what follows the product.
+    pub(crate) fn find(
+        &self,
+        segment: &mut Segment<'_>,
+        layer: OutputLayer,
+        asked: Asked,
+    ) -> Result<Answer, Error> {
+        match layer {
+            OutputLayer::Separate => {
+                self.add_bias(segment)?;
+                self.softmax(segment, asked)?;
+                self.k_best(segment, asked)
+            }
+            OutputLayer::Best => self.best_only(segment, asked),
+            OutputLayer::Fused | OutputLayer::Epilogue => self.fused(segment, asked),
+        }
+    }
+
+    pub(crate) fn add_bias(&self, segment: &mut Segment<'_>) -> Result<(), Error> {
+        let arguments = self.push(segment)?;
+        let grid = [self.rows, self.columns.div_ceil(SLAB)];
+        segment.launch("add_bias", grid, THREADS, 0, &arguments)
+    }
+
+    pub(crate) fn softmax(&self, segment: &mut Segment<'_>, asked: Asked) -> Result<(), Error> {
+        let arguments = asked.push(self.push(segment)?).address(self.other());
+        segment.launch("softmax", [self.rows, 1], THREADS, 0, &arguments)
+    }
+
+    pub(crate) fn k_best(&self, segment: &mut Segment<'_>, asked: Asked) -> Result<Answer, Error> {
+        let arguments = asked.push(self.push(segment)?).address(self.other());
+        let (answer, arguments) = self.push_answers(segment, asked, arguments)?;
+        segment.launch("k_best", [self.rows, 1], THREADS, 0, &arguments)?;
+        Ok(answer)
+    }
+
+    fn fused(&self, segment: &mut Segment<'_>, asked: Asked) -> Result<Answer, Error> {
+        let arguments = asked.push(self.push(segment)?);
+        let (answer, arguments) = self.push_answers(segment, asked, arguments)?;
+        segment.launch("fused_best", [self.rows, 1], THREADS, 0, &arguments)?;
+        Ok(answer)
+    }
+
+    fn best_only(&self, segment: &mut Segment<'_>, asked: Asked) -> Result<Answer, Error> {
+        let shards = self.columns.div_ceil(SHARD);
+        let arguments = asked.push(self.push(segment)?).address(self.other());
+        segment.launch("shard_best", [self.rows, shards], THREADS, 0, &arguments)?;
+        let arguments = asked.push(self.push(segment)?).address(self.other()).number(shards);
+        let (answer, arguments) = self.push_answers(segment, asked, arguments)?;
+        segment.launch_rows("best_of_shards", self.count, &arguments)?;
+        Ok(answer)
+    }
+
+    fn other(&self) -> Address {
+        self.other.as_ref().map_or(0, |buffer| buffer.address)
+    }
+
+    /// The structure `Logits` of the kernels.
+    fn push(&self, segment: &mut Segment<'_>) -> Result<Arguments, Error> {
+        Ok(Arguments::default()
+            .address(self.values.address)
+            .address(self.bias)
+            .number(self.stride)
+            .number(self.columns)
+            .address(segment.count(self.count)?))
+    }
+
+    /// Where words and scores go, and where the next step finds the best word.
+    fn push_answers(
+        &self,
+        segment: &mut Segment<'_>,
+        asked: Asked,
+        arguments: Arguments,
+    ) -> Result<(Answer, Arguments), Error> {
+        let room = self.rows * asked.most;
+        let answer = segment.answer(2 * room)?;
+        let (words, scores) = (answer.address, answer.address + 4 * room as Address);
+        let latest = segment.next_latest(self.rows)?;
+        Ok((answer, arguments.address(words).address(scores).address(latest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peregrine_nn::Ask;
+
+    use super::*;
+
+    fn asks(counts: &[usize]) -> Vec<Ask<'static>> {
+        counts.iter().map(|&count| Ask { count, banned: &[], forced: None }).collect()
+    }
+
+    #[test]
+    fn a_layer_answers_what_it_can() {
+        use OutputLayer::{Best, Epilogue, Fused, Separate};
+        let (logit, probability) = (Scoring::Logit, Scoring::LogProbability);
+        let cases = [
+            (Best, &[1, 1][..], logit, false, Best),
+            (Best, &[1], probability, false, Fused),
+            (Best, &[1, 2], logit, false, Fused),
+            (Fused, &[32], probability, false, Fused),
+            (Fused, &[33], probability, false, Epilogue),
+            (Separate, &[1], logit, false, Separate),
+            (Separate, &[1], logit, true, Epilogue),
+            (Epilogue, &[4], logit, false, Epilogue),
+        ];
+        for (layer, counts, scoring, shortlists, expected) in cases {
+            let question = Question { asks: &asks(counts), scoring };
+            assert_eq!(layer.answering(question, shortlists), expected, "{layer:?} {counts:?}");
+        }
+    }
+
+    #[test]
+    fn names_lead_back() {
+        for layer in OutputLayer::ALL {
+            assert_eq!(layer.name().parse(), Ok(layer));
+        }
+        assert!("softmax".parse::<OutputLayer>().is_err());
+    }
+}

@@ -1,0 +1,251 @@
+//! Output layers tried on random weights: whether they agree, and how long each takes.
+
+use std::time::Instant;
+
+use peregrine_model::Weight;
+use peregrine_nn::{
+    Ask, Backend, Candidates, Choice, Choices, Dense, Embed, Question, Scoring, choose,
+};
+
+use crate::Error;
+use crate::backend::Cuda;
+use crate::device::{Segment, bucket};
+use crate::logits::{Logits, OutputLayer};
+use crate::memory::Rows;
+use crate::output::{Asked, Output};
+
+/// Seconds the parts of an output layer take on a GPU.
+#[derive(Debug, Clone)]
+pub struct OutputTimes {
+    /// The product that writes logits.
+    pub product: f64,
+    /// Adding the bias.
+    pub bias: f64,
+    /// Softmax.
+    pub softmax: f64,
+    /// Finding the best words.
+    pub k_best: f64,
+    /// The last three in one kernel.
+    pub fused: f64,
+    /// The best word only, without softmax; for one choice a row.
+    pub best: Option<f64>,
+    /// From activations to the host's answer, by each layer that can.
+    pub whole: Vec<(OutputLayer, f64)>,
+}
+
+/// Activations and an output layer.
+struct Trial {
+    gpu: Cuda,
+    output: Output,
+    x: Rows,
+    rows: usize,
+    words: usize,
+}
+
+/// What is tried.
+struct Shape {
+    rows: usize,
+    width: usize,
+    words: usize,
+    /// Words that differ: others have the very same scores as one of them.
+    different: usize,
+}
+
+impl Trial {
+    fn new(gpu: &Cuda, shape: &Shape) -> Trial {
+        let mut random = Random(1 + shape.words as u64);
+        let mut matrix = |rows: usize, different: usize, size: f32| {
+            let some: Vec<f32> =
+                (0..different * shape.width).map(|_| size * random.next()).collect();
+            let values: Vec<f32> = some.iter().copied().cycle().take(rows * shape.width).collect();
+            Weight::from_f32(vec![rows, shape.width], &values)
+        };
+        let weight = matrix(shape.words, shape.different, 2.0 / (shape.width as f32).sqrt());
+        let table = gpu.prepare_table(&matrix(shape.rows, shape.rows, 2.0));
+        let some: Vec<f32> = (0..shape.different).map(|_| random.next()).collect();
+        let bias: Vec<f32> = some.into_iter().cycle().take(shape.words).collect();
+        let bias = Weight::from_f32(vec![shape.words], &bias);
+        let layer = Dense { weight: &weight, bias: Some(&bias), alpha: None };
+        let output = gpu.prepare_output(layer);
+        let ids: Vec<Option<u32>> = (0..shape.rows as u32).map(Some).collect();
+        let at = vec![0; shape.rows];
+        let mut x = gpu.rows();
+        gpu.embed(
+            &table,
+            Embed { ids: &ids, scale: 1.0, at: &at, positions: None, follows: &[] },
+            &mut x,
+        );
+        Trial { gpu: gpu.clone(), output, x, rows: shape.rows, words: shape.words }
+    }
+
+    fn best(&self, layer: OutputLayer, question: Question<'_>) -> Choices {
+        let gpu = self.gpu.clone().with_output_layer(layer);
+        let (mut pending, mut choices) = (Default::default(), Choices::default());
+        gpu.ask(&self.x, &self.output, &vec![None; self.rows], question, &mut pending);
+        gpu.answer(&mut pending, &mut choices);
+        choices
+    }
+
+    /// Where a layer's answers are not what the host finds in the logits.
+    fn differences(&self, question: Question<'_>) -> Vec<String> {
+        let mut logits = Vec::new();
+        self.gpu.logits(&self.x, &self.output, &vec![None; self.rows], &mut logits);
+        let mut found = Vec::new();
+        for layer in OutputLayer::ALL {
+            let choices = self.best(layer, question);
+            let mut expected = Vec::new();
+            for (row, scores) in logits.chunks(self.words).enumerate() {
+                let ask = &question.asks[row];
+                choose(Candidates { scores, words: None }, ask, question.scoring, &mut expected);
+                if !alike(choices.of(row), &expected) {
+                    found.push(format!(
+                        "{} of {} words, row {row} of {}, {ask:?}, {:?}: {:?}, not {expected:?}",
+                        layer.name(),
+                        self.words,
+                        self.rows,
+                        question.scoring,
+                        choices.of(row),
+                    ));
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Seconds of work on the device, the median of some rounds: recorded `TOGETHER` times, so that
+    /// the way there and back does not count, and then sent.
+    fn time(&self, rounds: usize, work: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
+        const TOGETHER: usize = 20;
+        self.median(rounds, || {
+            (0..TOGETHER).try_for_each(|_| work())?;
+            let start = Instant::now();
+            self.gpu.finish()?;
+            Ok(start.elapsed().as_secs_f64() / TOGETHER as f64)
+        })
+    }
+
+    fn median(&self, rounds: usize, round: impl Fn() -> Result<f64, Error>) -> Result<f64, Error> {
+        /// What was seen twice, in each of two stages, is replayed from then on.
+        const WARM_UP: usize = 5;
+        self.gpu.finish()?;
+        (0..WARM_UP).try_for_each(|_| round().map(drop))?;
+        let mut seconds = (0..rounds.max(1)).map(|_| round()).collect::<Result<Vec<f64>, _>>()?;
+        seconds.sort_by(f64::total_cmp);
+        Ok(seconds[seconds.len() / 2])
+    }
+}
+
+/// The same words, and scores as close as the order of sums allows.
+fn alike(found: &[Choice], expected: &[Choice]) -> bool {
+    const CLOSE: f32 = 1e-5;
+    let close = |a: f32, b: f32| a == b || (a - b).abs() <= CLOSE * (1.0 + b.abs());
+    let same = |(a, b): (&Choice, &Choice)| a.token == b.token && close(a.score, b.score);
+    found.len() == expected.len() && found.iter().zip(expected).all(same)
+}
+
+/// Asks every output layer the same and compares its answers with what the host finds in the logits:
+/// words with equal scores, banned and forced ones among them. Gives the number of questions and
+/// what was wrong.
+pub fn try_output_layers(gpu: &Cuda) -> Result<(usize, Vec<String>), Error> {
+    const SHAPES: [Shape; 6] = [
+        Shape { rows: 1, width: 64, words: 30_000, different: 30_000 },
+        Shape { rows: 5, width: 24, words: 7, different: 7 },
+        Shape { rows: 40, width: 64, words: 9_001, different: 100 },
+        Shape { rows: 130, width: 32, words: 8_192, different: 8_000 },
+        Shape { rows: 17, width: 16, words: 20_011, different: 1 },
+        Shape { rows: 300, width: 128, words: 2_047, different: 2_047 },
+    ];
+    let (mut questions, mut wrong) = (0, Vec::new());
+    for shape in &SHAPES {
+        let trial = Trial::new(gpu, shape);
+        let words = shape.words as u32;
+        let mut banned: Vec<u32> = [0, 1, 5, words / 2, words - 1].to_vec();
+        banned.sort_unstable();
+        banned.dedup();
+        for most in [1, 2, 5, 16, 32] {
+            let ask = |row: usize| Ask {
+                count: 1 + row % most,
+                banned: if row.is_multiple_of(2) { &banned } else { &[] },
+                forced: (row % 7 == 3).then_some(row as u32 % (words + 1)),
+            };
+            let asks: Vec<Ask<'_>> = (0..shape.rows).map(ask).collect();
+            let scorings =
+                [Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed];
+            for scoring in scorings {
+                questions += shape.rows;
+                wrong.extend(trial.differences(Question { asks: &asks, scoring }));
+            }
+        }
+        gpu.finish()?;
+    }
+    Ok((questions, wrong))
+}
+
+/// Times output layers of `words` words for `rows` rows of `width` numbers that want `choices`
+/// words each.
+pub fn time_output_layers(
+    gpu: &Cuda,
+    (rows, width, words): (usize, usize, usize),
+    choices: usize,
+    rounds: usize,
+) -> Result<OutputTimes, Error> {
+    let trial = Trial::new(gpu, &Shape { rows, width, words, different: words });
+    let (x, output, device) = (&trial.x, &trial.output, gpu.device());
+    let asks = vec![Ask { count: choices, banned: &[], forced: None }; rows];
+    let question = |scoring| Question { asks: &asks, scoring };
+    let asking = |scoring, find: &dyn Fn(&mut Segment<'_>, Asked) -> Result<(), Error>| {
+        trial.time(rounds, || {
+            device.record(|segment| {
+                let asked = Asked::stage(segment, question(scoring), bucket(choices))?;
+                find(segment, asked)
+            })
+        })
+    };
+    let scored = Scoring::LogProbability;
+    let logits = Logits::new(device, OutputLayer::Separate, x, output)?;
+    let product = trial.time(rounds, || logits.multiply(device, x, output))?;
+    let bias = trial.time(rounds, || device.record(|segment| logits.add_bias(segment)))?;
+    // The bias was added many times.
+    logits.multiply(device, x, output)?;
+    let softmax = asking(scored, &|segment, asked| logits.softmax(segment, asked))?;
+    let k_best = asking(scored, &|segment, asked| logits.k_best(segment, asked).map(drop))?;
+    let fused = asking(scored, &|segment, asked| {
+        logits.find(segment, OutputLayer::Fused, asked).map(drop)
+    })?;
+    let best = if choices == 1 {
+        let logits = Logits::new(device, OutputLayer::Best, x, output)?;
+        logits.multiply(device, x, output)?;
+        let find = |segment: &mut Segment<'_>, asked| {
+            logits.find(segment, OutputLayer::Best, asked).map(drop)
+        };
+        Some(asking(Scoring::Logit, &find)?)
+    } else {
+        None
+    };
+    let mut whole = Vec::new();
+    for layer in OutputLayer::ALL {
+        let scoring = if layer == OutputLayer::Best { Scoring::Logit } else { scored };
+        if layer.answering(question(scoring), false) != layer {
+            continue;
+        }
+        let seconds = trial.median(rounds, || {
+            let start = Instant::now();
+            trial.best(layer, question(scoring));
+            Ok(start.elapsed().as_secs_f64())
+        })?;
+        whole.push((layer, seconds));
+    }
+    Ok(OutputTimes { product, bias, softmax, k_best, fused, best, whole })
+}
+
+/// Numbers between -1 and 1.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f32 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
