@@ -41,6 +41,7 @@ pub use isa::{Isa, Level};
 pub use linear::{Linear, pack_every_time};
 pub use matrix::Matrix;
 pub use output::{Output, Selection};
+pub use panels::Panels;
 pub use product::Packed;
 pub use recurrent::{FAST_ERROR, Functions};
 pub use split::split_products;

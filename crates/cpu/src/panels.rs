@@ -12,6 +12,7 @@ use bytemuck::Zeroable;
 use peregrine_model::Weight;
 use peregrine_nn::Dense;
 
+use crate::arena::{Arena, Store};
 use crate::lanes::LANES;
 use crate::linear::vector;
 use crate::parallel;
@@ -27,28 +28,75 @@ unsafe impl<T: Zeroable> Zeroable for Lanes<T> {}
 /// A row of a layer's weights: one output's.
 pub(crate) type Row<'a> = (&'a Weight, usize);
 
-/// Outputs and inputs of layers side by side.
-pub(crate) fn shape(parts: &[Dense<'_>]) -> (usize, usize) {
-    let outputs = parts.iter().map(|part| part.weight.rows()).sum();
-    (outputs, parts.first().map_or(0, |part| part.weight.columns()))
+/// Weights and biases of layers side by side.
+pub struct Panels<T> {
+    pub(crate) lines: Store<Lanes<T>>,
+    pub(crate) bias: Vec<Lanes<f32>>,
+    pub(crate) outputs: usize,
+    pub(crate) inputs: usize,
+    groups: usize,
 }
 
-/// Packs layers side by side, on all cores: `pack(rows, lines, extra)` is handed up to sixteen rows of
-/// weights with their panel's lines and its item of `extras`.
-pub(crate) fn pack<T: Send, E: Send>(
-    parts: &[Dense<'_>],
-    lines: &mut [Lanes<T>],
-    extras: Vec<E>,
-    pack: impl Fn(&[Row<'_>], &mut [Lanes<T>], E) + Sync,
-) {
-    let rows: Vec<Row<'_>> = parts
-        .iter()
-        .flat_map(|part| (0..part.weight.rows()).map(|row| (part.weight, row)))
-        .collect();
-    let groups = lines.len() / extras.len().max(1);
-    let panels = rows.chunks(LANES).zip(lines.chunks_mut(groups.max(1))).zip(extras);
-    parallel::for_each(panels.collect(), |((rows, lines), extra)| pack(rows, lines, extra));
-    parts.iter().for_each(|part| part.weight.data.release());
+impl<T: Copy + Zeroable + Send> Panels<T> {
+    /// Layers with their biases and without weights yet; `groups` says how many lines so many inputs take.
+    pub(crate) fn new(
+        parts: &[Dense<'_>],
+        groups: impl Fn(usize) -> usize,
+        arena: &Arena,
+    ) -> Panels<T> {
+        let outputs = parts.iter().map(|part| part.weight.rows()).sum();
+        let inputs = parts.first().map_or(0, |part| part.weight.columns());
+        let bias = biases(parts, outputs);
+        let groups = groups(inputs);
+        Panels { lines: arena.zeroed(bias.len() * groups), bias, outputs, inputs, groups }
+    }
+
+    /// Packs the weights, on all cores: `pack(rows, lines, extra)` is handed up to sixteen rows of them with
+    /// their panel's lines and its item of `extras`.
+    pub(crate) fn pack<E: Send>(
+        &mut self,
+        parts: &[Dense<'_>],
+        extras: Vec<E>,
+        pack: impl Fn(&[Row<'_>], &mut [Lanes<T>], E) + Sync,
+    ) {
+        let rows = parts.iter().map(|part| part.weight);
+        let rows = rows.flat_map(|weight| (0..weight.rows()).map(move |row| (weight, row)));
+        let rows: Vec<Row<'_>> = rows.collect();
+        let panels = rows.chunks(LANES).zip(self.lines.chunks_mut(self.groups.max(1))).zip(extras);
+        parallel::for_each(panels.collect(), |((rows, lines), extra)| pack(rows, lines, extra));
+        parts.iter().for_each(|part| part.weight.data.release());
+    }
+
+    /// A layer with some of the outputs.
+    pub(crate) fn select(&self, outputs: &[u32]) -> Panels<T> {
+        let panels = outputs.len().div_ceil(LANES);
+        let mut lines = Store::zeroed(panels * self.groups);
+        gather(&self.lines, self.groups, outputs, &mut lines);
+        let mut bias = vec![Lanes::zeroed(); panels];
+        gather(&self.bias, 1, outputs, &mut bias);
+        Panels { lines, bias, outputs: outputs.len(), ..*self }
+    }
+}
+
+impl<T> Panels<T> {
+    /// Number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    pub(crate) fn panels(&self) -> usize {
+        self.bias.len()
+    }
+
+    /// Lines of a panel.
+    pub(crate) fn groups(&self) -> usize {
+        self.groups
+    }
 }
 
 /// Writes one output's weights, `N` neighbours to a lane; what is missing at the end stays as it is.
@@ -67,8 +115,8 @@ pub(crate) fn set_lane<T: Copy, const N: usize>(
 }
 
 /// The biases of layers side by side; zero where a layer has none.
-pub(crate) fn biases(parts: &[Dense<'_>]) -> Vec<Lanes<f32>> {
-    let mut all = vec![Lanes::zeroed(); shape(parts).0.div_ceil(LANES)];
+fn biases(parts: &[Dense<'_>], outputs: usize) -> Vec<Lanes<f32>> {
+    let mut all = vec![Lanes::zeroed(); outputs.div_ceil(LANES)];
     let mut first = 0;
     for part in parts {
         for (i, bias) in vector(part.bias).into_iter().enumerate() {
@@ -114,31 +162,31 @@ mod tests {
             Dense { weight: &left, bias: None, alpha: None },
             Dense { weight: &right, bias: Some(&bias), alpha: None },
         ];
-        assert_eq!(shape(&parts), (38, 7));
-        let mut lines = vec![Lanes([[-1.0; 2]; LANES]); 3 * 4];
-        pack(&parts, &mut lines, vec![(); 3], |rows, lines, ()| {
+        let mut panels: Panels<[f32; 2]> =
+            Panels::new(&parts, |inputs| inputs.div_ceil(2), &Arena::default());
+        assert_eq!((panels.outputs(), panels.inputs()), (38, 7));
+        panels.lines.fill(Lanes([[-1.0; 2]; LANES]));
+        panels.pack(&parts, vec![(); 3], |rows, lines, ()| {
             for (lane, &(weight, row)) in rows.iter().enumerate() {
                 let mut floats = [0.0; 7];
                 weight.read_row(row, &mut floats);
                 set_lane(lines, lane, &floats);
             }
         });
-        let biases = biases(&parts);
         let words = [37, 0, 17];
-        let mut gathered = vec![Lanes([[0.0; 2]; LANES]); 4];
-        gather(&lines, 4, &words, &mut gathered);
+        let selected = panels.select(&words);
         for output in 0..48 {
             let (panel, lane) = (output / LANES, output % LANES);
             for input in 0..8 {
                 let known = output < 38 && input < 7;
                 let expected = if known { number(output, input) } else { -1.0 };
-                assert_eq!(lines[panel * 4 + input / 2].0[lane][input % 2], expected);
+                assert_eq!(panels.lines[panel * 4 + input / 2].0[lane][input % 2], expected);
                 if let Some(place) = words.iter().position(|&word| word as usize == output) {
-                    assert_eq!(gathered[input / 2].0[place][input % 2], expected);
+                    assert_eq!(selected.lines[input / 2].0[place][input % 2], expected);
                 }
             }
             let expected = if (18..38).contains(&output) { (output - 18) as f32 } else { 0.0 };
-            assert_eq!(biases[panel].0[lane], expected);
+            assert_eq!(panels.bias[panel].0[lane], expected);
         }
     }
 }

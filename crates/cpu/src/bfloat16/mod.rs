@@ -28,15 +28,13 @@ mod portable;
 
 use std::ops::Range;
 
-use bytemuck::Zeroable;
 use peregrine_nn::Dense;
 
-use crate::arena::{Arena, Store};
+use crate::arena::Arena;
 use crate::cache::round_to_upper;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
-use crate::panels::{self, Lanes};
-use crate::product::Line;
+use crate::panels::{Lanes, Panels, set_lane};
 
 /// Inputs summed from zero before they are added to the total.
 const RUN: usize = 32;
@@ -50,59 +48,22 @@ const BLOCK_BYTES: usize = 256 << 10;
 pub(crate) type Pairs = Lanes<[u16; 2]>;
 
 /// Weights ready for products in bfloat16.
-pub struct PackedHalf {
-    lines: Store<Pairs>,
-    bias: Vec<Line>,
-    outputs: usize,
-    inputs: usize,
-}
+pub type PackedHalf = Panels<[u16; 2]>;
 
 impl PackedHalf {
     /// Packs dense layers that share their input.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> PackedHalf {
-        let (outputs, inputs) = panels::shape(parts);
-        let bias = panels::biases(parts);
-        let mut lines: Store<Pairs> = arena.zeroed(bias.len() * inputs.next_multiple_of(RUN) / 2);
-        panels::pack(parts, &mut lines, vec![(); bias.len()], |rows, lines, ()| {
+        let mut packed = PackedHalf::new(parts, |inputs| inputs.next_multiple_of(RUN) / 2, arena);
+        let inputs = packed.inputs;
+        packed.pack(parts, vec![(); packed.panels()], |rows, lines, ()| {
             let mut floats = vec![0.0; inputs];
             for (lane, &(weight, row)) in rows.iter().enumerate() {
                 weight.read_row(row, &mut floats);
                 let halves: Vec<u16> = floats.iter().map(|&w| round_to_upper(w)).collect();
-                panels::set_lane(lines, lane, &halves);
+                set_lane(lines, lane, &halves);
             }
         });
-        PackedHalf { lines, bias, outputs, inputs }
-    }
-
-    /// A layer with some of the outputs.
-    pub(crate) fn select(&self, outputs: &[u32]) -> PackedHalf {
-        let panels = outputs.len().div_ceil(LANES);
-        let mut selected = PackedHalf {
-            lines: Store::zeroed(panels * self.groups()),
-            bias: vec![Line::zeroed(); panels],
-            outputs: outputs.len(),
-            inputs: self.inputs,
-        };
-        panels::gather(&self.lines, self.groups(), outputs, &mut selected.lines);
-        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
-        selected
-    }
-
-    pub(crate) fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    pub(crate) fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    pub(crate) fn panels(&self) -> usize {
-        self.bias.len()
-    }
-
-    /// Lines of a panel.
-    fn groups(&self) -> usize {
-        self.inputs.next_multiple_of(RUN) / 2
+        packed
     }
 }
 

@@ -23,18 +23,16 @@ mod avx512;
 mod neon;
 mod portable;
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytemuck::Zeroable;
 use peregrine_model::Weight;
 use peregrine_nn::Dense;
 
-use crate::arena::{Arena, Store};
+use crate::arena::Arena;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
-use crate::panels::{self, Lanes};
-use crate::product::Line;
+use crate::panels::{Lanes, Panels, set_lane};
 
 /// Steps of a weight in one, and of an input unless it does not fit.
 const STEPS: f32 = 1024.0;
@@ -62,23 +60,27 @@ pub(crate) type Pairs = Lanes<[i16; 2]>;
 
 /// Weights ready for products in fixed point.
 pub struct Packed16 {
-    lines: Store<Pairs>,
-    bias: Vec<Line>,
-    outputs: usize,
-    inputs: usize,
+    panels: Panels<[i16; 2]>,
     /// Largest input (as an integer) with which no sum can overflow.
     limit: i32,
+}
+
+impl Deref for Packed16 {
+    type Target = Panels<[i16; 2]>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.panels
+    }
 }
 
 impl Packed16 {
     /// Packs dense layers that share their input; none if a weight does not fit.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Option<Packed16> {
-        let (outputs, inputs) = panels::shape(parts);
-        let bias = panels::biases(parts);
-        let mut lines: Store<Pairs> = arena.zeroed(bias.len() * inputs.div_ceil(2));
-        // For each panel, none until all of its weights are known to fit.
-        let mut limits = vec![if inputs == 0 { Some(i32::MAX) } else { None }; bias.len()];
-        panels::pack(parts, &mut lines, limits.iter_mut().collect(), |rows, lines, limit| {
+        let mut panels = Panels::new(parts, |inputs| inputs.div_ceil(2), arena);
+        let inputs = panels.inputs;
+        // For each panel; none if a weight does not fit.
+        let mut limits = vec![Some(i32::from(i16::MAX)); panels.panels()];
+        panels.pack(parts, limits.iter_mut().collect(), |rows, lines, limit| {
             let mut floats = vec![0.0; inputs];
             let limits = rows.iter().enumerate().map(|(lane, &(weight, row))| {
                 weight.read_row(row, &mut floats);
@@ -87,39 +89,13 @@ impl Packed16 {
             *limit = limits.collect::<Option<Vec<i32>>>().and_then(|all| all.into_iter().min());
         });
         let limits = limits.into_iter().collect::<Option<Vec<i32>>>()?;
-        let limit = limits.into_iter().fold(i32::from(i16::MAX), i32::min);
-        Some(Packed16 { lines, bias, outputs, inputs, limit })
+        let limit = limits.into_iter().min().unwrap_or(i32::from(i16::MAX));
+        Some(Packed16 { panels, limit })
     }
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed16 {
-        let panels = outputs.len().div_ceil(LANES);
-        let mut selected = Packed16 {
-            lines: Store::zeroed(panels * self.groups()),
-            bias: vec![Line::zeroed(); panels],
-            outputs: outputs.len(),
-            ..*self
-        };
-        panels::gather(&self.lines, self.groups(), outputs, &mut selected.lines);
-        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
-        selected
-    }
-
-    pub(crate) fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    pub(crate) fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    pub(crate) fn panels(&self) -> usize {
-        self.bias.len()
-    }
-
-    /// Lines of a panel.
-    fn groups(&self) -> usize {
-        self.inputs.div_ceil(2)
+        Packed16 { panels: self.panels.select(outputs), limit: self.limit }
     }
 }
 
@@ -131,7 +107,7 @@ fn pack_row(weights: &[f32], lines: &mut [Pairs], lane: usize) -> Option<i32> {
     }
     let integer = |w: &f32| ((w * STEPS + ROUND) - ROUND) as i16;
     let integers: Vec<i16> = weights.iter().map(integer).collect();
-    panels::set_lane(lines, lane, &integers);
+    set_lane(lines, lane, &integers);
     let sum: i64 = integers.iter().map(|&w| i64::from(w).abs()).sum();
     Some((i64::from(i32::MAX) / sum.max(1)).min(i64::from(i16::MAX)) as i32)
 }

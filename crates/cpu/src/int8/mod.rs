@@ -32,17 +32,17 @@ mod neon;
 mod portable;
 pub(crate) mod rows;
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use peregrine_model::{Precision, quantise_row};
 use peregrine_nn::Dense;
 
-use crate::arena::{Arena, Store};
+use crate::arena::Arena;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::{LANES, largest_magnitude};
-use crate::panels::{self, Lanes, Row};
+use crate::panels::{Lanes, Panels, Row, gather, set_lane};
 use crate::product::Line;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::panels_for;
@@ -68,16 +68,21 @@ type Sums = Lanes<i32>;
 
 /// Weights ready for integer products.
 pub struct Packed8 {
-    lines: Store<Bytes>,
+    panels: Panels<[i8; 4]>,
     /// For each output −128 · the sum of its weights.
     starts: Vec<Sums>,
     steps: Vec<Line>,
-    bias: Vec<Line>,
-    outputs: usize,
-    inputs: usize,
     pub(crate) ways: Ways,
     /// Who finds out which kernel is fastest for this shape, if somebody does.
     pub(crate) tuning: Option<Arc<Shape>>,
+}
+
+impl Deref for Packed8 {
+    type Target = Panels<[i8; 4]>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.panels
+    }
 }
 
 /// Ways to depart from the usual product; the default is none.
@@ -97,54 +102,24 @@ impl Packed8 {
 
     /// Packs dense layers that share their input.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Packed8 {
-        let (outputs, inputs) = panels::shape(parts);
-        let bias = panels::biases(parts);
-        let mut lines = arena.zeroed(bias.len() * inputs.next_multiple_of(INPUT_MULTIPLE) / 4);
-        let mut starts = vec![Sums::zeroed(); bias.len()];
-        let mut steps = vec![Line::zeroed(); bias.len()];
+        let groups = |inputs: usize| inputs.next_multiple_of(INPUT_MULTIPLE) / 4;
+        let mut panels = Panels::new(parts, groups, arena);
+        let inputs = panels.inputs;
+        let mut starts = vec![Sums::zeroed(); panels.panels()];
+        let mut steps = vec![Line::zeroed(); panels.panels()];
         let extras = starts.iter_mut().zip(&mut steps).collect();
-        panels::pack(parts, &mut lines, extras, |rows, lines, extra| {
-            pack_panel(rows, inputs, lines, extra);
-        });
-        let ways = Ways::default();
-        Packed8 { lines, starts, steps, bias, outputs, inputs, ways, tuning: None }
+        panels.pack(parts, extras, |rows, lines, extra| pack_panel(rows, inputs, lines, extra));
+        Packed8 { panels, starts, steps, ways: Ways::default(), tuning: None }
     }
 
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Packed8 {
-        let panels = outputs.len().div_ceil(LANES);
-        let mut selected = Packed8 {
-            lines: Store::zeroed(panels * self.groups()),
-            starts: vec![Sums::zeroed(); panels],
-            steps: vec![Line::zeroed(); panels],
-            bias: vec![Line::zeroed(); panels],
-            outputs: outputs.len(),
-            inputs: self.inputs,
-            ways: self.ways,
-            tuning: None,
-        };
-        panels::gather(&self.lines, self.groups(), outputs, &mut selected.lines);
-        panels::gather(&self.starts, 1, outputs, &mut selected.starts);
-        panels::gather(&self.steps, 1, outputs, &mut selected.steps);
-        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
-        selected
-    }
-
-    pub(crate) fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    pub(crate) fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    pub(crate) fn panels(&self) -> usize {
-        self.bias.len()
-    }
-
-    /// Lines of a panel.
-    fn groups(&self) -> usize {
-        self.inputs.next_multiple_of(INPUT_MULTIPLE) / 4
+        let panels = self.panels.select(outputs);
+        let mut starts = vec![Sums::zeroed(); panels.panels()];
+        gather(&self.starts, 1, outputs, &mut starts);
+        let mut steps = vec![Line::zeroed(); panels.panels()];
+        gather(&self.steps, 1, outputs, &mut steps);
+        Packed8 { panels, starts, steps, ways: self.ways, tuning: None }
     }
 }
 
@@ -168,7 +143,7 @@ fn pack_panel(
         };
         let integers: &[i8] = bytemuck::cast_slice(integers);
         starts.0[lane] = -128 * integers.iter().map(|&w| i32::from(w)).sum::<i32>();
-        panels::set_lane(lines, lane, integers);
+        set_lane(lines, lane, integers);
     }
 }
 

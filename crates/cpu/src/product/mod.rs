@@ -23,24 +23,18 @@ mod avx512;
 mod neon;
 mod portable;
 
-use bytemuck::Zeroable;
 use peregrine_nn::Dense;
 
-use crate::arena::{Arena, Store};
+use crate::arena::Arena;
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
-use crate::panels::{self, Lanes};
+use crate::panels::{Lanes, Panels};
 
 /// A weight, or a bias, of each output of a panel.
 pub(crate) type Line = Lanes<f32>;
 
 /// Weights ready for products.
-pub struct Packed {
-    lines: Store<Line>,
-    bias: Vec<Line>,
-    outputs: usize,
-    inputs: usize,
-}
+pub type Packed = Panels<f32>;
 
 /// Bytes of `x` that a block of rows may take: it is read again for every pair of panels.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -48,10 +42,9 @@ const BLOCK_BYTES: usize = 256 << 10;
 impl Packed {
     /// Packs dense layers that share their input.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Packed {
-        let (outputs, inputs) = panels::shape(parts);
-        let bias = panels::biases(parts);
-        let mut lines: Store<Line> = arena.zeroed(bias.len() * inputs);
-        panels::pack(parts, &mut lines, vec![(); bias.len()], |rows, lines, ()| {
+        let mut packed = Packed::new(parts, |inputs| inputs, arena);
+        let inputs = packed.inputs;
+        packed.pack(parts, vec![(); packed.panels()], |rows, lines, ()| {
             let mut floats = vec![0.0; inputs];
             for (lane, &(weight, row)) in rows.iter().enumerate() {
                 weight.read_row(row, &mut floats);
@@ -60,35 +53,7 @@ impl Packed {
                 }
             }
         });
-        Packed { lines, bias, outputs, inputs }
-    }
-
-    /// A layer with some of the outputs.
-    pub(crate) fn select(&self, outputs: &[u32]) -> Packed {
-        let panels = outputs.len().div_ceil(LANES);
-        let mut selected = Packed {
-            lines: Store::zeroed(panels * self.inputs),
-            bias: vec![Line::zeroed(); panels],
-            outputs: outputs.len(),
-            inputs: self.inputs,
-        };
-        panels::gather(&self.lines, self.inputs, outputs, &mut selected.lines);
-        panels::gather(&self.bias, 1, outputs, &mut selected.bias);
-        selected
-    }
-
-    /// Number of outputs.
-    pub fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    /// Number of inputs.
-    pub fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    pub(crate) fn panels(&self) -> usize {
-        self.bias.len()
+        packed
     }
 }
 
