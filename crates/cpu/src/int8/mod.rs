@@ -26,6 +26,8 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_exact;
+#[cfg(target_arch = "x86_64")]
 mod avx512vnni;
 mod portable;
 pub(crate) mod rows;
@@ -367,7 +369,7 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
         Level::AvxVnni => unsafe { avx2::vnni::multiply(task, out) },
         // SAFETY: as above; AVX-512 includes AVX2.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx2 => unsafe { avx2::plain::multiply(task, out) },
+        Level::Avx512 | Level::Avx2 => unsafe { avx2_exact::multiply(task, out) },
         _ => portable::multiply(task, out),
     }
 }
