@@ -225,9 +225,10 @@ class Bench:
         if peer == "marian":
             return pinned(self.core, [sys.executable, "-c", MARIAN, json.dumps(options)])
         compute = case.get("precision", "int8")
-        folder, spm, length = self.path(case["model"], f"ct2_{compute}"), None, LENGTH
-        if "text" in case:
-            folder, spm, length = self.path("zhen", "model"), self.path("zhen", "sentencepiece.model"), None
+        if "text" in case:  # an Argos package
+            folder, spm, length = self.path(case["model"], "model"), self.path(case["model"], "sentencepiece.model"), None
+        else:
+            folder, spm, length = self.path(case["model"], f"ct2_{compute}"), None, LENGTH
         options.update(model=folder, spm=spm, length=length, compute=compute, beam=case.get("beam", 1), vmap="vmap" in case)
         return pinned(self.core, [sys.executable, "-c", CT2, json.dumps(options)], values)
 

@@ -60,6 +60,11 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = ["on", "off"], default_value = "on")]
     row_blocks: String,
 
+    /// In int8 and greedy search, a sentence at a time: find the words that can be the best from half of the
+    /// output layer's bytes, then compute those (the same bits)
+    #[arg(long, value_parser = ["on", "off"], default_value = "on")]
+    screening: String,
+
     /// Time the kernels there are for each shape of a product and keep to the fastest (all give the same
     /// bits). `peregrine tune` does it ahead, and `auto` takes what it stored. `precisions` times float32
     /// against int16, as Marian does: what a sentence becomes may then depend on its batch and on the run
@@ -193,6 +198,7 @@ impl ModelArgs {
                 saturating: self.sums == "saturating",
             },
             all_rows_at_once: self.row_blocks == "off",
+            all_output_bytes: self.screening == "off",
             tuner: None,
             speedups,
             functions,

@@ -41,6 +41,7 @@ pub struct Cpu {
     functions: Functions,
     keeping: Keeping,
     row_blocks: bool,
+    screening: bool,
     integers: Integers,
     tuner: Option<Tuner>,
     arena: Arena,
@@ -56,6 +57,7 @@ impl Cpu {
             functions: Functions::default(),
             keeping: Keeping::default(),
             row_blocks: true,
+            screening: true,
             integers: Integers::default(),
             tuner: None,
             arena: Arena::default(),
@@ -75,6 +77,11 @@ impl Cpu {
     /// The same with each product's rows followed up in blocks that stay in cache, or all at once.
     pub fn with_row_blocks(self, row_blocks: bool) -> Cpu {
         Cpu { row_blocks, ..self }
+    }
+
+    /// The same with the best of few rows' words found in half of the output layer's bytes, or not.
+    pub fn with_screening(self, screening: bool) -> Cpu {
+        Cpu { screening, ..self }
     }
 
     /// The same with another way to compute in int8.
@@ -190,7 +197,7 @@ impl Backend for Cpu {
     }
 
     fn prepare_output(&self, layer: Dense<'_>) -> Output {
-        Output::new(self.prepare_linear(&[layer]))
+        Output::new(self.prepare_linear(&[layer]), self.screening)
     }
 
     fn select(&self, output: &Output, words: &[u32]) -> Selection {

@@ -12,6 +12,7 @@ use crate::bfloat16::{self, PackedHalf, Rounded};
 use crate::either::Either;
 use crate::elementwise::activate;
 use crate::int8::rows::{Picked8, Rows8};
+use crate::int8::screen::Screen;
 use crate::int8::{self, Packed8, Quantised};
 use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
@@ -259,6 +260,22 @@ pub(crate) fn multiply_scattered(
         }
     });
     BLOCK.set(block);
+}
+
+/// The words that can be the best for one row, see [`Screen::survivors`].
+pub(crate) fn survivors(
+    isa: Isa,
+    x: &[f32],
+    (packed, screen): (&Packed8, &Screen),
+    banned: &[u32],
+    words: &mut Vec<u32>,
+) -> bool {
+    BLOCK.with_borrow_mut(|bounds| {
+        QUANTISED.with_borrow_mut(|quantised| {
+            quantised.fill(isa, x, packed);
+            screen.survivors(isa, (quantised, packed), banned, (bounds, words))
+        })
+    })
 }
 
 /// The multiplier with which all parts' inputs fit, if each has one.

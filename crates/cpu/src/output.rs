@@ -6,15 +6,18 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use peregrine_model::Activation;
 use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
+use crate::int8::Packed8;
 use crate::int8::rows::{Picked8, Rows8};
+use crate::int8::screen::Screen;
 use crate::isa::{Isa, kernel};
 use crate::lanes::{exp, largest, sum};
-use crate::linear::{Linear, multiply_scattered};
+use crate::linear::{Linear, multiply_scattered, survivors};
 use crate::matrix::Matrix;
 
 /// Panels worked on at a time: 512 words.
@@ -23,11 +26,21 @@ const BLOCK_PANELS: usize = 32;
 /// Rows from which on a selection is packed: fewer read their words where they are.
 const MANY_ROWS: usize = 8;
 
+/// Rows up to which reading weights is so much of the cost that screening pays.
+const SCREENED_ROWS: usize = 2;
+
+/// Rows after which a second copy of the weights pays for itself.
+const ROWS_BEFORE_SCREENING: u32 = 100;
+
 /// A prepared output layer.
 pub struct Output {
     pub(crate) linear: Linear,
-    /// The weights a word after the other, once there is a shortlist.
+    /// The weights a word after the other, once there is a shortlist or a screen.
     rows: OnceLock<Arc<Rows8>>,
+    /// The weights in four bits, once few rows at a time have come often enough; not if it is not wanted.
+    screen: OnceLock<Screen>,
+    screening: bool,
+    few_rows: AtomicU32,
 }
 
 /// The words of a shortlist. Both ways to compute their scores give the same bits.
@@ -40,8 +53,36 @@ pub struct Selection {
 }
 
 impl Output {
-    pub(crate) fn new(linear: Linear) -> Output {
-        Output { linear, rows: OnceLock::new() }
+    pub(crate) fn new(linear: Linear, screening: bool) -> Output {
+        let few_rows = AtomicU32::new(0);
+        Output { linear, rows: OnceLock::new(), screen: OnceLock::new(), screening, few_rows }
+    }
+
+    fn rows(&self, packed: &Packed8) -> &Arc<Rows8> {
+        self.rows.get_or_init(|| Arc::new(Rows8::new(packed)))
+    }
+
+    /// What screens the words of these rows, if it pays: nothing but the best word is asked for.
+    fn screen(
+        &self,
+        isa: Isa,
+        question: Question<'_>,
+        rows: &Range<usize>,
+    ) -> Option<(&Packed8, &Screen)> {
+        let Linear::Int8(packed) = &self.linear else { return None };
+        let best_only = |ask: &Ask<'_>| ask.count == 1 && ask.forced.is_none();
+        let fits = self.screening
+            && rows.len() <= SCREENED_ROWS
+            && question.scoring == Scoring::Logit
+            && question.asks[rows.clone()].iter().all(best_only)
+            && Rows8::is_fast(isa)
+            && !packed.saturates();
+        if !fits || self.few_rows.fetch_add(1, Relaxed) < ROWS_BEFORE_SCREENING {
+            return None;
+        }
+        let rows = Arc::clone(self.rows(packed));
+        let screen = self.screen.get_or_init(|| Screen::new(packed, rows));
+        screen.pays().then_some((packed, screen))
     }
 
     pub(crate) fn select(&self, isa: Isa, words: &[u32]) -> Selection {
@@ -49,8 +90,7 @@ impl Output {
         let words: Vec<u32> = words.iter().copied().filter(exists).collect();
         let scattered = match &self.linear {
             Linear::Int8(packed) if Rows8::is_fast(isa) && !packed.saturates() => {
-                let rows = self.rows.get_or_init(|| Arc::new(Rows8::new(packed)));
-                Some((Arc::clone(rows), Picked8::new(packed, &words)))
+                Some((Arc::clone(self.rows(packed)), Picked8::new(packed, &words)))
             }
             _ => None,
         };
@@ -96,6 +136,7 @@ pub(crate) fn best(
         let inputs = output.linear.inputs();
         let x = &x.values()[rows.start * inputs..rows.end * inputs];
         let few = rows.len() < MANY_ROWS;
+        let screen = if selection.is_none() { output.screen(isa, question, &rows) } else { None };
         let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
         let mut lists = LISTS.take();
         running.extend(
@@ -123,7 +164,14 @@ pub(crate) fn best(
             (Some(selection), _) => {
                 selection.packed(output).multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take);
             }
-            (None, linear) => linear.multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take),
+            (None, linear) => match screen {
+                Some(screen) => {
+                    for (running, x) in running.iter_mut().zip(x.chunks_exact(inputs)) {
+                        best_screened(isa, x, linear, screen, running);
+                    }
+                }
+                None => linear.multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take),
+            },
         }
         for row in running.drain(..) {
             let list = row.finish();
@@ -135,8 +183,32 @@ pub(crate) fn best(
     }
 }
 
+/// One row's best word: first the words that can be it are found, then their scores.
+fn best_screened(
+    isa: Isa,
+    x: &[f32],
+    linear: &Linear,
+    (packed, screen): (&Packed8, &Screen),
+    running: &mut Running<'_>,
+) {
+    let (mut words, mut picked) = SCREENED.take();
+    if survivors(isa, x, (packed, screen), running.ask.banned, &mut words) {
+        picked.fill(packed, &words);
+        let rows = (&*screen.rows, &picked);
+        multiply_scattered(isa, x, packed, rows, BLOCK_PANELS, |columns, scores| {
+            running.take(isa, scores, Words::Listed(&words[columns]));
+        });
+    } else {
+        linear.multiply_in_blocks(isa, x, BLOCK_PANELS, &mut |columns, scores| {
+            running.take(isa, scores, Words::From(columns.start as u32));
+        });
+    }
+    SCREENED.set((words, picked));
+}
+
 thread_local! {
     /// Memory of a worker, kept between steps so that they allocate nothing.
+    static SCREENED: RefCell<(Vec<u32>, Picked8)> = RefCell::default();
     static RUNNING: RefCell<Vec<Running<'static>>> = RefCell::default();
     static LISTS: RefCell<Vec<Vec<Choice>>> = RefCell::default();
 }

@@ -18,6 +18,9 @@ pub struct Compute {
     pub integers: Integers,
     /// Whether what follows a product is done in blocks of rows that stay in cache.
     pub all_rows_at_once: bool,
+    /// Whether all bytes of the output layer are read even where half of them tell which words cannot be
+    /// the best.
+    pub all_output_bytes: bool,
     /// Who times kernels and picks the fastest for each shape; without, rules do.
     pub tuner: Option<Tuner>,
     /// Short cuts of recurrent networks.

@@ -92,7 +92,8 @@ impl Translator {
                 .with_cache(compute.cache)
                 .with_integers(compute.integers)
                 .with_tuner(compute.tuner.clone())
-                .with_row_blocks(!compute.all_rows_at_once);
+                .with_row_blocks(!compute.all_rows_at_once)
+                .with_screening(!compute.all_output_bytes);
             let speedups = &compute.speedups;
             networks.push(prepare_with(cpu, &member.architecture, &weights, speedups)?);
         }

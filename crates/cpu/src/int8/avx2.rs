@@ -1,10 +1,8 @@
-//! The integer product with 256-bit registers: tiles of up to 4 rows by one panel, 8 accumulators.
+//! Two more integer products with 256-bit registers: tiles of up to 4 rows by one panel, 8 accumulators.
 //!
-//! AVX2 alone has an instruction for bytes that adds pairs of products in 16 bits, and saturates; but
-//! with signed inputs moved into the weights (|x| times ±w), no pair exceeds 2 · 127 · 127, which
-//! fits: the result is exact. AVX-VNNI adds up four products in 32 bits by itself. A third kernel adds
-//! pairs up in 16 bits, as Marian's `intgemm` does: two thirds of the instructions, and wrong where
-//! a sum does not fit.
+//! AVX-VNNI adds up four products in 32 bits by itself. The other kernel adds pairs of products up in 16
+//! bits, as Marian's `intgemm` does: fewer instructions than the exact one, and wrong where a sum does
+//! not fit. A pair fits: signs are moved into the weights (|x| times ±w).
 
 /// A kernel for some features. `$start` says where a panel's sums start; `$dot(sums, x, w)` adds to
 /// `sums` the products of four inputs, unsigned as they are kept, with 64 weights; `$end(sum)` makes
@@ -88,23 +86,6 @@ macro_rules! kernel {
         }
     };
 }
-
-kernel!(
-    plain,
-    "avx2",
-    |_: &Sums| [0; LANES],
-    |acc: [__m256i; 2], x, w: [__m256i; 2]| {
-        // Back to signed inputs, so that no shift has to be made up for.
-        let x = _mm256_xor_si256(x, _mm256_set1_epi8(-128));
-        let magnitude = _mm256_abs_epi8(x);
-        let dot = |acc, w| {
-            let pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(w, x));
-            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-        };
-        [dot(acc[0], w[0]), dot(acc[1], w[1])]
-    },
-    |sum| sum
-);
 
 kernel!(
     vnni,

@@ -26,11 +26,14 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_exact;
+#[cfg(target_arch = "x86_64")]
 mod avx512vnni;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
 pub(crate) mod rows;
+pub(crate) mod screen;
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -289,7 +292,7 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
         Level::AvxVnni => unsafe { avx2::vnni::multiply(task, out) },
         // SAFETY: as above; AVX-512 includes AVX2.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx2 => unsafe { avx2::plain::multiply(task, out) },
+        Level::Avx512 | Level::Avx2 => unsafe { avx2_exact::multiply(task, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
         Level::NeonDot => unsafe { neon::dot::multiply(task, out) },
@@ -546,6 +549,50 @@ mod tests {
                 let mut out = vec![0.0; rows * words.len()];
                 rows::multiply(isa, &quantised, &table, &picked, 0..words.len(), &mut out);
                 prop_assert_eq!(out, expected);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        /// What screening leaves has the best word of all, ties included, and bounds are kept.
+        #[test]
+        fn screening_loses_no_best_word(
+            inputs in 1usize..300,
+            outputs in 1usize..400,
+            banned in prop::collection::vec(0u32..400, 0..5),
+            coarse: bool,
+            seed in 1u64..1000,
+        ) {
+            let isa = Isa::best();
+            if rows::Rows8::is_fast(isa) {
+                let mut weights = numbers(outputs * inputs, seed);
+                if coarse {
+                    // Few different weights: equal words, and all at the ends of the range.
+                    weights.iter_mut().for_each(|w| *w = w.signum());
+                }
+                let (packed, _) = pack(weights, &numbers(outputs, seed + 2), inputs);
+                let x = numbers(inputs, seed + 1);
+                let mut quantised = Quantised::default();
+                quantised.fill(isa, &x, &packed);
+                let screen = screen::Screen::new(&packed, Arc::new(rows::Rows8::new(&packed)));
+                let (mut bounds, mut words) = (Vec::new(), Vec::new());
+                let memory = (&mut bounds, &mut words);
+                let few = screen.survivors(isa, (&quantised, &packed), &banned, memory);
+                let scores = run(isa, &x, &packed);
+                let allowed = |word: &u32| !banned.contains(word);
+                for word in (0..outputs as u32).filter(allowed) {
+                    prop_assert!(bounds[word as usize] >= scores[word as usize]);
+                }
+                if few {
+                    let score = |word: &u32| scores[*word as usize];
+                    let best = (0..outputs as u32).filter(allowed).map(|w| score(&w)).fold(f32::MIN, f32::max);
+                    let best: Vec<u32> =
+                        (0..outputs as u32).filter(|w| allowed(w) && score(w) == best).collect();
+                    prop_assert!(best.iter().all(|word| words.contains(word)), "{best:?}");
+                    prop_assert!(words.is_sorted() && words.iter().all(allowed));
+                }
             }
         }
     }

@@ -31,6 +31,7 @@ pub(crate) struct Rows8 {
 struct Line8([i8; INPUT_MULTIPLE]);
 
 /// Some outputs of a layer, filled up to a multiple of 16.
+#[derive(Default)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads it"))]
 pub(crate) struct Picked8 {
     outputs: Vec<u32>,
@@ -59,23 +60,39 @@ impl Rows8 {
         }
         Rows8 { lines, width }
     }
+
+    /// One output of the only row of `x`.
+    pub(crate) fn score(&self, x: &Quantised, packed: &Packed8, output: usize) -> f32 {
+        let (panel, lane) = (output / LANES, output % LANES);
+        let weights = self.lines[output * self.width..][..self.width].iter().flat_map(|l| &l.0);
+        let products = x.bytes.iter().zip(weights).map(|(&x, &w)| i32::from(x) * i32::from(w));
+        let sum = packed.starts[panel].0[lane] + products.sum::<i32>();
+        sum as f32 * (packed.steps[panel].0[lane] * x.steps[0]) + packed.bias[panel].0[lane]
+    }
 }
 
 impl Picked8 {
     /// Outputs that exist, in any order.
     pub(crate) fn new(packed: &Packed8, outputs: &[u32]) -> Picked8 {
-        let count = outputs.len();
-        let last = outputs.last().copied();
-        let filled = outputs.iter().copied().chain(last.into_iter().cycle());
-        let outputs: Vec<u32> = filled.take(count.next_multiple_of(LANES)).collect();
-        let place = |output: &u32| (*output as usize / LANES, *output as usize % LANES);
-        let places = || outputs.iter().map(place);
-        Picked8 {
-            starts: places().map(|(panel, lane)| packed.starts[panel].0[lane]).collect(),
-            steps: places().map(|(panel, lane)| packed.steps[panel].0[lane]).collect(),
-            bias: places().map(|(panel, lane)| packed.bias[panel].0[lane]).collect(),
-            outputs,
-            count,
+        let mut picked = Picked8::default();
+        picked.fill(packed, outputs);
+        picked
+    }
+
+    /// The same in the memory of others.
+    pub(crate) fn fill(&mut self, packed: &Packed8, outputs: &[u32]) {
+        self.count = outputs.len();
+        let filled = outputs.iter().copied().chain(outputs.last().copied().into_iter().cycle());
+        self.outputs.clear();
+        self.outputs.extend(filled.take(self.count.next_multiple_of(LANES)));
+        self.starts.clear();
+        self.steps.clear();
+        self.bias.clear();
+        for &output in &self.outputs {
+            let (panel, lane) = (output as usize / LANES, output as usize % LANES);
+            self.starts.push(packed.starts[panel].0[lane]);
+            self.steps.push(packed.steps[panel].0[lane]);
+            self.bias.push(packed.bias[panel].0[lane]);
         }
     }
 
