@@ -51,7 +51,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Translate(Box<translate::Args>),
-    Score(score::Args),
+    Score(Box<score::Args>),
     Inspect(inspect::Args),
     Convert(convert::Args),
     Bench(Box<bench::Args>),
