@@ -289,11 +289,7 @@ impl Decoder {
             sentence.plan(settings, &work.banned, &mut rows, &mut asks);
         }
         let row_count = rows.len();
-        let (sentences, dead) = if work.measured { batch.census() } else { (0, 0) };
-        if work.measured {
-            let reads = batch.running.iter();
-            stats.reads(reads.flat_map(|s| std::iter::repeat_n(s.job.source.len(), s.rows)));
-        }
+        let census = work.measured.then(|| batch.census(stats));
         stats.search += clock.lap();
         let before = stats.decode + stats.output;
         if row_count > 0 {
@@ -313,7 +309,7 @@ impl Decoder {
         if batch.asked && !ahead {
             self.answer(batch, work, stats);
         }
-        if work.measured && row_count > 0 {
+        if let Some((sentences, dead)) = census.filter(|_| row_count > 0) {
             let time = stats.decode + stats.output - before;
             let step = TracedStep { time, sentences, rows: row_count };
             stats.step(step, dead, work.batching.size.sentences);
@@ -407,8 +403,11 @@ impl Batch {
         self.asked = true;
     }
 
-    /// How many sentences are not over, and how many rows are of ended hypotheses.
-    fn census(&self) -> (usize, usize) {
+    /// How many sentences are not over, and how many rows are of ended hypotheses. Notes what all rows
+    /// read.
+    fn census(&self, stats: &mut Stats) -> (usize, usize) {
+        let source = |s: &Running| std::iter::repeat_n(s.job.source.len(), s.rows);
+        stats.reads(self.running.iter().flat_map(source));
         let alive = self.running.iter().filter(|s| !s.over).count();
         (alive, self.running.iter().map(|s| s.rows.saturating_sub(s.beam.open().len())).sum())
     }
