@@ -1,5 +1,6 @@
 //! A device whose memory is full ends no job and loses no sentence: the batch begins again, smaller.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use peregrine_decode::batching::{BatchSize, Batching, Policy, Queue, Waiting};
@@ -16,6 +17,8 @@ struct Parrot {
     sentences: usize,
     rows: usize,
     last: Vec<u32>,
+    unanswered: VecDeque<Vec<u32>>,
+    ahead: bool,
 }
 
 fn full() -> ! {
@@ -51,13 +54,18 @@ impl Network for Parrot {
 
     fn ask(&mut self, question: Question<'_>) {
         assert_eq!(question.asks.len(), self.last.len());
+        self.unanswered.push_back(self.last.clone());
     }
 
     fn answer(&mut self, answer: &mut Choices) {
         answer.clear();
-        for &token in &self.last {
+        for token in self.unanswered.pop_front().expect("a question was asked") {
             answer.push([Choice { token, score: -1.0 }]);
         }
+    }
+
+    fn runs_ahead(&self) -> bool {
+        self.ahead
     }
 
     fn logits(&mut self, _: &mut Vec<f32>) {
@@ -78,8 +86,15 @@ impl Network for Parrot {
 }
 
 /// What each of 40 sentences became.
-fn translate(policy: Policy, sentences: usize, rows: usize) -> Vec<Vec<u32>> {
-    let parrot = Parrot { slots: Vec::new(), sentences, rows, last: Vec::new() };
+fn translate(policy: Policy, sentences: usize, rows: usize, ahead: bool) -> Vec<Vec<u32>> {
+    let parrot = Parrot {
+        slots: Vec::new(),
+        sentences,
+        rows,
+        last: Vec::new(),
+        unanswered: VecDeque::new(),
+        ahead,
+    };
     let mut decoder = Decoder::new(vec![Member { network: Box::new(parrot), weight: 1.0 }]);
     let queue = Queue::new(policy, usize::MAX, 1);
     for ticket in 0..40 {
@@ -116,15 +131,20 @@ fn every_sentence_is_translated_in_a_smaller_batch() {
     let expected: Vec<Vec<u32>> = (0..40).map(source).collect();
     for policy in Policy::ALL {
         for (sentences, rows) in [(100, 100), (100, 5), (5, 100), (7, 3), (1, 1)] {
-            let found = translate(policy, sentences, rows);
-            assert_eq!(found, expected, "{policy}, room for {sentences} sentences, {rows} rows");
+            for ahead in [false, true] {
+                let found = translate(policy, sentences, rows, ahead);
+                assert_eq!(
+                    found, expected,
+                    "{policy}, room for {sentences} sentences, {rows} rows"
+                );
+            }
         }
     }
 }
 
 #[test]
 fn a_single_sentence_that_does_not_fit_is_told() {
-    let result = catch_unwind(AssertUnwindSafe(|| translate(Policy::Auto, 0, 1)));
+    let result = catch_unwind(AssertUnwindSafe(|| translate(Policy::Auto, 0, 1, false)));
     let reason = result.expect_err("there is no room at all");
     assert!(reason.downcast_ref::<Fault>().is_some_and(|fault| fault.out_of_memory));
 }
