@@ -13,13 +13,11 @@ use crate::Error;
 use crate::device::{Arguments, Device, Normed, Properties, Stored, bucket};
 use crate::driver::Address;
 use crate::logits::{self, OutputLayer};
-use crate::memory::{Buffer, Cache, Rows, stride};
+use crate::memory::{Buffer, Cache, NONE, Rows, stride};
 use crate::output::{self, Output, Pending, Selection};
 use crate::precision::Numbers;
 use crate::product::{self, Linear, Target};
 
-/// A row that is not there.
-pub(crate) const NONE: u32 = u32::MAX;
 /// Marks the number of a row whose best word is meant.
 const FOLLOWS: u32 = 1 << 31;
 /// Head widths kernels can do.

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use crate::Error;
 use crate::device::{Arguments, Device, bucket};
 use crate::driver::Address;
-use crate::product::FEW_ROWS;
+
+/// A row, a word or a place that is not there.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Rows that can always be read, whatever is in them: the first half of a tensor core's tile.
+pub(crate) const FEW_ROWS: usize = 8;
 
 /// Device memory. It goes back to the lane of the thread that drops it, whose work was the last to use
 /// it: whoever gets it next on that lane is recorded later.

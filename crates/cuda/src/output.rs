@@ -6,10 +6,9 @@ use peregrine_model::Activation;
 use peregrine_nn::{Ask, Candidates, Choice, Choices, Question, Scoring, choose};
 
 use crate::Error;
-use crate::backend::NONE;
 use crate::device::{Answer, Arguments, Device, Segment, Sent, bucket};
 use crate::driver::Address;
-use crate::memory::{Buffer, Rows, copy};
+use crate::memory::{Buffer, NONE, Rows, copy};
 use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
 
 /// Words a block looks at.

@@ -8,10 +8,7 @@ use peregrine_nn::Dense;
 use crate::Error;
 use crate::device::{Arguments, Device, Segment, bucket};
 use crate::driver::Address;
-use crate::memory::{Buffer, Rows, stride};
-
-/// Rows of which the first half of a tensor core's tile is enough.
-pub(crate) const FEW_ROWS: usize = 8;
+use crate::memory::{Buffer, FEW_ROWS, Rows, stride};
 
 /// Bytes of k that kernels take at a time: rows of weights are padded to whole ones.
 const CHUNK: usize = 64;
