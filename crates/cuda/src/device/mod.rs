@@ -13,7 +13,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_int, c_uint, c_void};
-use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,16 +20,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::compiler::{self, Code, Nvrtc, Target, cache_folder};
+use crate::compiler::{self, Code, Target};
 use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
 use crate::precision::Numbers;
 
+mod recorder;
 mod segment;
+mod survey;
 #[cfg(test)]
 mod tests;
 
-use segment::StagedReads;
+pub(crate) use recorder::{Answer, Sent};
+use recorder::{Graph, HostMemory, Launch, Recorder, Stage};
 pub(crate) use segment::{Arguments, Normed, Segment, Stored};
+pub use survey::{Properties, Survey, devices, survey};
+use survey::{count, properties};
 
 /// Kernels that may ask for more shared memory than a block gets by default.
 const LARGE_SHARED: [&str; 12] = [
@@ -57,25 +61,6 @@ const BUFFER_SIZE: usize = 2;
 const MOST_GRAPHS: usize = 1024;
 /// First size of a stage.
 const FIRST_STAGE: usize = 1 << 20;
-
-/// What a GPU is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Properties {
-    /// Its number among the machine's GPUs.
-    pub number: usize,
-    /// Its name.
-    pub name: String,
-    /// Compute capability.
-    pub capability: (i32, i32),
-    /// Bytes of memory.
-    pub memory: usize,
-    /// Multiprocessors.
-    pub processors: usize,
-    /// Bytes of shared memory a block may have: 163 KiB on 8.0, 99 on 8.6 and 8.9, 227 on 9.0.
-    pub shared: usize,
-    /// Version of the driver, 1000 times the major one and ten times the minor one.
-    pub driver: i32,
-}
 
 /// A GPU with the kernels for one precision.
 pub(crate) struct Device {
@@ -143,71 +128,6 @@ thread_local! {
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
-
-/// What was looked for on this machine, and found.
-#[derive(Debug)]
-pub struct Survey {
-    /// The GPUs the driver sees, or why there are none.
-    pub devices: Result<Vec<Properties>, Error>,
-    /// Version of the compiler of kernels, or why there is none.
-    pub compiler: Result<String, Error>,
-    /// Where compiled kernels are kept.
-    pub cache: Option<PathBuf>,
-}
-
-/// Looks for a driver, GPUs and a compiler.
-pub fn survey() -> Survey {
-    Survey {
-        devices: devices(),
-        compiler: Nvrtc::open().map(|compiler| compiler.version_text()),
-        cache: cache_folder(),
-    }
-}
-
-/// The GPUs of this machine.
-pub fn devices() -> Result<Vec<Properties>, Error> {
-    let driver = Driver::open()?;
-    (0..count(&driver)?).map(|number| properties(&driver, number)).collect()
-}
-
-fn count(driver: &Driver) -> Result<usize, Error> {
-    let mut count = 0;
-    // SAFETY: a place for a number.
-    driver.check("cuDeviceGetCount", unsafe { (driver.device_count)(&mut count) })?;
-    Ok(count as usize)
-}
-
-fn properties(driver: &Driver, number: usize) -> Result<Properties, Error> {
-    const MAJOR: c_int = 75;
-    const MINOR: c_int = 76;
-    const PROCESSORS: c_int = 16;
-    const SHARED: c_int = 97;
-    let (mut device, mut version, mut memory) = (0, 0, 0);
-    let mut name = [0; 256];
-    // SAFETY: places for the results, as large as the driver is told.
-    unsafe {
-        driver.check("cuDeviceGet", (driver.device_get)(&mut device, number as c_int))?;
-        driver.check("cuDriverGetVersion", (driver.version)(&mut version))?;
-        driver.check("cuDeviceGetName", (driver.device_name)(name.as_mut_ptr(), 255, device))?;
-        driver.check("cuDeviceTotalMem", (driver.device_memory)(&mut memory, device))?;
-    }
-    let attribute = |which| {
-        let mut value = 0;
-        // SAFETY: a place for a number.
-        let code = unsafe { (driver.device_attribute)(&mut value, which, device) };
-        driver.check("cuDeviceGetAttribute", code).map(|()| value)
-    };
-    let name: Vec<u8> = name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
-    Ok(Properties {
-        number,
-        name: String::from_utf8_lossy(&name).into_owned(),
-        capability: (attribute(MAJOR)?, attribute(MINOR)?),
-        memory,
-        processors: attribute(PROCESSORS)? as usize,
-        shared: attribute(SHARED)? as usize,
-        driver: version,
-    })
-}
 
 impl Device {
     /// Opens GPU `number` with kernels for `numbers`.
@@ -760,140 +680,4 @@ fn rounded(bytes: usize) -> usize {
 pub(crate) fn bucket(n: usize) -> usize {
     let power = n.max(1).next_power_of_two();
     if power >= 32 && n <= power / 4 * 3 { power / 4 * 3 } else { power }
-}
-
-struct HostMemory {
-    address: *mut c_void,
-    bytes: usize,
-}
-
-impl Default for HostMemory {
-    fn default() -> Self {
-        HostMemory { address: null(), bytes: 0 }
-    }
-}
-
-impl HostMemory {
-    /// # Safety
-    /// Nobody writes to it, and `words` fit.
-    unsafe fn words(&self, words: usize) -> &[u32] {
-        if words == 0 {
-            return &[];
-        }
-        // SAFETY: the caller's promise; the memory is aligned to a page.
-        unsafe { std::slice::from_raw_parts(self.address.cast(), words) }
-    }
-}
-
-/// Page-locked memory and its place on the device.
-struct Stage {
-    host: HostMemory,
-    device: Address,
-    used: usize,
-    /// What was last sent off with it has ended when this event has,
-    sent: *mut c_void,
-    /// and may not have yet.
-    in_flight: bool,
-}
-
-impl Default for Stage {
-    fn default() -> Self {
-        let host = HostMemory::default();
-        Stage { host, device: 0, used: 0, sent: null(), in_flight: false }
-    }
-}
-
-/// Memory for an answer: kernels write it, the host reads it when they have ended.
-#[derive(Clone, Copy)]
-pub(crate) struct Answer {
-    number: usize,
-    pub(crate) address: Address,
-}
-
-/// An answer on its way.
-#[derive(Clone, Copy)]
-pub(crate) struct Sent {
-    answer: usize,
-    stage: usize,
-}
-
-struct Launch {
-    function: *mut c_void,
-    grid: [u32; 2],
-    block: u32,
-    shared: usize,
-    parameters: std::ops::Range<usize>,
-}
-
-#[derive(Clone, Copy)]
-enum Graph {
-    SeenOnce,
-    Ready(*mut c_void),
-}
-
-/// What has been recorded.
-#[derive(Default)]
-struct Recorder {
-    launches: Vec<Launch>,
-    parameters: Vec<u8>,
-    stages: [Stage; 2],
-    current: usize,
-    /// What is in the stage already: place and length in bytes.
-    staged: Vec<(usize, usize)>,
-    /// Lists of positions already there, by their identity.
-    staged_reads: Vec<(u64, StagedReads)>,
-    graphs: FxHashMap<Vec<u8>, Graph>,
-    /// Taken in turn: of two questions one may still be waiting for its answer.
-    answers: [HostMemory; 2],
-    next_answer: usize,
-    /// The best word of every row of the last question, for rows that follow it, and its room.
-    latest: (Address, usize),
-    /// What the last launch stores, if it does nothing else,
-    stored: Option<Stored>,
-    /// or normalises.
-    normed: Option<Normed>,
-    /// Caches that launches put something into, by their keys.
-    filled: Vec<Address>,
-    /// Room for rows that are still to be normalised, two in turn: while one is read the other is
-    /// written.
-    raw: [(Address, usize); 2],
-}
-
-impl Recorder {
-    /// All a graph of this segment would hold.
-    fn key(&self) -> Vec<u8> {
-        let mut key = Vec::with_capacity(self.parameters.len() + 32 * self.launches.len() + 16);
-        key.extend((self.current as u64).to_le_bytes());
-        key.extend((self.stages[self.current].used as u64).to_le_bytes());
-        for launch in &self.launches {
-            key.extend((launch.function as usize).to_le_bytes());
-            key.extend(launch.grid[0].to_le_bytes());
-            key.extend(launch.grid[1].to_le_bytes());
-            key.extend(launch.block.to_le_bytes());
-            key.extend((launch.shared as u32).to_le_bytes());
-        }
-        key.extend(&self.parameters);
-        key
-    }
-
-    /// Nothing is recorded.
-    fn forget_segment(&mut self) {
-        self.launches.clear();
-        self.stored = None;
-        self.normed = None;
-        self.filled.clear();
-        self.parameters.clear();
-        self.staged.clear();
-        self.staged_reads.clear();
-        self.stages[self.current].used = 0;
-    }
-
-    fn forget_graphs(&mut self, driver: &Driver) {
-        for (_, graph) in self.graphs.drain() {
-            if let Graph::Ready(graph) = graph {
-                // SAFETY: made by us and destroyed once.
-                unsafe { (driver.graph_exec_destroy)(graph) };
-            }
-        }
-    }
 }
