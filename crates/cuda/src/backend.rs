@@ -13,7 +13,7 @@ use crate::Error;
 use crate::device::{Arguments, Device, Normed, Properties, Stored, bucket};
 use crate::driver::Address;
 use crate::logits::{self, OutputLayer};
-use crate::memory::{Buffer, Cache, NONE, Rows, stride};
+use crate::memory::{Buffer, Cache, FEW_ROWS, NONE, Rows, stride};
 use crate::output::{self, Output, Pending, Selection};
 use crate::precision::Numbers;
 use crate::product::{self, Linear, Target};
@@ -485,7 +485,7 @@ impl Backend for Cuda {
         };
         let raw = match ops {
             [Step::Norm(norm), ..] if product::norms(&self.device, x.count, norm.width) => {
-                let bytes = 8 * stride(linear.outputs) * self.device.numbers.row_size();
+                let bytes = FEW_ROWS * stride(linear.outputs) * self.device.numbers.row_size();
                 Some(done(self.device.record(|segment| segment.raw(bytes))))
             }
             _ => None,

@@ -20,8 +20,7 @@ macro_rules! functions {
         pub(crate) struct $table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) -> c_int,)*
             /// Keeps the code of the functions in memory.
-            #[allow(dead_code)]
-            pub(crate) library: Option<libloading::Library>,
+            pub(crate) _library: Option<libloading::Library>,
         }
 
         impl $table {
@@ -33,7 +32,7 @@ macro_rules! functions {
                     $(let $name = *library.get::<unsafe extern "C" fn($($arg),*) -> c_int>(
                         concat!($symbol, "\0").as_bytes(),
                     )?;)*
-                    Ok($table { $($name,)* library: Some(library) })
+                    Ok($table { $($name,)* _library: Some(library) })
                 }
             }
         }

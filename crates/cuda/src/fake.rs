@@ -211,7 +211,7 @@ impl Fake {
             graph_destroy,
             graph_launch,
             graph_exec_destroy,
-            library: None,
+            _library: None,
         }
     }
 }
