@@ -350,8 +350,10 @@ extern "C" __global__ void attention_weights(const act *queries, u32 query_strid
     }
 }
 
+#define ALIGN_WARPS 8
+
 // Attention of recurrent networks: the softmax over a row's list of energy · tanh(key + query), or
-// of key · query. One block of four warps a row, a key a warp; the weights go where the lists stand.
+// of key · query. One block a row, a key a warp; the weights go where the lists stand.
 extern "C" __global__ void align(const act *queries, u32 query_stride, const act *keys, u32 stride,
                                  const u32 *spans, const u32 *lists, const act *energy, u32 width,
                                  float *weights, const u32 *count) {
@@ -360,14 +362,17 @@ extern "C" __global__ void align(const act *queries, u32 query_stride, const act
     if (row >= *count) return;
     u32 start = spans[2 * row], length = spans[2 * row + 1] - start;
     u32 warp = threadIdx.x / 32;
+    bool whole = width % 8 == 0;
     const act *query = queries + (u64)row * query_stride;
     weights += start;
-    for (u32 j = warp; j < length; j += ATTEND_WARPS) {
+    for (u32 j = warp; j < length; j += ALIGN_WARPS) {
         const act *key = keys + (u64)lists[start + j] * stride;
         float sum = 0.0f;
-        for (u32 i = LANE; i < width; i += 32) {
-            float q = up(query[i]), k = up(key[i]);
-            sum = energy ? fmaf(up(energy[i]), tanhf(q + k), sum) : fmaf(q, k, sum);
+#pragma unroll 4
+        for (u32 i = 8 * LANE; i < width; i += 256) {
+            Eight q = load_part(query + i, width - i, whole), v = load_part(key + i, width - i, whole), e;
+            if (energy) e = load_part(energy + i, width - i, whole);
+            OF_EIGHT sum = energy ? fmaf(e.v[k], tanhf(q.v[k] + v.v[k]), sum) : fmaf(q.v[k], v.v[k], sum);
         }
         sum = warp_sum(sum);
         if (LANE == 0) weights[j] = sum;

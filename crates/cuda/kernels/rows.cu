@@ -1,12 +1,33 @@
 // What happens to rows one by one: embeddings, norms, element-wise steps, moves, recurrent cells.
 //
-// Kernels for many rows take one warp a row, eight rows a block; `count` is read from memory,
-// since a recorded graph serves every number of rows up to its grid.
+// Kernels that must see whole rows take one warp a row, eight rows a block; the others one warp for
+// every 256 columns of a row, eight a lane, so that a wide row takes no longer than a narrow one. `count`
+// is read from memory, since a recorded graph serves every number of rows up to its grid.
 
 #define ROW_WARPS 8
 #define ROW_OF_WARP (blockIdx.x * ROW_WARPS + threadIdx.x / 32)
 #define LANE (threadIdx.x % 32)
+#define COLUMN (8 * (LANE + 32 * blockIdx.y))
 #define FOLLOWS 0x80000000u
+
+// Eight numbers of `rest` that are left of a row, those beyond them zero; all at once where `whole`: the row's
+// width is a multiple of eight, and it begins where eight numbers do.
+__device__ __forceinline__ Eight load_part(const act *from, u32 rest, bool whole) {
+    if (whole) return load8(from);
+    Eight e;
+#pragma unroll
+    for (int i = 0; i < 8; i++) e.v[i] = i < rest ? up(from[i]) : 0.0f;
+    return e;
+}
+
+__device__ __forceinline__ void store_part(act *to, const Eight &e, u32 rest, bool whole) {
+    if (whole) return store8(to, e);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (i < rest) to[i] = down(e.v[i]);
+}
+
+#define OF_EIGHT _Pragma("unroll") for (int k = 0; k < 8; k++)
 
 extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 words, u32 width,
                                  const u32 *ids, const u32 *latest, const float *positions, const u32 *at,
@@ -20,21 +41,24 @@ extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 w
     const float *from = table + (u64)id * width;
     const float *position = positions + (u64)(positions ? at[row] : 0) * width;
     bool known = id < words;
-    if (!known) from = table;
-    out += (u64)row * stride;
-    if (width % 4 == 0) {
-        float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 8
-        for (u32 i = 4 * LANE; i < width; i += 128) {
-            float4 v = *(const float4 *)(from + i), p = positions ? *(const float4 *)(position + i) : none;
-            if (!known) v = none;
-            out[i] = down(v.x * scale + p.x), out[i + 1] = down(v.y * scale + p.y);
-            out[i + 2] = down(v.z * scale + p.z), out[i + 3] = down(v.w * scale + p.w);
+    u32 column = COLUMN;
+    if (column >= width) return;
+    out += (u64)row * stride + column, from += column, position += column;
+    Eight sum;
+    if (width % 8 == 0) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            float4 v = known ? ((const float4 *)from)[i] : none;
+            float4 p = positions ? ((const float4 *)position)[i] : none;
+            sum.v[4 * i] = v.x * scale + p.x, sum.v[4 * i + 1] = v.y * scale + p.y;
+            sum.v[4 * i + 2] = v.z * scale + p.z, sum.v[4 * i + 3] = v.w * scale + p.w;
         }
-        return;
+    } else {
+        for (u32 i = 0; i < min(8, width - column); i++)
+            sum.v[i] = (known ? from[i] * scale : 0.0f) + (positions ? position[i] : 0.0f);
     }
-    for (u32 i = LANE; i < width; i += 32)
-        out[i] = down((known ? from[i] * scale : 0.0f) + (positions ? position[i] : 0.0f));
+    store_part(out, sum, width - column, width % 8 == 0);
 }
 
 struct Norm {
@@ -165,74 +189,86 @@ extern "C" __global__ void add_norm_any(const act *x, const act *input, act *out
 #undef AT
 }
 
-// One number at a time, in place. `kind`: 0 tanh, 1 clamp to [a, b], 2 highway with gate `p` and
-// input `q`, 3 the mix p∘q + r∘y.
+// In place. `kind`: 0 tanh, 1 clamp to [a, b], 2 highway with gate `p` and input `q`, 3 the mix p∘q + r∘y.
 extern "C" __global__ void element(u32 kind, act *y, const act *p, const act *q, const act *r, float a,
                                    float b, u32 stride, u32 width, const u32 *count) {
     begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
-    for (u32 i = LANE; i < width; i += 32) {
-        u64 at = (u64)row * stride + i;
-        float v = up(y[at]);
-        switch (kind) {
-        case 0: v = tanhf(v); break;
-        case 1: v = fminf(fmaxf(v, a), b); break;
-        case 2: v = fmaf(up(p[at]), v - up(q[at]), up(q[at])); break;
-        case 3: v = fmaf(up(p[at]), up(q[at]), up(r[at]) * v); break;
-        }
-        y[at] = down(v);
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= width) return;
+    u64 at = (u64)row * stride + column;
+    u32 rest = width - column;
+    bool whole = width % 8 == 0;
+    Eight v = load_part(y + at, rest, whole), ps, qs, rs;
+    if (kind >= 2) ps = load_part(p + at, rest, whole), qs = load_part(q + at, rest, whole);
+    if (kind == 3) rs = load_part(r + at, rest, whole);
+    switch (kind) {
+    case 0: OF_EIGHT v.v[k] = tanhf(v.v[k]); break;
+    case 1: OF_EIGHT v.v[k] = fminf(fmaxf(v.v[k], a), b); break;
+    case 2: OF_EIGHT v.v[k] = fmaf(ps.v[k], v.v[k] - qs.v[k], qs.v[k]); break;
+    case 3: OF_EIGHT v.v[k] = fmaf(ps.v[k], qs.v[k], rs.v[k] * v.v[k]); break;
     }
+    store_part(y + at, v, rest, whole);
 }
 
-// Running mean; a missing state is zero.
+// Where a recurrent layer's state was, and what it was there; a missing one is zero.
+__device__ __forceinline__ Eight old_state(const act *state, u32 from, u32 stride, u32 column, u32 width) {
+    Eight none = {};
+    if (from == NONE) return none;
+    return load_part(state + (u64)from * stride + column, width - column, width % 8 == 0);
+}
+
+// Running mean.
 extern "C" __global__ void average(const act *x, act *out, u32 stride, act *state, const u32 *from,
                                    const u32 *to, const u32 *before, u32 width, const u32 *count) {
     begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= width) return;
+    u32 rest = width - column;
+    bool whole = width % 8 == 0;
     float n = (float)before[row];
-    for (u32 i = LANE; i < width; i += 32) {
-        float old = from[row] == NONE ? 0.0f : up(state[(u64)from[row] * stride + i]);
-        act v = down(fmaf(old, n, up(x[(u64)row * stride + i])) / (n + 1.0f));
-        out[(u64)row * stride + i] = v;
-        state[(u64)to[row] * stride + i] = v;
-    }
+    Eight mean = old_state(state, from[row], stride, column, width);
+    Eight v = load_part(x + (u64)row * stride + column, rest, whole);
+    OF_EIGHT mean.v[k] = fmaf(mean.v[k], n, v.v[k]) / (n + 1.0f);
+    store_part(out + (u64)row * stride + column, mean, rest, whole);
+    store_part(state + (u64)to[row] * stride + column, mean, rest, whole);
 }
 
 extern "C" __global__ void ssru(const act *candidate, const act *forget, act *out, u32 stride, act *state,
                                 const u32 *from, const u32 *to, u32 width, const u32 *count) {
     begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
-    for (u32 i = LANE; i < width; i += 32) {
-        u64 at = (u64)row * stride + i;
-        float old = from[row] == NONE ? 0.0f : up(state[(u64)from[row] * stride + i]);
-        float x = up(candidate[at]);
-        float c = fmaf(sigmoid(up(forget[at])), old - x, x);
-        state[(u64)to[row] * stride + i] = down(c);
-        out[at] = down(fmaxf(c, 0.0f));
-    }
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= width) return;
+    u32 rest = width - column;
+    bool whole = width % 8 == 0;
+    u64 at = (u64)row * stride + column;
+    Eight c = old_state(state, from[row], stride, column, width);
+    Eight x = load_part(candidate + at, rest, whole), f = load_part(forget + at, rest, whole);
+    OF_EIGHT c.v[k] = fmaf(sigmoid(f.v[k]), c.v[k] - x.v[k], x.v[k]);
+    store_part(state + (u64)to[row] * stride + column, c, rest, whole);
+    OF_EIGHT c.v[k] = fmaxf(c.v[k], 0.0f);
+    store_part(out + at, c, rest, whole);
 }
 
-// out[i] = rows[at[i]], or out[at[i]][column..] = rows[i]. `at` missing: the row itself.
+// out[i] = rows[at[i]], or out[at[i]][first..] = rows[i]. `at` missing: the row itself.
 extern "C" __global__ void move_rows(const act *from, u32 from_stride, const u32 *from_at, act *to,
-                                     u32 to_stride, const u32 *to_at, u32 column, u32 width,
+                                     u32 to_stride, const u32 *to_at, u32 first, u32 width,
                                      const u32 *count) {
     begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
-    from += (u64)(from_at ? from_at[row] : row) * from_stride;
-    to += (u64)(to_at ? to_at[row] : row) * to_stride + column;
-    copy_row(from, to, width, column % 8 == 0);
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= width) return;
+    from += (u64)(from_at ? from_at[row] : row) * from_stride + column;
+    to += (u64)(to_at ? to_at[row] : row) * to_stride + first + column;
+    bool whole = width % 8 == 0 && first % 8 == 0;
+    store_part(to, load_part(from, width - column, whole), width - column, whole);
 }
 
 // Zeros from row `first` on, `count` rows.
 extern "C" __global__ void clear_rows(act *rows, u32 stride, const u32 *first, const u32 *count) {
     begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
-    for (u32 i = LANE; i < stride; i += 32) rows[(u64)(*first + row) * stride + i] = down(0.0f);
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= stride) return;
+    Eight none = {};
+    store8(rows + (u64)(*first + row) * stride + column, none);
 }
 
 // Moves memory that grows; `words` of four bytes.
@@ -247,17 +283,19 @@ extern "C" __global__ void gather_sum(const act *rows, u32 stride, const u32 *sp
                                       const float *weights, act *out, u32 out_stride, u32 width,
                                       const u32 *count) {
     begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= width) return;
     u32 start = spans[2 * row], end = spans[2 * row + 1];
-    for (u32 i = LANE; i < width; i += 32) {
-        float sum = 0.0f;
-        for (u32 j = start; j < end; j++) {
-            float v = up(rows[(u64)list[j] * stride + i]);
-            sum = weights ? fmaf(weights[j], v, sum) : sum + v;
-        }
-        out[(u64)row * out_stride + i] = down(weights ? sum : sum / (float)(end - start));
+    bool whole = width % 8 == 0;
+    Eight sum = {};
+#pragma unroll 4
+    for (u32 j = start; j < end; j++) {
+        Eight v = load_part(rows + (u64)list[j] * stride + column, width - column, whole);
+        float weight = weights ? weights[j] : 1.0f;
+        OF_EIGHT sum.v[k] = fmaf(weight, v.v[k], sum.v[k]);
     }
+    if (!weights) OF_EIGHT sum.v[k] /= (float)(end - start);
+    store_part(out + (u64)row * out_stride + column, sum, width - column, whole);
 }
 
 // A term of a recurrent cell: its row for row `row` is at[row], 0 if `one`, or `row` itself.
@@ -271,52 +309,62 @@ extern "C" __global__ void recur(u32 kind, act *h, act *c, u32 stride, u32 d, co
                                  u32 s_one, const act *raw, u32 raw_stride, const u32 *raw_at,
                                  const u32 *count) {
     begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
-    h += (u64)row * stride;
-    if (c) c += (u64)row * stride;
-    const act *px = x ? term(x, x_stride, x_at, x_one, row) : 0;
-    const act *ps = s ? term(s, s_stride, s_at, s_one, row) : 0;
-    const act *pr = raw ? term(raw, raw_stride, raw_at, 0, row) : 0;
-    for (u32 i = LANE; i < d; i += 32) {
-#define X(g) (px ? up(px[(g) * d + i]) : 0.0f)
-#define S(g) (ps ? up(ps[(g) * d + i]) : 0.0f)
-        switch (kind) {
-        case 0: {
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= d) return;
+    u32 rest = d - column;
+    bool whole = d % 8 == 0;
+    u64 at = (u64)row * stride + column;
+    const u32 gates[] = {3, 4, 1, 1, 3, 2};
+    Eight xs[4] = {}, ss[4] = {};
+#pragma unroll
+    for (int g = 0; g < 4; g++) {
+        if (g >= gates[kind]) break;
+        if (x) xs[g] = load_part(term(x, x_stride, x_at, x_one, row) + g * d + column, rest, whole);
+        if (s) ss[g] = load_part(term(s, s_stride, s_at, s_one, row) + g * d + column, rest, whole);
+    }
+#define X(g) xs[g].v[k]
+#define S(g) ss[g].v[k]
+    Eight out = load_part(h + at, rest, whole), cell = {};
+    if (c) cell = load_part(c + at, rest, whole);
+    switch (kind) {
+    case 0:
+        OF_EIGHT {
             float r = sigmoid(X(0) + S(0)), z = sigmoid(X(1) + S(1));
             float n = tanhf(fmaf(r, S(2), X(2)));
-            h[i] = down(fmaf(z, up(h[i]) - n, n));
-            break;
+            out.v[k] = fmaf(z, out.v[k] - n, n);
         }
-        case 1: {
+        break;
+    case 1:
+        OF_EIGHT {
             float f = sigmoid(X(0) + S(0)), in = sigmoid(X(1) + S(1));
             float g = tanhf(X(2) + S(2)), o = sigmoid(X(3) + S(3));
-            float cell = fmaf(f, up(c[i]), in * g);
-            c[i] = down(cell);
-            h[i] = down(o * tanhf(cell));
-            break;
+            cell.v[k] = fmaf(f, cell.v[k], in * g);
+            out.v[k] = o * tanhf(cell.v[k]);
         }
-        case 2: h[i] = down(tanhf(X(0) + S(0))); break;
-        case 3: h[i] = down(fmaxf(X(0) + S(0), 0.0f)); break;
-        case 4: {
+        break;
+    case 2: OF_EIGHT out.v[k] = tanhf(X(0) + S(0)); break;
+    case 3: OF_EIGHT out.v[k] = fmaxf(X(0) + S(0), 0.0f); break;
+    case 4: {
+        Eight p = load_part(term(raw, raw_stride, raw_at, 0, row) + column, rest, whole);
+        OF_EIGHT {
             float f = sigmoid(X(1)), r = sigmoid(X(2)), v = X(0);
-            float cell = fmaf(f, up(c[i]) - v, v);
-            c[i] = down(cell);
-            float t = tanhf(cell), p = up(pr[i]);
-            h[i] = down(fmaf(r, t - p, p));
-            break;
+            cell.v[k] = fmaf(f, cell.v[k] - v, v);
+            out.v[k] = fmaf(r, tanhf(cell.v[k]) - p.v[k], p.v[k]);
         }
-        case 5: {
+        break;
+    }
+    case 5:
+        OF_EIGHT {
             float f = sigmoid(X(1)), v = X(0);
-            float cell = fmaf(f, up(c[i]) - v, v);
-            c[i] = down(cell);
-            h[i] = down(fmaxf(cell, 0.0f));
-            break;
+            cell.v[k] = fmaf(f, cell.v[k] - v, v);
+            out.v[k] = fmaxf(cell.v[k], 0.0f);
         }
-        }
+        break;
+    }
 #undef X
 #undef S
-    }
+    if (c) store_part(c + at, cell, rest, whole);
+    store_part(h + at, out, rest, whole);
 }
 
 // h = a∘s.
@@ -324,8 +372,12 @@ extern "C" __global__ void modulate(act *h, u32 stride, u32 width, const act *a,
                                     const u32 *a_at, const act *s, u32 s_stride, const u32 *s_at,
                                     const u32 *count) {
     begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
-    const act *pa = term(a, a_stride, a_at, 0, row), *ps = term(s, s_stride, s_at, 0, row);
-    for (u32 i = LANE; i < width; i += 32) h[(u64)row * stride + i] = down(up(pa[i]) * up(ps[i]));
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= width) return;
+    u32 rest = width - column;
+    bool whole = width % 8 == 0;
+    Eight left = load_part(term(a, a_stride, a_at, 0, row) + column, rest, whole);
+    Eight right = load_part(term(s, s_stride, s_at, 0, row) + column, rest, whole);
+    OF_EIGHT left.v[k] *= right.v[k];
+    store_part(h + (u64)row * stride + column, left, rest, whole);
 }

@@ -24,6 +24,8 @@ const FOLLOWS: u32 = 1 << 31;
 const WIDEST_HEAD: usize = 256;
 /// Warps of a block that attends.
 const ATTEND_WARPS: usize = 4;
+/// The same where the keys of a recurrent network are looked at.
+const ALIGN_WARPS: usize = 8;
 
 /// A GPU. Every thread has a queue of its own there.
 #[derive(Clone)]
@@ -162,7 +164,7 @@ impl Cuda {
                 .number(y.stride())
                 .number(y.width)
                 .address(segment.count(y.count)?);
-            segment.launch_rows("element", y.count, &arguments)
+            segment.launch_columns("element", y.count, y.width, &arguments)
         })
     }
 
@@ -298,7 +300,7 @@ impl Cuda {
                 .number(column)
                 .number(from.width)
                 .address(segment.count(count)?);
-            segment.launch_rows("move_rows", count, &arguments)
+            segment.launch_columns("move_rows", count, from.width, &arguments)
         })
     }
 
@@ -322,7 +324,7 @@ impl Cuda {
                 .number(out.stride())
                 .number(rows.width)
                 .address(segment.count(reads.len())?);
-            segment.launch_rows("gather_sum", reads.len(), &arguments)
+            segment.launch_columns("gather_sum", reads.len(), rows.width, &arguments)
         })
     }
 }
@@ -472,7 +474,7 @@ impl Backend for Cuda {
                 .address(segment.stage(request.at)?)
                 .float(request.scale)
                 .address(segment.count(count)?);
-            segment.launch_rows("embed", count, &arguments)
+            segment.launch_columns("embed", count, table.width, &arguments)
         }));
     }
 
@@ -614,7 +616,7 @@ impl Backend for Cuda {
                 .address(segment.stage(before)?)
                 .number(x.width)
                 .address(segment.count(x.count)?);
-            segment.launch_rows("average", x.count, &arguments)
+            segment.launch_columns("average", x.count, x.width, &arguments)
         }));
     }
 
@@ -639,7 +641,7 @@ impl Backend for Cuda {
                 .address(segment.stage(&to)?)
                 .number(out.width)
                 .address(segment.count(out.count)?);
-            segment.launch_rows("ssru", out.count, &arguments)
+            segment.launch_columns("ssru", out.count, out.width, &arguments)
         }));
     }
 
@@ -702,7 +704,7 @@ impl Backend for Cuda {
                 .number(raw.1)
                 .address(raw.2)
                 .address(segment.count(h.count)?);
-            segment.launch_rows("recur", h.count, &arguments)
+            segment.launch_columns("recur", h.count, h.width, &arguments)
         }));
     }
 
@@ -724,7 +726,7 @@ impl Backend for Cuda {
                 .number(s.rows.stride())
                 .address(s_at)
                 .address(segment.count(h.count)?);
-            segment.launch_rows("modulate", h.count, &arguments)
+            segment.launch_columns("modulate", h.count, h.width, &arguments)
         }));
     }
 
@@ -758,7 +760,7 @@ impl Backend for Cuda {
                 .address(out)
                 .address(segment.count(reads.len())?);
             let grid = [bucket(reads.len()), 1];
-            segment.launch("align", grid, 32 * ATTEND_WARPS, 0, &arguments)
+            segment.launch("align", grid, 32 * ALIGN_WARPS, 0, &arguments)
         }));
     }
 

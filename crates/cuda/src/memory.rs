@@ -136,7 +136,7 @@ impl Rows {
                 .number(self.stride())
                 .address(segment.count(first)?)
                 .address(segment.count(count)?);
-            segment.launch_rows("clear_rows", count, &arguments)
+            segment.launch_columns("clear_rows", count, self.stride(), &arguments)
         })
     }
 }

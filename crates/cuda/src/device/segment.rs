@@ -277,10 +277,27 @@ impl Segment<'_> {
         rows: usize,
         arguments: &Arguments,
     ) -> Result<(), Error> {
-        const ROWS_A_BLOCK: usize = 8;
-        let blocks = bucket(rows).div_ceil(ROWS_A_BLOCK);
-        self.launch(kernel, [blocks, 1], 32 * ROWS_A_BLOCK, 0, arguments)
+        self.launch(kernel, [row_blocks(rows), 1], 32 * ROWS_A_BLOCK, 0, arguments)
     }
+
+    /// Records a kernel that gives every 256 columns of a row a warp.
+    pub(crate) fn launch_columns(
+        &mut self,
+        kernel: &'static str,
+        rows: usize,
+        width: usize,
+        arguments: &Arguments,
+    ) -> Result<(), Error> {
+        let grid = [row_blocks(rows), width.div_ceil(256)];
+        self.launch(kernel, grid, 32 * ROWS_A_BLOCK, 0, arguments)
+    }
+}
+
+/// Rows a block has where a row takes a warp.
+const ROWS_A_BLOCK: usize = 8;
+
+fn row_blocks(rows: usize) -> usize {
+    bucket(rows).div_ceil(ROWS_A_BLOCK)
 }
 
 /// A kernel's arguments, packed as C lays them out.
