@@ -2,8 +2,8 @@
 
 use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
-    After, Attention, Backend, Choices, Dense, Embed, Move, NormWeights, Question, Reads, Step,
-    Term, Terms,
+    After, Ahead, Attention, Backend, Choices, Dense, Embed, Grow, Move, NormWeights, PastReads,
+    Question, Reads, Step, Term, Terms,
 };
 
 use crate::arena::Arena;
@@ -164,8 +164,11 @@ impl Backend for Cpu {
     type Selection = Selection;
     type Weights = Vec<f32>;
     type Pending = Choices;
+    type Past = PastReads;
 
-    const RUNS_AHEAD: bool = false;
+    fn ahead(&self) -> Ahead {
+        Ahead::No
+    }
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
         let mut parts = parts.to_vec();
@@ -278,6 +281,10 @@ impl Backend for Cpu {
         out.shape(x.rows(), x.width());
         out.values_mut().copy_from_slice(x.values());
         self.apply(ops, x.width(), input.map(Matrix::values), out.values_mut());
+    }
+
+    fn grow(&self, step: Grow<'_>, past: &mut PastReads) {
+        past.grow(step);
     }
 
     fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {

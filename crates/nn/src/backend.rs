@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use peregrine_model::{Activation, CellKind, Weight};
 
+use crate::past::Grow;
 use crate::positions::PositionTable;
+use crate::race::{Ahead, Race};
 use crate::recur::{Term, Terms};
 
 /// A device that can run networks.
@@ -34,9 +36,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// A question whose answer may still be on its way.
     type Pending: Default + Send;
 
+    /// What rows read of their own past.
+    type Past: AsRef<Reads> + Default + Send;
+
     /// Whether [`Self::ask`] returns before the answer is known, and the next step may be begun
-    /// meanwhile ([`Embed::follows`]).
-    const RUNS_AHEAD: bool;
+    /// meanwhile.
+    fn ahead(&self) -> Ahead;
 
     /// Packs dense layers that share their input; their outputs stand side by side.
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;
@@ -100,6 +105,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         input: Option<&Self::Rows>,
         out: &mut Self::Rows,
     );
+    /// Works out what each row of a step reads of its own past. Comes after the step's [`Self::embed`].
+    fn grow(&self, step: Grow<'_>, past: &mut Self::Past);
     /// Puts keys (D columns of `x` from `key_column` on) and values (the D columns after) into
     /// positions `at` of a cache.
     fn store(&self, x: &Self::Rows, key_column: usize, at: &[u32], cache: &mut Self::Cache);
@@ -269,9 +276,8 @@ pub struct Embed<'a> {
     pub ids: &'a [Option<u32>],
     /// Multiplied with the embedding.
     pub scale: f32,
-    /// Rows that take another word: the best one of that row of the last question, whose answer may
-    /// still be on its way. Empty, or one a row; only where the backend [runs
-    /// ahead](Backend::RUNS_AHEAD).
+    /// Rows that take another word: that of a place of the last question ([`Origin::Place`](crate::Origin::Place)), whose
+    /// answer may still be on its way. Empty, or one a row.
     pub follows: &'a [Option<u32>],
     /// The position of each row.
     pub at: &'a [u32],
@@ -336,13 +342,6 @@ impl Reads {
     /// What row `row` reads.
     pub fn of(&self, row: usize) -> &[u32] {
         &self.positions[self.range(row)]
-    }
-
-    /// The same, to be changed; rows that share the list change with it.
-    pub fn of_mut(&mut self, row: usize) -> &mut [u32] {
-        *self.identity.get_mut() = 0;
-        let range = self.range(row);
-        &mut self.positions[range]
     }
 
     /// Where the list of row `row` stands in all lists laid end to end.
@@ -422,6 +421,8 @@ pub struct Ask<'a> {
     pub banned: &'a [u32],
     /// If set, this word's score is the whole answer.
     pub forced: Option<u32>,
+    /// The sum of the scores so far, where it is known and there is a [`Race`].
+    pub path: f32,
 }
 
 /// What is asked of the output layer for all rows.
@@ -431,6 +432,8 @@ pub struct Question<'a> {
     pub asks: &'a [Ask<'a>],
     /// How words are scored.
     pub scoring: Scoring,
+    /// How the rows of a sentence compete, where the next step may go on from the winners' places.
+    pub race: Option<Race<'a>>,
 }
 
 /// A word and its score.

@@ -162,10 +162,10 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
             let own = self.lane(row.slot, lane);
             let sentence = self.slots.of(row.slot);
             let start = sentence.past[0] + 1;
-            from.push(row.parent.map_or(start, |parent| before[parent as usize]));
+            from.push(row.from.greedy_row().map_or(start, |row| before[row as usize]));
             plan.to.push(own + row.position % 2);
             plan.slots.push(row.slot);
-            plan.tokens.push(row.token);
+            plan.tokens.push(row.from.token());
             plan.source.push(sentence.memory.clone());
         }
         plan.from = from;
