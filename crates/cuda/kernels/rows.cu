@@ -36,7 +36,7 @@ extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 w
     u32 row = ROW_OF_WARP;
     if (row >= *count) return;
     u32 id = ids[row];
-    // A row that follows another: the word is that row's best.
+    // A row that goes on from a place: the word is there.
     if (id & FOLLOWS && id != NONE) id = latest[id & ~FOLLOWS];
     const float *from = table + (u64)id * width;
     const float *position = positions + (u64)(positions ? at[row] : 0) * width;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use peregrine_model::{Activation, CellKind, Weight};
 use peregrine_nn::{
-    After, Attention, Backend, Choices, Dense, Embed, Fault, Move, NormWeights, Of, PositionTable,
-    Question, Reads, Step, Term, Terms,
+    After, Ahead, Attention, Backend, Choices, Dense, Embed, Fault, Grow, Move, NormWeights, Of,
+    PositionTable, Question, Reads, Step, Term, Terms,
 };
 use rustc_hash::FxHashMap;
 
@@ -13,13 +13,12 @@ use crate::Error;
 use crate::device::{Arguments, Device, Normed, Properties, Stored, bucket};
 use crate::driver::Address;
 use crate::logits::{self, OutputLayer};
-use crate::memory::{Buffer, Cache, FEW_ROWS, NONE, Rows, stride};
+use crate::memory::{Buffer, Cache, FEW_ROWS, FOLLOWS, NONE, Rows, stride};
 use crate::output::{self, Output, Pending, Selection};
+use crate::past::Past;
 use crate::precision::Numbers;
 use crate::product::{self, Linear, Target};
 
-/// Marks the number of a row whose best word is meant.
-const FOLLOWS: u32 = 1 << 31;
 /// Head widths kernels can do.
 const WIDEST_HEAD: usize = 256;
 /// Warps of a block that attends.
@@ -376,7 +375,15 @@ impl Backend for Cuda {
     type Weights = Weights;
     type Pending = Pending;
 
-    const RUNS_AHEAD: bool = true;
+    type Past = Past;
+
+    /// The papers' output layers leave no lists for a race.
+    fn ahead(&self) -> Ahead {
+        match self.output_layer {
+            OutputLayer::Epilogue => Ahead::Beams,
+            _ => Ahead::Greedy,
+        }
+    }
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
         done(Linear::prepare(&self.device, parts))
@@ -469,7 +476,7 @@ impl Backend for Cuda {
                 .number(table.words)
                 .number(table.width)
                 .address(segment.stage(&ids)?)
-                .address(segment.latest())
+                .address(segment.followed().0)
                 .address(positions)
                 .address(segment.stage(request.at)?)
                 .float(request.scale)
@@ -499,6 +506,10 @@ impl Backend for Cuda {
     fn process(&self, x: &Rows, ops: &[Step<Cuda>], input: Option<&Rows>, out: &mut Rows) {
         done(out.shape(&self.device, x.count, x.width));
         done(self.apply(Some(x.address()), ops, input, out));
+    }
+
+    fn grow(&self, step: Grow<'_>, past: &mut Past) {
+        done(past.grow(&self.device, step));
     }
 
     fn store(&self, x: &Rows, key_column: usize, at: &[u32], cache: &mut Cache) {
@@ -531,11 +542,9 @@ impl Backend for Cuda {
             let staged = segment.reads(to.reads)?;
             // A step of a decoder: of what was just stored each row reads its own, and last. Then
             // one kernel can store and attend.
-            let own = segment.take_stored(|stored| {
+            let own = segment.take_stored(to.reads, |stored| {
                 let (rows, keys) = (queries.address(), to.cache.keys.address());
                 (stored.rows, stored.keys, stored.key_column) == (rows, keys, to.width)
-                    && stored.at.len() == count
-                    && (0..count).all(|row| to.reads.of(row).last() == Some(&stored.at[row]))
             });
             let arguments = Arguments::default()
                 .address(queries.address())

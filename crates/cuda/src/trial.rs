@@ -168,13 +168,14 @@ pub fn try_output_layers(gpu: &Cuda) -> Result<(usize, Vec<String>), Error> {
                 count: 1 + row % most,
                 banned: if row.is_multiple_of(2) { &banned } else { &[] },
                 forced: (row % 7 == 3).then_some(row as u32 % (words + 1)),
+                path: 0.0,
             };
             let asks: Vec<Ask<'_>> = (0..shape.rows).map(ask).collect();
             let scorings =
                 [Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed];
             for scoring in scorings {
                 questions += shape.rows;
-                wrong.extend(trial.differences(Question { asks: &asks, scoring }));
+                wrong.extend(trial.differences(Question { asks: &asks, scoring, race: None }));
             }
         }
         gpu.finish()?;
@@ -192,8 +193,8 @@ pub fn time_output_layers(
 ) -> Result<OutputTimes, Error> {
     let trial = Trial::new(gpu, &Shape { rows, width, words, different: words });
     let (x, output, device) = (&trial.x, &trial.output, gpu.device());
-    let asks = vec![Ask { count: choices, banned: &[], forced: None }; rows];
-    let question = |scoring| Question { asks: &asks, scoring };
+    let asks = vec![Ask { count: choices, banned: &[], forced: None, path: 0.0 }; rows];
+    let question = |scoring| Question { asks: &asks, scoring, race: None };
     let asking = |scoring, find: &dyn Fn(&mut Segment<'_>, Asked) -> Result<(), Error>| {
         trial.time(rounds, || {
             device.record(|segment| {

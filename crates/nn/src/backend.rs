@@ -5,6 +5,7 @@
 //! fuse. Batches are ragged: rows laid end to end, and for attention a list of the rows each row
 //! reads ([`Reads`]). No verb can let one row see another that it was not told to read.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -289,8 +290,8 @@ pub struct Embed<'a> {
 #[derive(Debug, Default)]
 pub struct Reads {
     positions: Vec<u32>,
-    /// End of each list in `positions`.
-    ends: Vec<usize>,
+    /// Where each list stands in `positions`.
+    spans: Vec<Range<usize>>,
     /// The list of each row.
     lists: Vec<u32>,
     /// Zero until somebody asks.
@@ -321,16 +322,23 @@ impl Reads {
     pub fn clear(&mut self) {
         *self.identity.get_mut() = 0;
         self.positions.clear();
-        self.ends.clear();
+        self.spans.clear();
         self.lists.clear();
     }
 
     /// The next row reads these positions.
     pub fn push(&mut self, positions: impl IntoIterator<Item = u32>) {
-        *self.identity.get_mut() = 0;
+        let start = self.positions.len();
         self.positions.extend(positions);
-        self.lists.push(self.ends.len() as u32);
-        self.ends.push(self.positions.len());
+        self.push_elsewhere(start..self.positions.len());
+    }
+
+    /// The next row reads positions that only the device knows: what stands there in its lists. All
+    /// rows are of that kind or none; nobody can ask what such rows [read](Self::of).
+    pub fn push_elsewhere(&mut self, span: Range<usize>) {
+        *self.identity.get_mut() = 0;
+        self.lists.push(self.spans.len() as u32);
+        self.spans.push(span);
     }
 
     /// The next row reads what the one before it reads.
@@ -345,14 +353,12 @@ impl Reads {
     }
 
     /// Where the list of row `row` stands in all lists laid end to end.
-    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
-        let list = self.lists[row] as usize;
-        let start = if list == 0 { 0 } else { self.ends[list - 1] };
-        start..self.ends[list]
+    pub fn range(&self, row: usize) -> Range<usize> {
+        self.spans[self.lists[row] as usize].clone()
     }
 
     /// Runs of rows that share a list, and the list.
-    pub fn groups(&self) -> impl Iterator<Item = (std::ops::Range<usize>, &[u32])> {
+    pub fn groups(&self) -> impl Iterator<Item = (Range<usize>, &[u32])> {
         let mut start = 0;
         self.lists.chunk_by(|a, b| a == b).map(move |group| {
             let rows = start..start + group.len();

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use rustc_hash::FxHashMap;
 
 use super::null;
-use super::segment::{Normed, StagedReads, Stored};
+use super::segment::{Grown, Normed, Places, StagedReads, Stored};
 use crate::driver::{Address, Driver};
 
 pub(super) struct HostMemory {
@@ -69,6 +69,8 @@ pub(super) struct Launch {
     pub(super) block: u32,
     pub(super) shared: usize,
     pub(super) parameters: std::ops::Range<usize>,
+    /// Whether the next kernel may not be brought up before it has ended.
+    pub(super) ends_first: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -92,8 +94,14 @@ pub(super) struct Recorder {
     /// Taken in turn: of two questions one may still be waiting for its answer.
     pub(super) answers: [HostMemory; 2],
     pub(super) next_answer: usize,
-    /// The best word of every row of the last question, for rows that follow it, and its room.
+    /// The best words of every row of the last question, and its room in bytes.
     pub(super) latest: (Address, usize),
+    /// Who is at the places of the last question that had a race, and of the one before it.
+    pub(super) places: [Places; 2],
+    /// The words of the last question's places, and their rows, which without a race have their numbers.
+    pub(super) followed: (Address, Address),
+    /// What the rows of the step read of their own past.
+    pub(super) grown: Option<Grown>,
     /// What the last launch stores, if it does nothing else,
     pub(super) stored: Option<Stored>,
     /// or normalises.
