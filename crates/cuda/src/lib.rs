@@ -20,6 +20,7 @@ mod portable;
 mod precision;
 mod product;
 mod race;
+mod race_trial;
 #[cfg(test)]
 mod tests;
 mod trial;
@@ -33,4 +34,5 @@ pub use output::{Output, Selection};
 pub use past::Past;
 pub use precision::Numbers;
 pub use product::Linear;
+pub use race_trial::try_races;
 pub use trial::{OutputTimes, time_output_layers, try_output_layers};

@@ -3,8 +3,8 @@
 
 use peregrine_model::{Finish, Weight};
 use peregrine_nn::{
-    Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Origin, Question, Race,
-    Scoring,
+    Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Moves, Origin, Question,
+    Race, Scoring, Source,
 };
 
 use crate::backend::Cuda;
@@ -14,6 +14,7 @@ use crate::logits::OutputLayer;
 use crate::memory::Rows;
 use crate::output::Output;
 use crate::precision::Numbers;
+use crate::race_trial::try_races;
 use crate::trial::{time_output_layers, try_output_layers};
 
 const WIDTH: usize = 64;
@@ -137,6 +138,16 @@ fn a_trial_notices_wrong_answers() {
     for layer in OutputLayer::ALL {
         assert!(wrong.iter().any(|line| line.starts_with(layer.name())), "{}", layer.name());
     }
+}
+
+#[test]
+fn a_trial_notices_wrong_winners() {
+    let fake = Fake::new(1 << 30);
+    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
+    let (races, wrong) = try_races(&gpu).expect("a trial");
+    assert!(races > 100);
+    // All three ways to end a beam, whatever its width.
+    assert!(wrong.len() > 12, "{wrong:?}");
 }
 
 #[test]
@@ -340,4 +351,43 @@ fn the_device_puts_lists_of_the_past_together() {
     assert_ne!(next.address(0), grow.address(0));
     let ran = fake.ran();
     assert_eq!(ran[ran.len() - 2], "store", "what is stored is not what is read");
+}
+
+/// States are read from rows the host knows, or from what the row at a place left.
+#[test]
+fn states_follow_places() {
+    let fake = Fake::new(1 << 30);
+    let subject = Subject::new(&fake, Numbers::Float16, 4);
+    let (gpu, x) = (&subject.gpu, &subject.x);
+    let (mut state, mut out) = (gpu.rows(), gpu.rows());
+    gpu.reserve(&mut state, 16, WIDTH);
+    let from = [Source::Zero, Source::State(9), Source::Place(5), Source::Place(0)];
+    let moves = Moves { from: &from, before: &[4, 6], to: &[1, 3, 5, 7] };
+    // Where the three lists stand in the parameters, and which are staged by the host.
+    let check = |kernel: &str, place: usize, parents: Option<u64>| {
+        let launched = last(&fake, kernel);
+        let staged = |place: usize, count: u64| -> Vec<u32> {
+            let word = |w: &mut crate::fake::World, i| w.word(launched.address(place) + 4 * i);
+            fake.world(|w| (0..count).map(|i| word(w, i)).collect())
+        };
+        assert_eq!(staged(place, 3), [u32::MAX, 9, 1 << 31 | 5], "{kernel}");
+        assert_eq!(staged(place + 8, 2), [4, 6], "{kernel}");
+        assert_eq!(Some(launched.address(place + 16)), parents, "{kernel}");
+    };
+    for raced in [false, true] {
+        subject.best(OutputLayer::Epilogue, 1, Scoring::Logit);
+        if raced {
+            subject.race(8, false);
+        }
+        let parents = if raced { last(&fake, "race").address(AFTER + 8) } else { 0 };
+        gpu.load(&state, moves, &mut out);
+        gpu.finish().expect("finished");
+        check("load_states", 16, Some(parents));
+        gpu.ssru(x, x, moves, &mut state, &mut out);
+        gpu.finish().expect("finished");
+        check("ssru", 40, Some(parents));
+        gpu.average(x, moves, &[1, 2, 3, 4], &mut state, &mut out);
+        gpu.finish().expect("finished");
+        check("average", 32, Some(parents));
+    }
 }

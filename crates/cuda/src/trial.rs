@@ -34,25 +34,25 @@ pub struct OutputTimes {
 }
 
 /// Activations and an output layer.
-struct Trial {
-    gpu: Cuda,
+pub(crate) struct Trial {
+    pub(crate) gpu: Cuda,
     output: Output,
     x: Rows,
-    rows: usize,
+    pub(crate) rows: usize,
     words: usize,
 }
 
 /// What is tried.
-struct Shape {
-    rows: usize,
-    width: usize,
-    words: usize,
+pub(crate) struct Shape {
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) words: usize,
     /// Words that differ: others have the very same scores as one of them.
-    different: usize,
+    pub(crate) different: usize,
 }
 
 impl Trial {
-    fn new(gpu: &Cuda, shape: &Shape) -> Trial {
+    pub(crate) fn new(gpu: &Cuda, shape: &Shape) -> Trial {
         let mut random = Random(1 + shape.words as u64);
         let mut matrix = |rows: usize, different: usize, size: f32| {
             let some: Vec<f32> =
@@ -78,7 +78,7 @@ impl Trial {
         Trial { gpu: gpu.clone(), output, x, rows: shape.rows, words: shape.words }
     }
 
-    fn best(&self, layer: OutputLayer, question: Question<'_>) -> Choices {
+    pub(crate) fn best(&self, layer: OutputLayer, question: Question<'_>) -> Choices {
         let gpu = self.gpu.clone().with_output_layer(layer);
         let (mut pending, mut choices) = (Default::default(), Choices::default());
         gpu.ask(&self.x, &self.output, &vec![None; self.rows], question, &mut pending);

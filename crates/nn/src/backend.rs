@@ -126,7 +126,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn average(
         &self,
         x: &Self::Rows,
-        moves: &[Move],
+        moves: Moves<'_>,
         before: &[u32],
         state: &mut Self::Rows,
         out: &mut Self::Rows,
@@ -137,12 +137,14 @@ pub trait Backend: Sized + Send + Sync + 'static {
         &self,
         candidate: &Self::Rows,
         forget: &Self::Rows,
-        moves: &[Move],
+        moves: Moves<'_>,
         state: &mut Self::Rows,
         out: &mut Self::Rows,
     );
     /// `y = a∘x + b∘y`.
     fn mix(&self, a: &Self::Rows, x: &Self::Rows, b: &Self::Rows, y: &mut Self::Rows);
+    /// `out[r] = state[from]`. No row's state is zero.
+    fn load(&self, state: &Self::Rows, moves: Moves<'_>, out: &mut Self::Rows);
     /// `out[i] = rows[at[i]]`.
     fn gather(&self, rows: &Self::Rows, at: &[u32], out: &mut Self::Rows);
     /// Copies row `i` of `x` to row `at[i]` of `out`, from column `column` on.
@@ -398,13 +400,38 @@ impl<B: Backend> Clone for Attention<'_, B> {
 
 impl<B: Backend> Copy for Attention<'_, B> {}
 
-/// A recurrent state on its way: read from row `from` (or zero), written to row `to`.
+/// Recurrent states on their way.
+#[derive(Debug, Clone, Copy)]
+pub struct Moves<'a> {
+    /// What the state of each row is read from.
+    pub from: &'a [Source],
+    /// Where the rows of the last step left theirs.
+    pub before: &'a [u32],
+    /// Where each row leaves its own.
+    pub to: &'a [u32],
+}
+
+/// What a recurrent state is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Move {
-    /// Where the previous step left it.
-    pub from: Option<u32>,
-    /// Where this step leaves it.
-    pub to: u32,
+pub enum Source {
+    /// Nothing: it is zero.
+    Zero,
+    /// This row of the states.
+    State(u32),
+    /// What was left by the row that is at this place of the last question
+    /// ([`Origin::Place`](crate::Origin::Place)).
+    Place(u32),
+}
+
+impl Moves<'_> {
+    /// The row of the states that row `row` goes on from, where places are those of best words.
+    pub fn state(&self, row: usize) -> Option<usize> {
+        match self.from[row] {
+            Source::Zero => None,
+            Source::State(state) => Some(state as usize),
+            Source::Place(place) => Some(self.before[place as usize] as usize),
+        }
+    }
 }
 
 /// How words are scored.

@@ -25,8 +25,8 @@ mod transformer;
 mod word_lists;
 
 pub use backend::{
-    After, Ask, Attention, Backend, Choice, Choices, Dense, Embed, Move, NormWeights, Question,
-    Reads, Scoring, Step,
+    After, Ask, Attention, Backend, Choice, Choices, Dense, Embed, Moves, NormWeights, Question,
+    Reads, Scoring, Source, Step,
 };
 pub use choose::{Candidates, choose, log_sum_exp};
 pub use network::{Fault, Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};

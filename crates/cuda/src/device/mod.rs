@@ -367,10 +367,16 @@ impl Device {
         work(&mut Segment { device: self, lane: &lane, recorder: &mut recorder })
     }
 
-    /// Ends a segment: what is recorded from here on will be alike from step to step.
-    pub(crate) fn new_segment(&self) -> Result<(), Error> {
+    /// Ends a segment: what is recorded from here on will be alike from step to step. One that looks words of
+    /// places up, as the next does (`follows`), is of the same step and goes on.
+    pub(crate) fn new_segment(&self, follows: bool) -> Result<(), Error> {
         let lane = self.lane()?;
-        self.submit(&lane, &mut lock(&lane.recorder))
+        let mut recorder = lock(&lane.recorder);
+        if !(follows && recorder.follows) {
+            self.submit(&lane, &mut recorder)?;
+        }
+        recorder.follows = follows;
+        Ok(())
     }
 
     /// Sends all recorded work off and waits for it.
@@ -608,7 +614,7 @@ fn null_mut() -> *mut *mut c_void {
 
 /// Names of the kernels a precision has.
 pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 31] = [
+    const ALL: [&str; 32] = [
         "embed",
         "add_norm_512",
         "add_norm_2048",
@@ -616,6 +622,7 @@ pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "element",
         "average",
         "ssru",
+        "load_states",
         "move_rows",
         "clear_rows",
         "copy_words",

@@ -100,6 +100,8 @@ pub(super) struct Recorder {
     pub(super) places: [Places; 2],
     /// The words of the last question's places, and their rows, which without a race have their numbers.
     pub(super) followed: (Address, Address),
+    /// Whether the segment looks words of places up.
+    pub(super) follows: bool,
     /// What the rows of the step read of their own past.
     pub(super) grown: Option<Grown>,
     /// What the last launch stores, if it does nothing else,
@@ -133,6 +135,7 @@ impl Recorder {
     /// Nothing is recorded.
     pub(super) fn forget_segment(&mut self) {
         self.launches.clear();
+        self.follows = false;
         self.stored = None;
         self.normed = None;
         self.filled.clear();

@@ -58,18 +58,13 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    fn words(self) -> Address {
-        self.memory.0
-    }
-
-    fn parents(self) -> Address {
-        self.memory.0 + 4 * self.room as Address
+    /// Words, parents, paths and widths.
+    pub(crate) fn lists(self) -> [Address; 4] {
+        [0, 1, 2, 3].map(|list| self.memory.0 + (4 * list * self.room) as Address)
     }
 
     pub(crate) fn push(self, arguments: Arguments) -> Arguments {
-        let room = 4 * self.room as Address;
-        let (paths, widths) = (self.memory.0 + 2 * room, self.memory.0 + 3 * room);
-        arguments.address(self.words()).address(self.parents()).address(paths).address(widths)
+        self.lists().into_iter().fold(arguments, Arguments::address)
     }
 }
 
@@ -244,8 +239,14 @@ impl Segment<'_> {
         // Four lists, of which the last could be shorter.
         let after = Places { memory: self.at_least(4 * 4 * room, old.memory)?, room };
         self.recorder.places[0] = after;
-        self.recorder.followed = (after.words(), after.parents());
+        let [words, parents, ..] = after.lists();
+        self.recorder.followed = (words, parents);
         Ok((before, after))
+    }
+
+    /// Who is at the places of the last race.
+    pub(crate) fn places(&self) -> Places {
+        self.recorder.places[0]
     }
 
     /// Memory of at least that size: the old, or else new, and the old goes back. No room is made where

@@ -268,7 +268,7 @@ impl<B: Backend> Transformer<B> {
     ) {
         let Buffers { x, y, processed, a, b, attended, .. } = buffers;
         let backend = &self.backend;
-        backend.average(x, &plan.moves, &plan.positions, state, attended);
+        backend.average(x, plan.moves(), &plan.positions, state, attended);
         let input = around.before(backend, attended, processed);
         let inner = dense.run_inner(backend, input, a, b);
         match dense.last() {
@@ -292,7 +292,7 @@ impl<B: Backend> Transformer<B> {
         let normed = |ops| After { ops, ..After::nothing() };
         backend.linear(input, &cell.candidate, normed(&cell.candidate_norm), a);
         backend.linear(input, &cell.forget, normed(&cell.forget_norm), b);
-        backend.ssru(a, b, &plan.moves, state, attended);
+        backend.ssru(a, b, plan.moves(), state, attended);
         cell.around.finish(backend, cell.projection.as_ref(), attended, x, y);
         std::mem::swap(x, y);
     }

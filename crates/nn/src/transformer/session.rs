@@ -14,7 +14,7 @@ use peregrine_model::Autoregression;
 use super::Transformer;
 use super::block::Buffers;
 use crate::asked::Asked;
-use crate::backend::{Backend, Choices, Move, Question, Reads};
+use crate::backend::{Backend, Choices, Moves, Question, Reads, Source};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
 use crate::profile;
@@ -80,14 +80,16 @@ pub(super) struct Plan {
     pub(super) positions: Vec<u32>,
     /// Rows of the memory caches.
     pub(super) source: Reads,
-    /// Where each row's keys and values go.
+    /// Where each row's keys and values go, or its states,
     pub(super) own: Vec<u32>,
+    /// and where those of the last step went.
+    pub(super) before: Vec<u32>,
     /// Where they go a second time, see [`Past::first`].
     pub(super) first: Vec<u32>,
     /// What the row reads first, see [`Grow::first`].
     pub(super) reads_first: Vec<Option<u32>>,
-    /// Recurrent states.
-    pub(super) moves: Vec<Move>,
+    /// What recurrent states are read from.
+    pub(super) states: Vec<Source>,
 }
 
 impl<B: Backend> Session<B> {
@@ -141,7 +143,7 @@ impl<B: Backend> Session<B> {
     /// Works out what each row reads and writes.
     fn plan(&mut self, rows: &[Row]) {
         let mut plan = std::mem::take(&mut self.plan);
-        let previous_own = std::mem::take(&mut plan.own);
+        std::mem::swap(&mut plan.own, &mut plan.before);
         plan.clear();
         let attends = self.attends_to_past();
         let mut lane = 0;
@@ -162,8 +164,11 @@ impl<B: Backend> Session<B> {
             if attends {
                 self.plan_past(row, own, &mut plan);
             } else {
-                let from = row.from.greedy_row().map(|row| previous_own[row as usize]);
-                plan.moves.push(Move { from, to: own });
+                plan.states.push(match row.from {
+                    Origin::Start => Source::Zero,
+                    Origin::Row { row, .. } => Source::State(plan.before[row as usize]),
+                    Origin::Place(place) => Source::Place(place),
+                });
             }
         }
         self.plan = plan;
@@ -195,6 +200,11 @@ impl<B: Backend> Session<B> {
 }
 
 impl Plan {
+    /// Recurrent states.
+    pub(super) fn moves(&self) -> Moves<'_> {
+        Moves { from: &self.states, before: &self.before, to: &self.own }
+    }
+
     fn clear(&mut self) {
         self.slots.clear();
         self.tokens.clear();
@@ -205,7 +215,7 @@ impl Plan {
         self.own.clear();
         self.first.clear();
         self.reads_first.clear();
-        self.moves.clear();
+        self.states.clear();
     }
 }
 
@@ -276,10 +286,8 @@ impl<B: Backend> Network for Session<B> {
         self.asked.answer(|pending| self.network.backend.answer(pending, answer));
     }
 
-    /// Recurrent states are moved by the host, which must know where from.
     fn ahead(&self) -> Ahead {
-        let most = if self.attends_to_past() { Ahead::Beams } else { Ahead::Greedy };
-        self.network.backend.ahead().min(most)
+        self.network.backend.ahead()
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {
