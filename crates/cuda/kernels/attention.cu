@@ -86,6 +86,7 @@ struct Attend {
     const u32 *count;
     u32 query_stride, stride, width, size, team, heads, out_stride;
     u32 early; // what is cached was stored long before, but for `at`
+    const u32 *parties; // where rows share lists: the first row of each party, and how many it has
 };
 
 // A warp a head, four heads of a row a block. The warp takes BATCH positions a team at a time: their
@@ -321,6 +322,201 @@ template <int PIECES> __device__ __forceinline__ void attend_positions(const Att
 
 extern "C" __global__ void __launch_bounds__(128) attend_wide_1(Attend a) { attend_positions<1>(a); }
 extern "C" __global__ void __launch_bounds__(128) attend_wide_2(Attend a) { attend_positions<2>(a); }
+
+// On tensor cores, for rows of two bytes: a warp a head, for up to 16 rows that share a list, as those of a
+// sentence's encoder and of a beam do; one row takes as long. A row's result does not depend on
+// who shares the tile with it.
+//
+// Lane 4g + t of a tile has row g and g + 8. Scores are a product of queries with keys, position g of
+// eight a lane's; which of a head's columns meet in an instruction does not matter, so a lane takes
+// neighbouring ones. Sums are a product of weights with values: there a lane has positions 2t, 2t + 1, 2t + 8 and 2t + 9
+// of 16, and neighbouring columns from (HEAD / 8) · g on.
+#if ROWS != 0
+__device__ __forceinline__ void multiply_tile(float (&sum)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+#if ROWS == 1
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+#endif
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// WORDS neighbouring pairs of numbers.
+template <int WORDS> struct Pairs {
+    u32 w[WORDS];
+
+    __device__ __forceinline__ void read(const act *from) {
+        if (WORDS == 2) {
+            *(uint2 *)w = *(const uint2 *)from;
+        } else {
+#pragma unroll
+            for (int i = 0; i < WORDS; i += 4) *(uint4 *)(w + i) = *(const uint4 *)(from + 2 * i);
+        }
+    }
+
+    __device__ __forceinline__ void write(act *to) const {
+        if (WORDS == 2) {
+            *(uint2 *)to = *(const uint2 *)w;
+        } else {
+#pragma unroll
+            for (int i = 0; i < WORDS; i += 4) *(uint4 *)(to + 2 * i) = *(const uint4 *)(w + i);
+        }
+    }
+};
+
+__device__ __forceinline__ u32 pair_of(float low, float high) { return (u32)down(low) | (u32)down(high) << 16; }
+
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Keys and values of the next positions of a list, some of which may lie beyond its end: those are the last
+// again, and count nothing.
+template <int HEAD> struct Ahead {
+    static const int POSITIONS = HEAD > 64 ? 16 : 32;
+    Pairs<HEAD / 8> k[POSITIONS / 8];
+    Pairs<HEAD / 16> v[POSITIONS / 4];
+
+    // Among the positions: of this lane's i-th key, and of its i-th value.
+    __device__ __forceinline__ static u32 key(int i) { return 8 * i + LANE / 4; }
+    __device__ __forceinline__ static u32 value(int i) { return 16 * (i / 4) + 2 * (LANE % 4) + 8 * (i / 2 % 2) + i % 2; }
+
+    __device__ __forceinline__ void read(const Attend &a, const u32 *list, u32 base, u32 length, u32 column) {
+        u32 mine = list[min(base + LANE, length - 1)];
+#pragma unroll
+        for (int i = 0; i < POSITIONS / 8; i++) {
+            u64 from = __shfl_sync(0xffffffffu, mine, key(i));
+            k[i].read(a.keys + from * a.stride + column + LANE % 4 * (HEAD / 4));
+        }
+#pragma unroll
+        for (int i = 0; i < POSITIONS / 4; i++) {
+            u64 from = __shfl_sync(0xffffffffu, mine, value(i));
+            v[i].read(a.values + from * a.stride + column + LANE / 4 * (HEAD / 8));
+        }
+    }
+
+    // The row's own key and value, which are the last of its list and stand behind its query: they are read
+    // there, and kept. Where they are to be kept nothing sensible is yet, not even for what counts nothing.
+    __device__ __forceinline__ void read_own(const Attend &a, const act *query, u32 base, u32 length, u32 column, u64 to) {
+        u32 last = length - 1 - base;
+        to = to * a.stride + column;
+#pragma unroll
+        for (int i = 0; i < POSITIONS / 8; i++)
+            if (key(i) >= last) {
+                u32 at = LANE % 4 * (HEAD / 4);
+                k[i].read(query + a.width + at);
+                if (key(i) == last) k[i].write(a.keys + to + at);
+            }
+#pragma unroll
+        for (int i = 0; i < POSITIONS / 4; i++)
+            if (value(i) >= last) {
+                u32 at = LANE / 4 * (HEAD / 8);
+                v[i].read(query + 2 * a.width + at);
+                if (value(i) == last) v[i].write(a.values + to + at);
+            }
+    }
+};
+
+template <int HEAD> __device__ __forceinline__ void attend_tile(const Attend &a) {
+    const int POSITIONS = Ahead<HEAD>::POSITIONS;
+    let_next_begin();
+    u32 row = blockIdx.x, rows = 1, head = blockIdx.y * ATTEND_WARPS + threadIdx.x / 32;
+    if (a.parties) {
+        rows = a.parties[2 * blockIdx.x + 1], row = a.parties[2 * blockIdx.x];
+        if (rows == 0) return;
+    } else if (row >= *a.count) {
+        return;
+    }
+    if (head >= a.heads) return;
+    u32 lane = LANE, g = lane / 4, t = lane % 4, column = head * HEAD;
+    u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
+    const u32 *list = a.lists + start;
+    const act *query = a.queries + (u64)row * a.query_stride + column;
+    Ahead<HEAD> now;
+    if (a.early) now.read(a, list, 0, length, column);
+    after_previous();
+    if (!a.early) now.read(a, list, 0, length, column);
+    Pairs<HEAD / 8> q[2];
+    // Beyond the last row the last again, which nobody looks at.
+#pragma unroll
+    for (int half = 0; half < 2; half++) q[half].read(query + (u64)min(g + 8 * half, rows - 1) * a.query_stride + t * (HEAD / 4));
+    float sum[HEAD / 8][4] = {}, weights[2] = {0.0f, 0.0f}, most[2] = {-INFINITE, -INFINITE};
+    // Powers of two are what the hardware has.
+    float scale = 1.44269504f / sqrtf((float)HEAD);
+    for (u32 base = 0; base < length; base += POSITIONS) {
+        if (base > 0) now.read(a, list, base, length, column);
+        if (a.at && base + POSITIONS >= length) now.read_own(a, query, base, length, column, a.at[row]);
+        float score[POSITIONS / 8][4] = {}, larger[2] = {most[0], most[1]};
+#pragma unroll
+        for (int n = 0; n < POSITIONS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < HEAD / 8; i += 2)
+                multiply_tile(score[n], q[0].w[i], q[1].w[i], q[0].w[i + 1], q[1].w[i + 1], now.k[n].w[i], now.k[n].w[i + 1]);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                bool there = base + 8 * n + 2 * t + i % 2 < length;
+                score[n][i] = there ? __fmul_rn(score[n][i], scale) : -INFINITE;
+                larger[i / 2] = fmaxf(larger[i / 2], score[n][i]);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            larger[half] = fmaxf(larger[half], __shfl_xor_sync(0xffffffffu, larger[half], 1));
+            larger[half] = fmaxf(larger[half], __shfl_xor_sync(0xffffffffu, larger[half], 2));
+            float shrink = power_of_two(most[half] - larger[half]);
+            most[half] = larger[half];
+            weights[half] = __fmul_rn(weights[half], shrink);
+#pragma unroll
+            for (int n = 0; n < HEAD / 8; n++)
+                sum[n][2 * half] = __fmul_rn(sum[n][2 * half], shrink), sum[n][2 * half + 1] = __fmul_rn(sum[n][2 * half + 1], shrink);
+        }
+#pragma unroll
+        for (int n = 0; n < POSITIONS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                score[n][i] = power_of_two(score[n][i] - most[i / 2]);
+                weights[i / 2] = __fadd_rn(weights[i / 2], score[n][i]);
+            }
+#pragma unroll
+        for (int k = 0; k < POSITIONS / 16; k++) {
+            const float(&first)[4] = score[2 * k], (&second)[4] = score[2 * k + 1];
+            u32 a0 = pair_of(first[0], first[1]), a1 = pair_of(first[2], first[3]);
+            u32 a2 = pair_of(second[0], second[1]), a3 = pair_of(second[2], second[3]);
+#pragma unroll
+            for (int n = 0; n < HEAD / 8; n++) {
+                // One column of two neighbouring positions.
+                u32 half = n % 2 ? 0x7632 : 0x5410;
+                u32 b0 = __byte_perm(now.v[4 * k].w[n / 2], now.v[4 * k + 1].w[n / 2], half);
+                u32 b1 = __byte_perm(now.v[4 * k + 2].w[n / 2], now.v[4 * k + 3].w[n / 2], half);
+                multiply_tile(sum[n], a0, a1, a2, a3, b0, b1);
+            }
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float all = weights[half];
+        all += __shfl_xor_sync(0xffffffffu, all, 1);
+        all += __shfl_xor_sync(0xffffffffu, all, 2);
+        if (g + 8 * half >= rows) continue;
+        // Of two parties of columns each tile has one.
+        Pairs<HEAD / 16> out[2];
+#pragma unroll
+        for (int n = 0; n < HEAD / 8; n += 2)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                out[i].w[n / 2] = pair_of(sum[n][2 * half + i] / all, sum[n + 1][2 * half + i] / all);
+        act *to = a.out + (u64)(row + g + 8 * half) * a.out_stride + column + 2 * t * (HEAD / 8);
+        out[0].write(to), out[1].write(to + HEAD / 8);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(128) attend_tile_32(Attend a) { attend_tile<32>(a); }
+extern "C" __global__ void __launch_bounds__(128) attend_tile_64(Attend a) { attend_tile<64>(a); }
+extern "C" __global__ void __launch_bounds__(128) attend_tile_128(Attend a) { attend_tile<128>(a); }
+#endif
 
 // The mean of the weights of the first `heads` heads; they go where the lists stand, row after row.
 extern "C" __global__ void attention_weights(const act *queries, u32 query_stride, const act *keys,

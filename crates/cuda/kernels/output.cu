@@ -178,25 +178,32 @@ extern "C" __global__ void __launch_bounds__(128) best_narrow(Product p, Asked a
 
 // Many rows that share all words.
 template <typename Tile>
-__device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, const Found &found, u32 tile_rows) {
+__device__ __forceinline__ void wide_best(const Product &p, const typename Tile::Operands &from, const Asked &asked,
+                                          const Found &found, u32 tile_rows) {
     extern __shared__ __align__(1024) u8 shared[];
     let_next_begin();
     u32 rows = *p.count;
     u32 first_row = blockIdx.x * tile_rows, first_column = blockIdx.y * TILE;
     if (first_row >= rows) return;
     typename Tile::Sums sums;
-    Tile::sums(p, shared, first_row, rows, first_column, sums);
+    Tile::sums(p, from, shared, first_row, rows, first_column, sums);
     float *logits = (float *)shared;
     Tile::lay_out_all(sums, logits);
     __syncthreads();
     search_tile(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y);
 }
 
-extern "C" __global__ void __launch_bounds__(128) best_middle(Product p, Asked asked, Found found) {
-    wide_best<MiddleBest>(p, asked, found, 64);
+struct WideBest {
+    Product p;
+    Asked asked;
+    Found found;
+};
+
+extern "C" __global__ void __launch_bounds__(128 + CARRIER) best_middle(const __grid_constant__ WideBest b MAPS) {
+    wide_best<MiddleBest>(b.p, OPERANDS, b.asked, b.found, 64);
 }
-extern "C" __global__ void __launch_bounds__(256) best_large(Product p, Asked asked, Found found) {
-    wide_best<Large>(p, asked, found, 128);
+extern "C" __global__ void __launch_bounds__(256 + CARRIER) best_large(const __grid_constant__ WideBest b MAPS) {
+    wide_best<Large>(b.p, OPERANDS, b.asked, b.found, 128);
 }
 #else
 extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked asked, Found found, const Task *tasks) {

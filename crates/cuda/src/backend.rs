@@ -332,6 +332,8 @@ impl Cuda {
 /// How warps share heads.
 struct Teams {
     kernel: &'static str,
+    /// Whether it serves parties of rows.
+    parties: bool,
     /// Lanes that share a head,
     team: usize,
     /// which is so wide.
@@ -340,20 +342,23 @@ struct Teams {
     heads: usize,
 }
 
-fn teams(to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
+fn teams(to: &Attention<'_, Cuda>, numbers: Numbers) -> Result<Teams, Error> {
     let size = to.width / to.heads;
     if size > WIDEST_HEAD {
         let text = format!("attention heads of {size} columns (at most {WIDEST_HEAD})");
         return Err(Error::Unsupported(text));
     }
     let lanes = size.div_ceil(8).next_power_of_two();
-    Ok(match size {
-        _ if size != 8 * lanes => {
-            Teams { kernel: "attend", team: lanes, size, heads: ATTEND_WARPS }
-        }
-        0..64 => Teams { kernel: "attend_wide_1", team: lanes, size, heads: 32 / lanes },
-        _ => Teams { kernel: "attend_wide_2", team: lanes / 2, size, heads: 64 / lanes },
-    })
+    let tiles = numbers.row_size() == 2;
+    let (kernel, team, heads) = match size {
+        32 if tiles => ("attend_tile_32", lanes, ATTEND_WARPS),
+        64 if tiles => ("attend_tile_64", lanes, ATTEND_WARPS),
+        128 if tiles => ("attend_tile_128", lanes, ATTEND_WARPS),
+        _ if size != 8 * lanes => ("attend", lanes, ATTEND_WARPS),
+        0..64 => ("attend_wide_1", lanes, 32 / lanes),
+        _ => ("attend_wide_2", lanes / 2, 64 / lanes),
+    };
+    Ok(Teams { kernel, parties: kernel.starts_with("attend_tile"), team, size, heads })
 }
 
 /// Verbs have no way to fail; what a GPU can do to them ends the worker, and whoever runs it gets
@@ -526,7 +531,7 @@ impl Backend for Cuda {
     fn attend(&self, queries: &Rows, to: Attention<'_, Cuda>, out: &mut Rows) {
         let count = to.reads.len();
         done(out.shape(&self.device, count, to.width));
-        let Teams { kernel, team, size, heads } = done(teams(&to));
+        let Teams { kernel, parties, team, size, heads } = done(teams(&to, self.numbers()));
         done(self.device.record(|segment| {
             let staged = segment.reads(to.reads)?;
             // A step of a decoder: of what was just stored each row reads its own, and last. Then
@@ -537,6 +542,7 @@ impl Backend for Cuda {
                     && stored.at.len() == count
                     && (0..count).all(|row| to.reads.of(row).last() == Some(&stored.at[row]))
             });
+            let parties = staged.parties.filter(|_| parties && own.is_none());
             let arguments = Arguments::default()
                 .address(queries.address())
                 .address(to.cache.keys.address())
@@ -554,8 +560,10 @@ impl Backend for Cuda {
                 .number(to.heads)
                 .number(out.stride())
                 .number((!segment.has_stored(to.cache.keys.address())).into())
+                .address(parties.map_or(0, |(address, _)| address))
                 .end();
-            let grid = [bucket(count), to.heads.div_ceil(heads)];
+            let blocks = parties.map_or(count, |(_, parties)| parties);
+            let grid = [bucket(blocks), to.heads.div_ceil(heads)];
             segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &arguments)
         }));
     }
@@ -568,7 +576,7 @@ impl Backend for Cuda {
         out: &mut Vec<f32>,
     ) {
         let lanes = (to.width / to.heads).div_ceil(8).next_power_of_two();
-        let Teams { size, .. } = done(teams(&to));
+        let Teams { size, .. } = done(teams(&to, self.numbers()));
         let mut starts = Vec::with_capacity(to.reads.len());
         let mut total = 0;
         for row in 0..to.reads.len() {

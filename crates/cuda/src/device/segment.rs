@@ -2,7 +2,7 @@
 
 use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket, rounded};
 use crate::Error;
-use crate::driver::Address;
+use crate::driver::{Address, Map};
 use crate::precision::Numbers;
 
 /// Rows whose keys and values were just stored.
@@ -36,7 +36,12 @@ pub(crate) struct StagedReads {
     pub(crate) list: Address,
     /// Length of the longest, rounded up.
     pub(crate) longest: usize,
+    /// Where rows share lists: the parties they come in, and how many.
+    pub(crate) parties: Option<(Address, usize)>,
 }
+
+/// Rows of a party at most: a tile of a tensor core.
+const PARTY: usize = 16;
 
 /// Where work is recorded.
 pub(crate) struct Segment<'a> {
@@ -152,9 +157,27 @@ impl Segment<'_> {
             spans: self.stage(&spans)?,
             list: self.stage(reads.positions())?,
             longest: bucket(longest),
+            parties: self.parties(reads)?,
         };
         self.recorder.staged_reads.push((identity, staged));
         Ok(staged)
+    }
+
+    /// Parties of rows that share a list, if any do: the first row and the number of rows of each.
+    fn parties(&mut self, reads: &peregrine_nn::Reads) -> Result<Option<(Address, usize)>, Error> {
+        let count: usize = reads.groups().map(|(rows, _)| rows.len().div_ceil(PARTY)).sum();
+        if count == reads.len() {
+            return Ok(None);
+        }
+        let mut parties: Vec<u32> = Vec::with_capacity(2 * bucket(count));
+        for (rows, _) in reads.groups() {
+            for first in rows.clone().step_by(PARTY) {
+                parties.extend([first as u32, PARTY.min(rows.end - first) as u32]);
+            }
+        }
+        // There are more blocks than parties; theirs have no rows.
+        parties.resize(2 * bucket(count), 0);
+        Ok(Some((self.stage(&parties)?, count)))
     }
 
     /// Memory the host can [read](Device::read) later, of `words` four-byte words. The answer before
@@ -218,6 +241,7 @@ impl Segment<'_> {
             block: block as u32,
             shared,
             parameters: start..self.recorder.parameters.len(),
+            maps: arguments.maps,
         });
         Ok(())
     }
@@ -302,13 +326,14 @@ fn row_blocks(rows: usize) -> usize {
 
 /// A kernel's arguments, packed as C lays them out.
 pub(crate) struct Arguments {
-    bytes: [u8; 256],
+    bytes: [u8; 512],
     used: usize,
+    maps: usize,
 }
 
 impl Default for Arguments {
     fn default() -> Self {
-        Arguments { bytes: [0; 256], used: 0 }
+        Arguments { bytes: [0; 512], used: 0, maps: 0 }
     }
 }
 
@@ -332,6 +357,14 @@ impl Arguments {
 
     pub(crate) fn float(self, value: f32) -> Self {
         self.push(value.to_le_bytes())
+    }
+
+    /// Maps come last; what is before them is one structure.
+    pub(crate) fn map(mut self, map: &Map) -> Self {
+        self.bytes[self.used..self.used + size_of::<Map>()].copy_from_slice(&map.0);
+        self.used += size_of::<Map>();
+        self.maps += 1;
+        self
     }
 
     /// Appends others, which begin with a pointer.
