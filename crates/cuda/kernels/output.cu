@@ -155,7 +155,7 @@ struct Task {
 // Up to 16 rows that share their words: four warps, 32 columns each. FEW: up to eight rows.
 template <bool FEW>
 __device__ __forceinline__ void narrow_best(Product p, const Asked &asked, const Found &found, const Task *tasks) {
-    __shared__ float logits[16 * (TILE + 4)];
+    __shared__ float logits[16 * (TILE + PAD)];
     let_next_begin();
     Task task = tasks[blockIdx.x];
     if (task.rows == 0) return;
@@ -164,9 +164,9 @@ __device__ __forceinline__ void narrow_best(Product p, const Asked &asked, const
     u32 warp = threadIdx.x / 32;
     sum_t sums[4][4];
     narrow_sums<4, 4, FEW>(p, task.first_row, task.first_row + task.rows, task.tile * TILE + 32 * warp, sums);
-    lay_out<4>(sums, 0, 32 * warp, logits, TILE + 4);
+    lay_out<4>(sums, 0, 32 * warp, logits, TILE + PAD);
     __syncthreads();
-    search_tile(p, asked, found, logits, TILE + 4, task.first_row, task.rows, task.tile);
+    search_tile(p, asked, found, logits, TILE + PAD, task.first_row, task.rows, task.tile);
 }
 
 extern "C" __global__ void __launch_bounds__(128) best_few(Product p, Asked asked, Found found, const Task *tasks) {
@@ -190,7 +190,7 @@ __device__ __forceinline__ void wide_best(const Product &p, const typename Tile:
     float *logits = (float *)shared;
     Tile::lay_out_all(sums, logits);
     __syncthreads();
-    search_tile(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y);
+    search_tile(p, asked, found, logits, TILE + PAD, first_row, min(tile_rows, rows - first_row), blockIdx.y);
 }
 
 struct WideBest {
@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(256 + CARRIER) best_large(const __g
 }
 #else
 extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked asked, Found found, const Task *tasks) {
-    __shared__ float logits[64][TILE + 4];
+    __shared__ float logits[64][TILE + PAD];
     begin();
     Task task = tasks[blockIdx.x];
     if (task.rows == 0) return;
@@ -217,10 +217,10 @@ extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked a
     for (u32 half = 0; half < TILE; half += 64) {
         float sums[4][4];
         plain_sums<4>(p, first_row, end, first_column + half, sums);
-        lay_out_plain<4>(sums, half, logits[0], TILE + 4);
+        lay_out_plain<4>(sums, half, logits[0], TILE + PAD);
     }
     __syncthreads();
-    search_tile(p, asked, found, logits[0], TILE + 4, first_row, task.rows, task.tile);
+    search_tile(p, asked, found, logits[0], TILE + PAD, first_row, task.rows, task.tile);
 }
 #endif
 

@@ -24,6 +24,9 @@ typedef float sum_t;
 
 #define CHUNK 64
 
+// What rows of a tile of sums are longer by, so that those a warp writes or reads at once are in different banks.
+#define PAD 8
+
 // A product's operands. Rows of w are padded with zeros to whole chunks, rows of x to 16 numbers.
 struct Product {
     const u8 *x;       // activations, or their quantised form
@@ -88,9 +91,8 @@ __device__ __forceinline__ void finish_tile(const Product &p, const float *tile,
         if (column >= p.columns) continue;
         const float *from = tile + row * stride + c;
         row += first_row;
-        Eight e;
-#pragma unroll
-        for (int k = 0; k < 8; k++) e.v[k] = from[k];
+        float4 left = ((const float4 *)from)[0], right = ((const float4 *)from)[1];
+        Eight e = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
 #if PRODUCT >= 4
 #pragma unroll
         for (int k = 0; k < 8; k++) e.v[k] = scaled(e.v[k], p.x_scale[row], p.w_scale[column + k]);
@@ -246,9 +248,9 @@ __device__ __forceinline__ void lay_out(sum_t (&sums)[WIDE][4], u32 first_row, u
 #pragma unroll
     for (int n = 0; n < WIDE; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            tile[(first_row + lane / 4 + 8 * (i / 2)) * stride + first_column + 8 * n + 2 * (lane % 4) + i % 2] =
-                (float)sums[n][i];
+        for (int i = 0; i < 2; i++)
+            *(float2 *)(tile + (first_row + lane / 4 + 8 * i) * stride + first_column + 8 * n + 2 * (lane % 4)) =
+                make_float2((float)sums[n][2 * i], (float)sums[n][2 * i + 1]);
 }
 
 // Up to eight rows, where the way from one kernel to the next is all. A block has eight columns. Its
@@ -265,21 +267,21 @@ __device__ __forceinline__ u32 few_stride(const Product &p) { return (p.bytes + 
 
 __device__ __forceinline__ void finish_few(const Product &p, sum_t (&sums)[1][4], const Eight &bias, const Eight &input,
                                            bool whole) {
-    __shared__ float tile[16 * 9];
+    __shared__ float tile[16 * 10];
     u32 lane = LANE, column = blockIdx.x * 8, rows = *p.count;
-    lay_out<1>(sums, 0, 0, tile, 9);
+    lay_out<1>(sums, 0, 0, tile, 10);
     __syncwarp();
     if (!whole) {
         for (u32 i = lane; i < rows * 8; i += 32)
             if (column + i % 8 < p.columns)
-                put(p, i / 8, column + i % 8, finish(p, i / 8, column + i % 8, tile[i / 8 * 9 + i % 8]));
+                put(p, i / 8, column + i % 8, finish(p, i / 8, column + i % 8, tile[i / 8 * 10 + i % 8]));
         return;
     }
     if (lane >= rows) return;
     Eight e;
 #pragma unroll
     for (int k = 0; k < 8; k++) {
-        e.v[k] = tile[lane * 9 + k];
+        e.v[k] = tile[lane * 10 + k];
 #if PRODUCT >= 4
         e.v[k] = scaled(e.v[k], p.x_scale[lane], p.w_scale[column + k]);
 #endif
@@ -456,7 +458,7 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
         u32 warp = threadIdx.x / 32;
 #pragma unroll
         for (int m = 0; m < TALL; m++)
-            lay_out<WIDE>(sums[m], warp / WARPS_N * 16 * TALL + 16 * m, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + 4);
+            lay_out<WIDE>(sums[m], warp / WARPS_N * 16 * TALL + 16 * m, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + PAD);
     }
 };
 
@@ -555,9 +557,9 @@ __device__ __forceinline__ void bring(u8 *to, const Map &map, u32 at, u32 row, B
                  : "memory");
 }
 
-// Rows of the boxes of x and w: those their maps were made with.
+// Rows of the boxes of x, and of w: those their maps were made with.
 #define X_BOX 64
-#define W_BOX 16
+#define W_BOX (COLUMNS_ < 64 ? 16 : 64)
 
 // Tiles of ROWS_ by COLUMNS_, a warpgroup for every 64 rows, and one warp more that has the copy engine
 // bring what they multiply, some stages ahead. A stage has 128 bytes of every row of x and w, their pieces of
@@ -644,7 +646,7 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
     }
 
     __device__ __forceinline__ static void lay_out_all(Sums &sums, float *tile) {
-        if (threadIdx.x < MULTIPLIERS) lay_out<WIDE>(sums, threadIdx.x / 32 * 16, 0, tile, COLUMNS_ + 4);
+        if (threadIdx.x < MULTIPLIERS) lay_out<WIDE>(sums, threadIdx.x / 32 * 16, 0, tile, COLUMNS_ + PAD);
     }
 };
 
@@ -682,7 +684,7 @@ __device__ __forceinline__ void wide(const Product &p, const typename Tile::Oper
     float *tile = (float *)tiles;
     Tile::lay_out_all(sums, tile);
     __syncthreads();
-    finish_tile<COLUMNS_>(p, tile, COLUMNS_ + 4, first_row, min((u32)ROWS_, rows - first_row), first_column);
+    finish_tile<COLUMNS_>(p, tile, COLUMNS_ + PAD, first_row, min((u32)ROWS_, rows - first_row), first_column);
 }
 
 #define WIDE_PRODUCT(name, threads, blocks, Tile, rows, columns)                                                                 \
@@ -744,15 +746,15 @@ __device__ __forceinline__ void lay_out_plain(float (&sums)[TALL][4], u32 first_
 }
 
 template <int TALL> __device__ __forceinline__ void plain(const Product &p) {
-    __shared__ float tile[16 * TALL * 65];
+    __shared__ float tile[16 * TALL * (64 + PAD)];
     begin();
     u32 rows = *p.count, first_row = blockIdx.y * 16 * TALL, first_column = blockIdx.x * 64;
     if (first_row >= rows) return;
     float sums[TALL][4];
     plain_sums<TALL>(p, first_row, rows, first_column, sums);
-    lay_out_plain<TALL>(sums, 0, tile, 65);
+    lay_out_plain<TALL>(sums, 0, tile, 64 + PAD);
     __syncthreads();
-    finish_tile<64>(p, tile, 65, first_row, min(16u * TALL, rows - first_row), first_column);
+    finish_tile<64>(p, tile, 64 + PAD, first_row, min(16u * TALL, rows - first_row), first_column);
 }
 
 extern "C" __global__ void __launch_bounds__(256) product_16(Product p) { plain<1>(p); }

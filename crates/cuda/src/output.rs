@@ -157,12 +157,14 @@ pub(crate) fn ask(
         let tiles = all.div_ceil(TILE);
         match (wide, rows) {
             (true, 0..=64) => {
-                let (arguments, threads) = linear.carried(device, &operand, arguments, 128)?;
+                let (arguments, threads) =
+                    linear.carried(device, &operand, (TILE, 128), arguments)?;
                 let grid = [1, tiles];
                 segment.launch("best_middle", grid, threads, MIDDLE_BEST_BYTES, &arguments)?;
             }
             (true, _) => {
-                let (arguments, threads) = linear.carried(device, &operand, arguments, 256)?;
+                let (arguments, threads) =
+                    linear.carried(device, &operand, (TILE, 256), arguments)?;
                 let grid = [rows.div_ceil(128), tiles];
                 segment.launch("best_large", grid, threads, LARGE_BYTES, &arguments)?;
             }

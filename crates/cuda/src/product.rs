@@ -32,14 +32,15 @@ pub struct Linear {
     /// Quantised precisions: a scale for each output.
     scales: Option<Buffer>,
     bias: Option<Buffer>,
-    /// Where products are done by warpgroups.
-    map: Option<Map>,
+    /// Where products are done by warpgroups: for narrow tiles and for wider ones.
+    maps: Option<[Map; 2]>,
     inputs: usize,
     pub(crate) outputs: usize,
 }
 
 /// Rows of the boxes in which the copy engine brings x and w: `X_BOX` and `W_BOX` of the kernels.
-const BOXES: (usize, usize) = (64, 16);
+const BOX: usize = 64;
+const NARROW_BOX: usize = 16;
 
 /// A product's left side as its kernel wants it.
 pub(crate) struct Operand {
@@ -92,15 +93,15 @@ impl Linear {
             first += rows;
         }
         let bias = joined_bias(parts).map(|b| Buffer::of_floats(device, &b)).transpose()?;
-        let matrix = Matrix {
-            address: weights.address,
-            bytes: row,
-            stride: row,
-            rows: outputs,
-            box_rows: BOXES.1,
+        let map = |box_rows| {
+            let (address, rows) = (weights.address, outputs);
+            device.map(&Matrix { address, bytes: row, stride: row, rows, box_rows })
         };
-        let map = device.has_warpgroups().then(|| device.map(&matrix)).transpose()?;
-        Ok(Linear { weights, scales, bias, map, inputs, outputs })
+        let maps = match device.has_warpgroups() {
+            true => Some([map(NARROW_BOX)?, map(BOX)?]),
+            false => None,
+        };
+        Ok(Linear { weights, scales, bias, maps, inputs, outputs })
     }
 
     /// `out = activation(x · Wᵀ + b) + input`.
@@ -129,7 +130,8 @@ impl Linear {
             }
             let mut threads = kernel.threads;
             if kernel.grouped {
-                (arguments, threads) = self.carried(device, &operand, arguments, threads)?;
+                let tile = (kernel.columns, threads);
+                (arguments, threads) = self.carried(device, &operand, tile, arguments)?;
             }
             let grid = [self.outputs.div_ceil(kernel.columns), rows.div_ceil(kernel.rows)];
             segment.launch(kernel.name, grid, threads, kernel.shared, &arguments)
@@ -142,17 +144,18 @@ impl Linear {
         &self,
         device: &Device,
         operand: &Operand,
+        (columns, threads): (usize, usize),
         arguments: Arguments,
-        threads: usize,
     ) -> Result<(Arguments, usize), Error> {
-        let Some(map) = &self.map else { return Ok((arguments, threads)) };
+        let Some(maps) = &self.maps else { return Ok((arguments, threads)) };
         let x = Matrix {
             address: operand.address,
             bytes: stride(self.inputs) * device.numbers.product_size(),
             stride: operand.stride,
             rows: operand.room,
-            box_rows: BOXES.0,
+            box_rows: BOX,
         };
+        let map = &maps[usize::from(columns >= BOX)];
         Ok((arguments.map(&device.map(&x)?).map(map), threads + 32))
     }
 

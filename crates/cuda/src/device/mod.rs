@@ -32,7 +32,7 @@ mod tests;
 
 pub(crate) use recorder::{Answer, Sent};
 use recorder::{Graph, HostMemory, Launch, Recorder, Stage};
-pub(crate) use segment::{Arguments, Normed, Segment, Stored};
+pub(crate) use segment::{Arguments, Normed, Parties, Segment, Stored};
 pub use survey::{Properties, Survey, devices, survey};
 use survey::{count, properties};
 
@@ -626,11 +626,12 @@ fn null_mut() -> *mut *mut c_void {
 
 /// Names of the kernels a precision has.
 pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 29] = [
+    const ALL: [&str; 30] = [
         "embed",
         "add_norm_512",
         "add_norm_2048",
         "add_norm_any",
+        "add_rows",
         "element",
         "average",
         "ssru",
@@ -671,7 +672,14 @@ pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "best_middle",
         "best_large",
     ];
-    const TILES: [&str; 3] = ["attend_tile_32", "attend_tile_64", "attend_tile_128"];
+    const TILES: [&str; 6] = [
+        "attend_few_32",
+        "attend_few_64",
+        "attend_few_128",
+        "attend_tile_32",
+        "attend_tile_64",
+        "attend_tile_128",
+    ];
     let tiles = if numbers.row_size() == 2 { &TILES[..] } else { &[] };
     let products = if numbers.uses_tensor_cores() { &TENSOR[..] } else { &PLAIN };
     let quantise: &[&str] = if numbers.quantises() { &["quantise"] } else { &[] };

@@ -36,12 +36,19 @@ pub(crate) struct StagedReads {
     pub(crate) list: Address,
     /// Length of the longest, rounded up.
     pub(crate) longest: usize,
-    /// Where rows share lists: the parties they come in, and how many.
-    pub(crate) parties: Option<(Address, usize)>,
+    /// Where rows share lists.
+    pub(crate) parties: Option<Parties>,
 }
 
-/// Rows of a party at most: a tile of a tensor core.
-const PARTY: usize = 16;
+/// Rows that share lists, in parties.
+#[derive(Clone, Copy)]
+pub(crate) struct Parties {
+    /// The first row and the number of rows of each.
+    pub(crate) address: Address,
+    pub(crate) count: usize,
+    /// Whether there are more rows in some than half a tile of a tensor core has.
+    pub(crate) large: bool,
+}
 
 /// Where work is recorded.
 pub(crate) struct Segment<'a> {
@@ -163,21 +170,23 @@ impl Segment<'_> {
         Ok(staged)
     }
 
-    /// Parties of rows that share a list, if any do: the first row and the number of rows of each.
-    fn parties(&mut self, reads: &peregrine_nn::Reads) -> Result<Option<(Address, usize)>, Error> {
-        let count: usize = reads.groups().map(|(rows, _)| rows.len().div_ceil(PARTY)).sum();
-        if count == reads.len() {
+    /// Parties of rows that share a list.
+    fn parties(&mut self, reads: &peregrine_nn::Reads) -> Result<Option<Parties>, Error> {
+        if !reads.parties() {
             return Ok(None);
         }
+        let large = reads.groups().any(|(rows, _)| rows.len() > 8);
+        let most = if large { 16 } else { 8 };
+        let count: usize = reads.groups().map(|(rows, _)| rows.len().div_ceil(most)).sum();
         let mut parties: Vec<u32> = Vec::with_capacity(2 * bucket(count));
         for (rows, _) in reads.groups() {
-            for first in rows.clone().step_by(PARTY) {
-                parties.extend([first as u32, PARTY.min(rows.end - first) as u32]);
+            for first in rows.clone().step_by(most) {
+                parties.extend([first as u32, most.min(rows.end - first) as u32]);
             }
         }
         // There are more blocks than parties; theirs have no rows.
         parties.resize(2 * bucket(count), 0);
-        Ok(Some((self.stage(&parties)?, count)))
+        Ok(Some(Parties { address: self.stage(&parties)?, count, large }))
     }
 
     /// Memory the host can [read](Device::read) later, of `words` four-byte words. The answer before
