@@ -109,6 +109,23 @@ __device__ __forceinline__ void copy_row(const act *__restrict__ from, act *__re
     }
 }
 
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// For rows of two bytes within 1e-6 and in a quarter of the time.
+__device__ __forceinline__ float quick_tanh(float x) {
+#if ROWS == 0
+    return tanhf(x);
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + power_of_two(2.88539008f * x)));
+    return fmaf(-2.0f, y, 1.0f);
+#endif
+}
+
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 // The costlier functions, out of line: products apply them in fully unrolled loops.

@@ -155,7 +155,7 @@ struct Task {
 // Up to 16 rows that share their words: four warps, 32 columns each. FEW: up to eight rows.
 template <bool FEW>
 __device__ __forceinline__ void narrow_best(Product p, const Asked &asked, const Found &found, const Task *tasks) {
-    __shared__ float logits[16 * (TILE + 4)];
+    __shared__ float logits[16 * (TILE + PAD)];
     let_next_begin();
     Task task = tasks[blockIdx.x];
     if (task.rows == 0) return;
@@ -164,9 +164,9 @@ __device__ __forceinline__ void narrow_best(Product p, const Asked &asked, const
     u32 warp = threadIdx.x / 32;
     sum_t sums[4][4];
     narrow_sums<4, 4, FEW>(p, task.first_row, task.first_row + task.rows, task.tile * TILE + 32 * warp, sums);
-    lay_out<4>(sums, 0, 32 * warp, logits, TILE + 4);
+    lay_out<4>(sums, 0, 32 * warp, logits, TILE + PAD);
     __syncthreads();
-    search_tile(p, asked, found, logits, TILE + 4, task.first_row, task.rows, task.tile);
+    search_tile(p, asked, found, logits, TILE + PAD, task.first_row, task.rows, task.tile);
 }
 
 extern "C" __global__ void __launch_bounds__(128) best_few(Product p, Asked asked, Found found, const Task *tasks) {
@@ -178,29 +178,36 @@ extern "C" __global__ void __launch_bounds__(128) best_narrow(Product p, Asked a
 
 // Many rows that share all words.
 template <typename Tile>
-__device__ __forceinline__ void wide_best(const Product &p, const Asked &asked, const Found &found, u32 tile_rows) {
+__device__ __forceinline__ void wide_best(const Product &p, const typename Tile::Operands &from, const Asked &asked,
+                                          const Found &found, u32 tile_rows) {
     extern __shared__ __align__(1024) u8 shared[];
     let_next_begin();
     u32 rows = *p.count;
     u32 first_row = blockIdx.x * tile_rows, first_column = blockIdx.y * TILE;
     if (first_row >= rows) return;
     typename Tile::Sums sums;
-    Tile::sums(p, shared, first_row, rows, first_column, sums);
+    Tile::sums(p, from, shared, first_row, rows, first_column, sums);
     float *logits = (float *)shared;
     Tile::lay_out_all(sums, logits);
     __syncthreads();
-    search_tile(p, asked, found, logits, TILE + 4, first_row, min(tile_rows, rows - first_row), blockIdx.y);
+    search_tile(p, asked, found, logits, TILE + PAD, first_row, min(tile_rows, rows - first_row), blockIdx.y);
 }
 
-extern "C" __global__ void __launch_bounds__(128) best_middle(Product p, Asked asked, Found found) {
-    wide_best<MiddleBest>(p, asked, found, 64);
+struct WideBest {
+    Product p;
+    Asked asked;
+    Found found;
+};
+
+extern "C" __global__ void __launch_bounds__(128 + CARRIER) best_middle(const __grid_constant__ WideBest b MAPS) {
+    wide_best<MiddleBest>(b.p, OPERANDS, b.asked, b.found, 64);
 }
-extern "C" __global__ void __launch_bounds__(256) best_large(Product p, Asked asked, Found found) {
-    wide_best<Large>(p, asked, found, 128);
+extern "C" __global__ void __launch_bounds__(256 + CARRIER) best_large(const __grid_constant__ WideBest b MAPS) {
+    wide_best<Large>(b.p, OPERANDS, b.asked, b.found, 128);
 }
 #else
 extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked asked, Found found, const Task *tasks) {
-    __shared__ float logits[64][TILE + 4];
+    __shared__ float logits[64][TILE + PAD];
     begin();
     Task task = tasks[blockIdx.x];
     if (task.rows == 0) return;
@@ -210,10 +217,10 @@ extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked a
     for (u32 half = 0; half < TILE; half += 64) {
         float sums[4][4];
         plain_sums<4>(p, first_row, end, first_column + half, sums);
-        lay_out_plain<4>(sums, half, logits[0], TILE + 4);
+        lay_out_plain<4>(sums, half, logits[0], TILE + PAD);
     }
     __syncthreads();
-    search_tile(p, asked, found, logits[0], TILE + 4, first_row, task.rows, task.tile);
+    search_tile(p, asked, found, logits[0], TILE + PAD, first_row, task.rows, task.tile);
 }
 #endif
 

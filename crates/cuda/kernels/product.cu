@@ -4,8 +4,7 @@
 // instruction takes 32 bytes of k, those of x and of w as they lie in memory, one 32 bytes after the
 // other, whatever the tile: a row's result does not depend on how many rows there are. Within the 32
 // bytes order does not count (the hardware adds them up at once), so four lanes take eight bytes
-// each. 64 bytes, which feed two instructions, are a *chunk*; `pack` puts what a lane takes of a
-// chunk of w side by side, so that it is read in one go.
+// each. 64 bytes, which feed two instructions, are a *chunk*.
 //
 // 0 is float32 on ordinary units (tensor cores off), each sum in the order of k.
 
@@ -24,6 +23,9 @@ typedef float sum_t;
 #endif
 
 #define CHUNK 64
+
+// What rows of a tile of sums are longer by, so that those a warp writes or reads at once are in different banks.
+#define PAD 8
 
 // A product's operands. Rows of w are padded with zeros to whole chunks, rows of x to 16 numbers.
 struct Product {
@@ -89,9 +91,8 @@ __device__ __forceinline__ void finish_tile(const Product &p, const float *tile,
         if (column >= p.columns) continue;
         const float *from = tile + row * stride + c;
         row += first_row;
-        Eight e;
-#pragma unroll
-        for (int k = 0; k < 8; k++) e.v[k] = from[k];
+        float4 left = ((const float4 *)from)[0], right = ((const float4 *)from)[1];
+        Eight e = {left.x, left.y, left.z, left.w, right.x, right.y, right.z, right.w};
 #if PRODUCT >= 4
 #pragma unroll
         for (int k = 0; k < 8; k++) e.v[k] = scaled(e.v[k], p.x_scale[row], p.w_scale[column + k]);
@@ -165,12 +166,18 @@ template <int WIDE, int STEP> struct Chunks {
     uint4 w[STEP][WIDE], top[STEP], bottom[STEP];
 };
 
+// A lane's part of a chunk of w: eight bytes of either half.
+__device__ __forceinline__ uint4 read_chunk(const u8 *at) {
+    uint2 a = __ldg((const uint2 *)at), b = __ldg((const uint2 *)(at + CHUNK / 2));
+    return make_uint4(a.x, a.y, b.x, b.y);
+}
+
 template <int WIDE, int STEP>
 __device__ __forceinline__ void read_w(Chunks<WIDE, STEP> &c, const u8 *const (&w)[WIDE], u32 chunk, u32 chunks) {
 #pragma unroll
     for (int i = 0; i < STEP; i++)
 #pragma unroll
-        for (int n = 0; n < WIDE; n++) c.w[i][n] = __ldg((const uint4 *)(w[n] + min(chunk + i, chunks - 1) * CHUNK));
+        for (int n = 0; n < WIDE; n++) c.w[i][n] = read_chunk(w[n] + min(chunk + i, chunks - 1) * CHUNK);
 }
 
 // Eight bytes of a row of x; what lies beyond its end meets weights of zero and must not be infinite.
@@ -206,7 +213,7 @@ __device__ __forceinline__ void multiply_chunks(const Chunks<WIDE, STEP> &c, sum
 template <int WIDE, int STEP, bool FEW>
 __device__ __forceinline__ void narrow_sums(const Product &p, u32 first_row, u32 end_row, u32 first_column,
                                             sum_t (&sums)[WIDE][4]) {
-    u32 lane = threadIdx.x % 32, part = (lane % 4) * 16;
+    u32 lane = threadIdx.x % 32, part = (lane % 4) * 8;
     u32 chunks = (p.bytes + CHUNK - 1) / CHUNK;
     const u8 *w[WIDE];
 #pragma unroll
@@ -241,9 +248,9 @@ __device__ __forceinline__ void lay_out(sum_t (&sums)[WIDE][4], u32 first_row, u
 #pragma unroll
     for (int n = 0; n < WIDE; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            tile[(first_row + lane / 4 + 8 * (i / 2)) * stride + first_column + 8 * n + 2 * (lane % 4) + i % 2] =
-                (float)sums[n][i];
+        for (int i = 0; i < 2; i++)
+            *(float2 *)(tile + (first_row + lane / 4 + 8 * i) * stride + first_column + 8 * n + 2 * (lane % 4)) =
+                make_float2((float)sums[n][2 * i], (float)sums[n][2 * i + 1]);
 }
 
 // Up to eight rows, where the way from one kernel to the next is all. A block has eight columns. Its
@@ -260,21 +267,21 @@ __device__ __forceinline__ u32 few_stride(const Product &p) { return (p.bytes + 
 
 __device__ __forceinline__ void finish_few(const Product &p, sum_t (&sums)[1][4], const Eight &bias, const Eight &input,
                                            bool whole) {
-    __shared__ float tile[16 * 9];
+    __shared__ float tile[16 * 10];
     u32 lane = LANE, column = blockIdx.x * 8, rows = *p.count;
-    lay_out<1>(sums, 0, 0, tile, 9);
+    lay_out<1>(sums, 0, 0, tile, 10);
     __syncwarp();
     if (!whole) {
         for (u32 i = lane; i < rows * 8; i += 32)
             if (column + i % 8 < p.columns)
-                put(p, i / 8, column + i % 8, finish(p, i / 8, column + i % 8, tile[i / 8 * 9 + i % 8]));
+                put(p, i / 8, column + i % 8, finish(p, i / 8, column + i % 8, tile[i / 8 * 10 + i % 8]));
         return;
     }
     if (lane >= rows) return;
     Eight e;
 #pragma unroll
     for (int k = 0; k < 8; k++) {
-        e.v[k] = tile[lane * 9 + k];
+        e.v[k] = tile[lane * 10 + k];
 #if PRODUCT >= 4
         e.v[k] = scaled(e.v[k], p.x_scale[lane], p.w_scale[column + k]);
 #endif
@@ -295,10 +302,10 @@ template <typename Fill> __device__ __forceinline__ void few(const Product &p, c
     Eight bias, input;
 #pragma unroll
     for (int k = 0; k < 8; k++) bias.v[k] = whole && p.bias ? p.bias[column + k] : 0.0f, input.v[k] = 0.0f;
-    const u8 *w = p.w + (u64)min(column + lane / 4, p.columns - 1) * p.w_stride + (lane % 4) * 16;
+    const u8 *w = p.w + (u64)min(column + lane / 4, p.columns - 1) * p.w_stride + (lane % 4) * 8;
     uint4 ring[RING];
 #pragma unroll
-    for (u32 i = 0; i < RING; i++) ring[i] = __ldg((const uint4 *)(w + min(i, chunks - 1) * CHUNK));
+    for (u32 i = 0; i < RING; i++) ring[i] = read_chunk(w + min(i, chunks - 1) * CHUNK);
     fill();
     // Eight rows can always be read, whatever is in them.
     if (whole && p.input) input = load8(p.input + (u64)(lane % 8) * p.out_stride + column);
@@ -313,7 +320,7 @@ template <typename Fill> __device__ __forceinline__ void few(const Product &p, c
             if (chunk >= chunks) break;
             uint2 a = *(const uint2 *)(x + chunk * CHUNK), b = *(const uint2 *)(x + chunk * CHUNK + CHUNK / 2);
             multiply_chunk(sums[0], rounded4(make_uint4(a.x, a.y, b.x, b.y)), nothing, ring[i]);
-            if (next < chunks) ring[i] = __ldg((const uint4 *)(w + next * CHUNK));
+            if (next < chunks) ring[i] = read_chunk(w + next * CHUNK);
         }
     finish_few(p, sums, bias, input, whole);
 }
@@ -360,13 +367,9 @@ __device__ __forceinline__ void copy_ahead(u8 *to, const u8 *from, u32 bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
 }
 
-__device__ __forceinline__ void copy_eight_ahead(u8 *to, const u8 *from, u32 bytes) {
-    u32 at = (u32)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(at), "l"(from), "r"(bytes));
-}
-
 template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct Wide {
     typedef sum_t Sums[ROWS_ / WARPS_M / 16][COLUMNS_ / WARPS_N / 8][4];
+    struct Operands {};
     static const int THREADS = 32 * WARPS_M * WARPS_N;
     static const int TALL = ROWS_ / WARPS_M / 16;
     static const int WIDE = COLUMNS_ / WARPS_N / 8;
@@ -396,7 +399,7 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
                 u32 row = min(first_row + (threadIdx.x + i) / 4, rows - 1);
                 copy_ahead(to + i * 16, there ? p.x + (u64)row * p.x_stride + start : p.x, there ? 16 : 0);
             }
-            to = stage + half * HALF_STAGE + ROWS_ * CHUNK + threadIdx.x * 16;
+            to += ROWS_ * CHUNK;
             bool weights = start < p.w_stride;
 #pragma unroll
             for (u32 i = 0; i < COLUMNS_ * 4; i += THREADS) {
@@ -407,11 +410,11 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
         }
     }
 
-    __device__ __forceinline__ static void sums(const Product &p, u8 *shared, u32 first_row, u32 rows,
+    __device__ __forceinline__ static void sums(const Product &p, const Operands &, u8 *shared, u32 first_row, u32 rows,
                                                 u32 first_column, Sums &sums) {
         u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         u32 x_at = (warp / WARPS_N * 16 * TALL + lane / 4) * CHUNK;
-        u32 w_at = ROWS_ * CHUNK + (warp % WARPS_N * 8 * WIDE + lane / 4) * CHUNK + (lane % 4) * 16;
+        u32 w_at = ROWS_ * CHUNK + (warp % WARPS_N * 8 * WIDE + lane / 4) * CHUNK;
         u32 first = crossed(lane / 4, (lane % 4) * 8);
         u32 pairs = (p.bytes + PAIR * CHUNK - 1) / (PAIR * CHUNK);
         after_previous();
@@ -437,7 +440,7 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
                 const u8 *stage = shared + pair % STAGES * STAGE + half * HALF_STAGE;
                 uint4 w[WIDE];
 #pragma unroll
-                for (int n = 0; n < WIDE; n++) w[n] = *(const uint4 *)(stage + w_at + 8 * n * CHUNK);
+                for (int n = 0; n < WIDE; n++) w[n] = read(stage + w_at + 8 * n * CHUNK, first);
 #pragma unroll
                 for (int m = 0; m < TALL; m++) {
                     uint4 top = rounded4(read(stage + x_at + 16 * m * CHUNK, first));
@@ -455,7 +458,7 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
         u32 warp = threadIdx.x / 32;
 #pragma unroll
         for (int m = 0; m < TALL; m++)
-            lay_out<WIDE>(sums[m], warp / WARPS_N * 16 * TALL + 16 * m, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + 4);
+            lay_out<WIDE>(sums[m], warp / WARPS_N * 16 * TALL + 16 * m, warp % WARPS_N * 8 * WIDE, tile, COLUMNS_ + PAD);
     }
 };
 
@@ -514,49 +517,84 @@ __device__ __forceinline__ void multiply_group(sum_t (&sums)[16][4], u64 x, u64 
                  : "l"(x), "l"(w));
 }
 
-// Tiles of ROWS_ by COLUMNS_, a warpgroup for every 64 rows. A stage has 128 bytes of every row of x and
-// w, their pieces of 16 bytes crossed as the instruction expects them (by the row's place among
-// eight); what `pack` put side by side goes to its two places again.
+// How the copy engine finds a matrix of bytes: made by the driver.
+struct __align__(64) Map {
+    u64 words[16];
+};
+
+__device__ __forceinline__ u32 shared_place(const void *at) { return (u32)__cvta_generic_to_shared(at); }
+
+// A barrier in shared memory: its phase ends when `arrivals` have arrived and all bytes that were announced
+// have come.
+struct Barrier {
+    u64 state;
+
+    __device__ __forceinline__ void init(u32 arrivals) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_place(this)), "r"(arrivals));
+    }
+    __device__ __forceinline__ void arrive() {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_place(this)) : "memory");
+    }
+    __device__ __forceinline__ void arrive_expecting(u32 bytes) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_place(this)), "r"(bytes) : "memory");
+    }
+    // Waits for the end of the phases numbered odd or even.
+    __device__ __forceinline__ void wait(u32 parity) {
+        asm volatile("{\n"
+                     ".reg .pred done;\n"
+                     "again:\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                     "@!done bra again;\n"
+                     "}" ::"r"(shared_place(this)), "r"(parity) : "memory");
+    }
+};
+
+// Has a box of the matrix copied; byte `at` of row `row` is its corner. What lies outside is zero.
+__device__ __forceinline__ void bring(u8 *to, const Map &map, u32 at, u32 row, Barrier &barrier) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+                     shared_place(to)),
+                 "l"(&map), "r"(at), "r"(row), "r"(shared_place(&barrier))
+                 : "memory");
+}
+
+// Rows of the boxes of x, and of w: those their maps were made with.
+#define X_BOX 64
+#define W_BOX (COLUMNS_ < 64 ? 16 : 64)
+
+// Tiles of ROWS_ by COLUMNS_, a warpgroup for every 64 rows, and one warp more that has the copy engine
+// bring what they multiply, some stages ahead. A stage has 128 bytes of every row of x and w, their pieces of
+// 16 bytes crossed as the instruction expects them.
 template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
-    static const int THREADS = 2 * ROWS_;
+    static const int MULTIPLIERS = 2 * ROWS_;
     static const int WIDE = COLUMNS_ / 8;
     static const int DEEP = 128;
     static const int STAGE = (ROWS_ + COLUMNS_) * DEEP;
-    // Rows that all threads fetch at a time.
-    static const int TOGETHER = THREADS / 8;
-    // Stages whose products may be under way while the next is begun. Where stages are few, another
-    // block does that.
-    static const int UNDER_WAY = STAGES > 3 ? 1 : 0;
-    static const int AHEAD = STAGES - 1 - UNDER_WAY;
     typedef sum_t Sums[WIDE][4];
-
-    // Where a thread's pieces come from.
-    struct Source {
-        const u8 *x[ROWS_ / TOGETHER], *w[COLUMNS_ / TOGETHER];
-        u32 there[ROWS_ / TOGETHER];
+    struct Operands {
+        const Map &x, &w;
     };
 
-    __device__ __forceinline__ static void fetch_x(const Product &p, const Source &from, u8 *stage, u32 step) {
-        u32 row = threadIdx.x / 8, piece = threadIdx.x % 8, start = step * DEEP;
-        u8 *to = stage + row * DEEP + (piece ^ row % 8) * 16;
-        bool in_x = start + 16 * piece < p.bytes;
+    __device__ __forceinline__ static void bring_x(const Operands &from, u8 *stage, u32 row, u32 step, Barrier &full) {
 #pragma unroll
-        for (int i = 0; i < ROWS_ / TOGETHER; i++)
-            copy_ahead(to + i * TOGETHER * DEEP, in_x ? from.x[i] + start : p.x, in_x ? from.there[i] : 0);
+        for (u32 i = 0; i < ROWS_; i += X_BOX) bring(stage + i * DEEP, from.x, step * DEEP, row + i, full);
     }
 
-    __device__ __forceinline__ static void fetch_w(const Product &p, const Source &from, u8 *stage, u32 step) {
-        u32 row = threadIdx.x / 8, piece = threadIdx.x % 8, start = step * DEEP;
-        bool in_w = start + 16 * piece < p.w_stride;
-        // Half of a lane's part is of the chunk's first half, half of its second.
-        u32 first = piece / 4 * 4 + piece % 4 / 2, second = first + 2;
-        u8 *to = stage + (ROWS_ + row) * DEEP + piece % 2 * 8;
-        u8 *to_first = to + (first ^ row % 8) * 16, *to_second = to + (second ^ row % 8) * 16;
+    __device__ __forceinline__ static void bring_w(const Operands &from, u8 *stage, u32 column, u32 step, Barrier &full) {
+        full.arrive_expecting(STAGE);
 #pragma unroll
-        for (int i = 0; i < COLUMNS_ / TOGETHER; i++) {
-            const u8 *w = in_w ? from.w[i] + start : p.w;
-            copy_eight_ahead(to_first + i * TOGETHER * DEEP, w, in_w ? 8 : 0);
-            copy_eight_ahead(to_second + i * TOGETHER * DEEP, w + 8, in_w ? 8 : 0);
+        for (u32 i = 0; i < COLUMNS_; i += W_BOX) bring(stage + (ROWS_ + i) * DEEP, from.w, step * DEEP, column + i, full);
+    }
+
+    // Weights do not depend on the kernel before: the first are on their way before it ends.
+    __device__ static void bring_all(const Operands &from, u8 *shared, u32 row, u32 column, u32 steps, Barrier *full, Barrier *empty) {
+        for (u32 i = 0; i < min(STAGES, steps); i++) bring_w(from, shared + i * STAGE, column, i, full[i]);
+        after_previous();
+        for (u32 i = 0; i < min(STAGES, steps); i++) bring_x(from, shared + i * STAGE, row, i, full[i]);
+        for (u32 i = STAGES; i < steps; i++) {
+            u32 stage = i % STAGES;
+            empty[stage].wait((i / STAGES - 1) % 2);
+            bring_w(from, shared + stage * STAGE, column, i, full[stage]);
+            bring_x(from, shared + stage * STAGE, row, i, full[stage]);
         }
     }
 
@@ -565,65 +603,57 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
         return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(8 * DEEP >> 4) << 32 | (u64)1 << 62;
     }
 
-    __device__ __forceinline__ static void sums(const Product &p, u8 *shared, u32 first_row, u32 rows,
-                                                u32 first_column, Sums &sums) {
-        Source from;
-        u32 row = threadIdx.x / 8, piece = threadIdx.x % 8, steps = (p.bytes + DEEP - 1) / DEEP;
-#pragma unroll
-        for (int i = 0; i < ROWS_ / TOGETHER; i++) {
-            u32 r = first_row + row + i * TOGETHER;
-            from.x[i] = p.x + (u64)min(r, rows - 1) * p.x_stride + 16 * piece;
-            from.there[i] = r < rows ? 16 : 0;
-        }
-#pragma unroll
-        for (int i = 0; i < COLUMNS_ / TOGETHER; i++)
-            from.w[i] = p.w + (u64)min(first_column + row + i * TOGETHER, p.columns - 1) * p.w_stride + 16 * piece;
-#pragma unroll
-        for (int n = 0; n < WIDE; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums[n][i] = 0;
-#pragma unroll
-        for (u32 i = 0; i < AHEAD; i++)
-            if (i < steps) fetch_w(p, from, shared + i * STAGE, i);
-        // Weights do not depend on the kernel before.
-        after_previous();
-#pragma unroll
-        for (u32 i = 0; i < AHEAD; i++) {
-            if (i < steps) fetch_x(p, from, shared + i * STAGE, i);
-            asm volatile("cp.async.commit_group;");
-        }
-        u32 base = (u32)__cvta_generic_to_shared(shared), group = threadIdx.x / 128;
+    __device__ __forceinline__ static void multiply_all(u8 *shared, u32 steps, Barrier *full, Barrier *empty, Sums &sums) {
+        u32 base = shared_place(shared), group = threadIdx.x / 128;
         for (u32 step = 0; step < steps; step++) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1));
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-            // Everybody's part has arrived, and nobody still reads the stage fetched next.
-            __syncthreads();
-            u32 next = step + AHEAD, x = base + step % STAGES * STAGE + group * 64 * DEEP;
-            u32 w = base + step % STAGES * STAGE + ROWS_ * DEEP;
+            u32 stage = step % STAGES, x = base + stage * STAGE + group * 64 * DEEP, w = base + stage * STAGE + ROWS_ * DEEP;
+            full[stage].wait(step / STAGES % 2);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
             for (u32 k = 0; k < DEEP; k += 32) multiply_group(sums, description(x + k), description(w + k));
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            if (next < steps) {
-                fetch_x(p, from, shared + next % STAGES * STAGE, next);
-                fetch_w(p, from, shared + next % STAGES * STAGE, next);
-            }
-            asm volatile("cp.async.commit_group;");
-            asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(UNDER_WAY) : "memory");
+            // While these are under way the stage before is done with.
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            if (step > 0 && LANE == 0) empty[(step - 1) % STAGES].arrive();
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         // The compiler does not know that sums are only there now.
 #pragma unroll
         for (int n = 0; n < WIDE; n++) asm volatile("" : FOUR_SUMS(n)::"memory");
-        asm volatile("cp.async.wait_group 0;");
+    }
+
+    __device__ __forceinline__ static void sums(const Product &p, const Operands &from, u8 *shared, u32 first_row, u32,
+                                                u32 first_column, Sums &sums) {
+        __shared__ Barrier full[STAGES], empty[STAGES];
+        u32 steps = (p.bytes + DEEP - 1) / DEEP;
+        if (threadIdx.x == 0) {
+#pragma unroll
+            for (int i = 0; i < STAGES; i++) full[i].init(1), empty[i].init(MULTIPLIERS / 32);
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        }
+#pragma unroll
+        for (int n = 0; n < WIDE; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[n][i] = 0;
+        __syncthreads();
+        if (threadIdx.x < MULTIPLIERS) {
+            after_previous();
+            multiply_all(shared, steps, full, empty, sums);
+        } else if (LANE == 0) {
+            bring_all(from, shared, first_row, first_column, steps, full, empty);
+        }
         __syncthreads();
     }
 
     __device__ __forceinline__ static void lay_out_all(Sums &sums, float *tile) {
-        lay_out<WIDE>(sums, threadIdx.x / 32 * 16, 0, tile, COLUMNS_ + 4);
+        if (threadIdx.x < MULTIPLIERS) lay_out<WIDE>(sums, threadIdx.x / 32 * 16, 0, tile, COLUMNS_ + PAD);
     }
 };
 
+#define MAPS , const __grid_constant__ Map x, const __grid_constant__ Map w
+#define OPERANDS {x, w}
+// The warp that has everything brought.
+#define CARRIER 32
 typedef Grouped<64, 16, 8> Thin;
 typedef Grouped<64, 32, 6> Slim;
 typedef Grouped<64, 64, 5> Middle;
@@ -637,27 +667,35 @@ typedef Wide<64, 64, 2, 2, 5> Middle;
 typedef Wide<128, 64, 4, 2, 4> Tall;
 typedef Wide<128, 128, 2, 4, 3> Large;
 typedef Wide<64, 128, 2, 2, 3> MiddleBest;
+#define MAPS
+#define OPERANDS {}
+#define CARRIER 0
 #endif
 
-template <typename Tile, int ROWS_, int COLUMNS_> __device__ __forceinline__ void wide(const Product &p) {
+template <typename Tile, int ROWS_, int COLUMNS_>
+__device__ __forceinline__ void wide(const Product &p, const typename Tile::Operands &from) {
     extern __shared__ __align__(1024) u8 tiles[];
     let_next_begin();
     u32 rows = *p.count;
     u32 first_row = blockIdx.y * ROWS_, first_column = blockIdx.x * COLUMNS_;
     if (first_row >= rows) return;
     typename Tile::Sums sums;
-    Tile::sums(p, tiles, first_row, rows, first_column, sums);
+    Tile::sums(p, from, tiles, first_row, rows, first_column, sums);
     float *tile = (float *)tiles;
     Tile::lay_out_all(sums, tile);
     __syncthreads();
-    finish_tile<COLUMNS_>(p, tile, COLUMNS_ + 4, first_row, min((u32)ROWS_, rows - first_row), first_column);
+    finish_tile<COLUMNS_>(p, tile, COLUMNS_ + PAD, first_row, min((u32)ROWS_, rows - first_row), first_column);
 }
 
-extern "C" __global__ void __launch_bounds__(128) product_thin(Product p) { wide<Thin, 64, 16>(p); }
-extern "C" __global__ void __launch_bounds__(128) product_slim(Product p) { wide<Slim, 64, 32>(p); }
-extern "C" __global__ void __launch_bounds__(128) product_middle(Product p) { wide<Middle, 64, 64>(p); }
-extern "C" __global__ void __launch_bounds__(256) product_tall(Product p) { wide<Tall, 128, 64>(p); }
-extern "C" __global__ void __launch_bounds__(256, 2) product_large(Product p) { wide<Large, 128, 128>(p); }
+#define WIDE_PRODUCT(name, threads, blocks, Tile, rows, columns)                                                                 \
+    extern "C" __global__ void __launch_bounds__(threads + CARRIER, blocks) product_##name(const __grid_constant__ Product p MAPS) {  \
+        wide<Tile, rows, columns>(p, OPERANDS);                                                                                  \
+    }
+WIDE_PRODUCT(thin, 128, 1, Thin, 64, 16)
+WIDE_PRODUCT(slim, 128, 1, Slim, 64, 32)
+WIDE_PRODUCT(middle, 128, 1, Middle, 64, 64)
+WIDE_PRODUCT(tall, 256, 1, Tall, 128, 64)
+WIDE_PRODUCT(large, 256, 2, Large, 128, 128)
 
 #else
 
@@ -708,15 +746,15 @@ __device__ __forceinline__ void lay_out_plain(float (&sums)[TALL][4], u32 first_
 }
 
 template <int TALL> __device__ __forceinline__ void plain(const Product &p) {
-    __shared__ float tile[16 * TALL * 65];
+    __shared__ float tile[16 * TALL * (64 + PAD)];
     begin();
     u32 rows = *p.count, first_row = blockIdx.y * 16 * TALL, first_column = blockIdx.x * 64;
     if (first_row >= rows) return;
     float sums[TALL][4];
     plain_sums<TALL>(p, first_row, rows, first_column, sums);
-    lay_out_plain<TALL>(sums, 0, tile, 65);
+    lay_out_plain<TALL>(sums, 0, tile, 64 + PAD);
     __syncthreads();
-    finish_tile<64>(p, tile, 65, first_row, min(16u * TALL, rows - first_row), first_column);
+    finish_tile<64>(p, tile, 64 + PAD, first_row, min(16u * TALL, rows - first_row), first_column);
 }
 
 extern "C" __global__ void __launch_bounds__(256) product_16(Product p) { plain<1>(p); }
@@ -744,16 +782,6 @@ __device__ __forceinline__ u8 quantised(float v) {
 }
 #endif
 
-// What number of a row is packed at place `at`.
-__device__ __forceinline__ u32 unpacked_place(u32 at) {
-#if PRODUCT == 0
-    return at;
-#else
-    u32 byte = at * SIZE % CHUNK, lane = byte / 16, half = byte / 8 % 2;
-    return (at * SIZE - byte + half * (CHUNK / 2) + lane * 8 + byte % 8) / SIZE;
-#endif
-}
-
 extern "C" __global__ void pack(const float *w, u8 *out, u32 stride, float *scales, u32 k, const u32 *count) {
     begin();
     u32 row = ROW_OF_WARP;
@@ -764,19 +792,18 @@ extern "C" __global__ void pack(const float *w, u8 *out, u32 stride, float *scal
     float scale = largest_of(w, k) / LARGEST, inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     if (LANE == 0) scales[row] = scale;
 #endif
-    for (u32 at = LANE; at < stride / SIZE; at += 32) {
-        u32 i = unpacked_place(at);
+    for (u32 i = LANE; i < stride / SIZE; i += 32) {
         float v = i < k ? w[i] : 0.0f;
 #if PRODUCT == 0
-        ((float *)out)[at] = v;
+        ((float *)out)[i] = v;
 #elif PRODUCT == 3
-        ((u32 *)out)[at] = rounded(__float_as_uint(v));
+        ((u32 *)out)[i] = rounded(__float_as_uint(v));
 #elif PRODUCT == 1
-        ((u16 *)out)[at] = to_half(v);
+        ((u16 *)out)[i] = to_half(v);
 #elif PRODUCT == 2
-        ((u16 *)out)[at] = to_bfloat(v);
+        ((u16 *)out)[i] = to_bfloat(v);
 #else
-        out[at] = quantised(v * inverse);
+        out[i] = quantised(v * inverse);
 #endif
     }
 }

@@ -189,6 +189,22 @@ extern "C" __global__ void add_norm_any(const act *x, const act *input, act *out
 #undef AT
 }
 
+// out = x, or x + input.
+extern "C" __global__ void add_rows(const act *x, const act *input, act *out, u32 stride, u32 width, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= width) return;
+    u64 at = (u64)row * stride + column;
+    u32 rest = width - column;
+    bool whole = width % 8 == 0;
+    Eight sum = load_part(x + at, rest, whole);
+    if (input) {
+        Eight e = load_part(input + at, rest, whole);
+        OF_EIGHT sum.v[k] += e.v[k];
+    }
+    store_part(out + at, sum, rest, whole);
+}
+
 // In place. `kind`: 0 tanh, 1 clamp to [a, b], 2 highway with gate `p` and input `q`, 3 the mix p∘q + r∘y.
 extern "C" __global__ void element(u32 kind, act *y, const act *p, const act *q, const act *r, float a,
                                    float b, u32 stride, u32 width, const u32 *count) {

@@ -10,7 +10,7 @@ use peregrine_nn::{
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::device::{Arguments, Device, Normed, Properties, Segment, Stored, bucket};
+use crate::device::{Arguments, Device, Normed, Parties, Properties, Segment, Stored, bucket};
 use crate::driver::Address;
 use crate::logits::{self, OutputLayer};
 use crate::memory::{Buffer, Cache, FEW_ROWS, FOLLOWS, NONE, Rows, stride};
@@ -111,12 +111,13 @@ impl Cuda {
         &self.device.properties
     }
 
+    /// `out = norm(x + input)`.
     fn norm(
         &self,
         x: Address,
         input: Address,
         out: Address,
-        (norm, rows, width, stride): (Option<&Norm>, usize, usize, usize),
+        (norm, rows, width, stride): (&Norm, usize, usize, usize),
     ) -> Result<(), Error> {
         // Whole rows stay in registers.
         let eight = 8 * self.device.numbers.row_size() as Address;
@@ -130,17 +131,27 @@ impl Cuda {
         self.device.record(|segment| {
             let arguments =
                 Arguments::default().address(x).address(input).address(out).number(stride);
-            let arguments = match norm {
-                Some(norm) => norm.push(arguments),
-                None => arguments.address(0).address(0).float(0.0).number(0),
-            };
-            let arguments = arguments.number(width).address(segment.count(rows)?);
+            let arguments = norm.push(arguments).number(width).address(segment.count(rows)?);
             segment.launch_rows(kernel, rows, &arguments)?;
-            if let Some(norm) = norm.filter(|_| input == 0 && x != out) {
+            if input == 0 && x != out {
                 let norm = norm.push(Arguments::default());
                 segment.just_normed(Normed { raw: x, out, rows, width, norm });
             }
             Ok(())
+        })
+    }
+
+    /// `y = x + input`.
+    fn add(&self, x: Address, input: Address, y: &Rows) -> Result<(), Error> {
+        self.device.record(|segment| {
+            let arguments = Arguments::default()
+                .address(x)
+                .address(input)
+                .address(y.address())
+                .number(y.stride())
+                .number(y.width)
+                .address(segment.count(y.count)?);
+            segment.launch_columns("add_rows", y.count, y.width, &arguments)
         })
     }
 
@@ -183,21 +194,20 @@ impl Cuda {
             let here = x.unwrap_or(y.address());
             ops = match (ops, input) {
                 ([Step::Add, Step::Norm(norm), rest @ ..], Some(input)) => {
-                    let whole = (Some(norm), rows, width, stride);
+                    let whole = (norm, rows, width, stride);
                     self.norm(here, input.address(), y.address(), whole)?;
                     rest
                 }
                 ([Step::Add, rest @ ..], Some(input)) => {
-                    let whole = (None, rows, width, stride);
-                    self.norm(here, input.address(), y.address(), whole)?;
+                    self.add(here, input.address(), y)?;
                     rest
                 }
                 ([Step::Norm(norm), rest @ ..], _) => {
-                    self.norm(here, 0, y.address(), (Some(norm), rows, width, stride))?;
+                    self.norm(here, 0, y.address(), (norm, rows, width, stride))?;
                     rest
                 }
                 (_, _) if x.is_some() => {
-                    self.norm(here, 0, y.address(), (None, rows, width, stride))?;
+                    self.add(here, 0, y)?;
                     ops
                 }
                 ([Step::Norms(norms), rest @ ..], _) => {
@@ -205,7 +215,7 @@ impl Cuda {
                     for norm in norms {
                         let size = self.device.numbers.row_size();
                         let group = y.address() + (offset * size) as Address;
-                        self.norm(group, 0, group, (Some(norm), rows, norm.width, stride))?;
+                        self.norm(group, 0, group, (norm, rows, norm.width, stride))?;
                         offset += norm.width;
                     }
                     rest
@@ -280,6 +290,22 @@ impl Cuda {
         Ok(address)
     }
 
+    /// The kernel that serves such parties, if there is one.
+    fn tiles(&self, to: &Attention<'_, Cuda>, parties: Parties) -> Option<&'static str> {
+        if self.numbers().row_size() != 2 {
+            return None;
+        }
+        Some(match (to.width / to.heads, parties.large) {
+            (32, false) => "attend_few_32",
+            (32, true) => "attend_tile_32",
+            (64, false) => "attend_few_64",
+            (64, true) => "attend_tile_64",
+            (128, false) => "attend_few_128",
+            (128, true) => "attend_tile_128",
+            _ => return None,
+        })
+    }
+
     fn moved(
         &self,
         (from, from_at): (&Rows, Option<&[u32]>),
@@ -346,13 +372,12 @@ fn teams(to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
         return Err(Error::Unsupported(text));
     }
     let lanes = size.div_ceil(8).next_power_of_two();
-    Ok(match size {
-        _ if size != 8 * lanes => {
-            Teams { kernel: "attend", team: lanes, size, heads: ATTEND_WARPS }
-        }
-        0..64 => Teams { kernel: "attend_wide_1", team: lanes, size, heads: 32 / lanes },
-        _ => Teams { kernel: "attend_wide_2", team: lanes / 2, size, heads: 64 / lanes },
-    })
+    let (kernel, team, heads) = match size {
+        _ if size != 8 * lanes => ("attend", lanes, ATTEND_WARPS),
+        0..64 => ("attend_wide_1", lanes, 32 / lanes),
+        _ => ("attend_wide_2", lanes / 2, 64 / lanes),
+    };
+    Ok(Teams { kernel, team, size, heads })
 }
 
 /// Verbs have no way to fail; what a GPU can do to them ends the worker, and whoever runs it gets
@@ -537,14 +562,17 @@ impl Backend for Cuda {
     fn attend(&self, queries: &Rows, to: Attention<'_, Cuda>, out: &mut Rows) {
         let count = to.reads.len();
         done(out.shape(&self.device, count, to.width));
-        let Teams { kernel, team, size, heads } = done(teams(&to));
+        let teams = done(teams(&to));
         done(self.device.record(|segment| {
             let staged = segment.reads(to.reads)?;
+            let party =
+                staged.parties.and_then(|parties| Some((parties, self.tiles(&to, parties)?)));
             // A step of a decoder: of what was just stored each row reads its own, and last. Then
             // one kernel can store and attend.
             let own = segment.take_stored(to.reads, |stored| {
                 let (rows, keys) = (queries.address(), to.cache.keys.address());
-                (stored.rows, stored.keys, stored.key_column) == (rows, keys, to.width)
+                party.is_none()
+                    && (stored.rows, stored.keys, stored.key_column) == (rows, keys, to.width)
             });
             let arguments = Arguments::default()
                 .address(queries.address())
@@ -558,13 +586,18 @@ impl Backend for Cuda {
                 .number(queries.stride())
                 .number(to.cache.keys.stride())
                 .number(to.width)
-                .number(size)
-                .number(team)
+                .number(teams.size)
+                .number(teams.team)
                 .number(to.heads)
                 .number(out.stride())
                 .number((!segment.has_stored(to.cache.keys.address())).into())
+                .address(party.map_or(0, |(parties, _)| parties.address))
                 .end();
-            let grid = [bucket(count), to.heads.div_ceil(heads)];
+            let (kernel, blocks, heads) = match party {
+                Some((parties, kernel)) => (kernel, parties.count, ATTEND_WARPS),
+                None => (teams.kernel, count, teams.heads),
+            };
+            let grid = [bucket(blocks), to.heads.div_ceil(heads)];
             segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &arguments)
         }));
     }

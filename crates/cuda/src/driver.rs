@@ -77,7 +77,28 @@ functions!(Driver {
     graph_destroy = "cuGraphDestroy" (Handle);
     graph_launch = "cuGraphLaunch" (Handle, Handle);
     graph_exec_destroy = "cuGraphExecDestroy" (Handle);
+    map_encode = "cuTensorMapEncodeTiled" (
+        *mut Map, c_int, c_uint, Address, *const u64, *const u64, *const c_uint, *const c_uint,
+        c_int, c_int, c_int, c_int,
+    );
 });
+
+/// `CUtensorMap`: how the copy engine finds a matrix.
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+pub(crate) struct Map(pub(crate) [u8; 128]);
+
+/// A matrix of bytes, and the boxes in which it is copied.
+pub(crate) struct Matrix {
+    pub(crate) address: Address,
+    /// Bytes of a row,
+    pub(crate) bytes: usize,
+    /// from one row to the next,
+    pub(crate) stride: usize,
+    pub(crate) rows: usize,
+    /// Rows of a box, which is 128 bytes wide.
+    pub(crate) box_rows: usize,
+}
 
 /// `CUlaunchConfig`.
 #[repr(C)]
@@ -111,6 +132,38 @@ impl LaunchAttribute {
 pub(crate) const NAMES: [&str; 2] = ["libcuda.so.1", "nvcuda.dll"];
 
 impl Driver {
+    /// How the copy engine finds a matrix. Pieces of 16 bytes are crossed on the way, as products expect
+    /// them.
+    pub(crate) fn map(&self, matrix: &Matrix) -> Result<Map, Error> {
+        const BYTES: c_int = 0;
+        const NOT_INTERLEAVED: c_int = 0;
+        const CROSSED_IN_128_BYTES: c_int = 3;
+        const WHOLE_CACHE_LINES: c_int = 3;
+        const ZEROS_OUTSIDE: c_int = 0;
+        let mut map = Map([0; 128]);
+        let size = [matrix.bytes as u64, matrix.rows as u64];
+        let stride = [matrix.stride as u64];
+        let (step, corner) = ([1, 1], [128, matrix.box_rows as c_uint]);
+        // SAFETY: a place for a map, and lists as long as the matrix has dimensions.
+        let code = unsafe {
+            (self.map_encode)(
+                &mut map,
+                BYTES,
+                2,
+                matrix.address,
+                size.as_ptr(),
+                stride.as_ptr(),
+                corner.as_ptr(),
+                step.as_ptr(),
+                NOT_INTERLEAVED,
+                CROSSED_IN_128_BYTES,
+                WHOLE_CACHE_LINES,
+                ZEROS_OUTSIDE,
+            )
+        };
+        self.check("cuTensorMapEncodeTiled", code).map(|()| map)
+    }
+
     /// Loads and initialises the driver.
     pub(crate) fn open() -> Result<Driver, Error> {
         let missing = |reason: String| Error::NoDriver { looked_for: NAMES.join(", "), reason };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::driver::{Address, Driver, LaunchConfig};
+use crate::driver::{Address, Driver, LaunchConfig, Map};
 
 type Handle = *mut c_void;
 
@@ -211,6 +211,7 @@ impl Fake {
             graph_destroy,
             graph_launch,
             graph_exec_destroy,
+            map_encode,
             _library: None,
         }
     }
@@ -411,14 +412,19 @@ fn shared_memory() -> c_int {
 unsafe extern "C" fn launch(
     config: *const LaunchConfig,
     function: Handle,
-    _: *mut Handle,
+    named: *mut Handle,
     extra: *mut Handle,
 ) -> c_int {
+    // The structure all products begin with.
+    const PRODUCT: usize = 104;
     // SAFETY: the caller's description of a launch: pointer and size of the parameters are second and
-    // fourth.
+    // fourth, or else the first is a product.
     let (config, parameters) = unsafe {
-        let size = *(*extra.add(3)).cast::<usize>();
-        (&*config, std::slice::from_raw_parts((*extra.add(1)).cast::<u8>(), size).to_vec())
+        let (from, size) = match extra.is_null() {
+            true => (*named, PRODUCT),
+            false => (*extra.add(1), *(*extra.add(3)).cast::<usize>()),
+        };
+        (&*config, std::slice::from_raw_parts(from.cast::<u8>(), size).to_vec())
     };
     world(|w| {
         let launched = Launched {
@@ -459,6 +465,22 @@ unsafe extern "C" fn graph_instantiate(executable: *mut Handle, graph: Handle, _
 }
 unsafe extern "C" fn graph_destroy(graph: Handle) -> c_int {
     world(|w| w.graphs.remove(&(graph as usize))).expect("a graph");
+    DONE
+}
+unsafe extern "C" fn map_encode(
+    _: *mut Map,
+    _: c_int,
+    _: c_uint,
+    _: Address,
+    _: *const u64,
+    _: *const u64,
+    _: *const c_uint,
+    _: *const c_uint,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+    _: c_int,
+) -> c_int {
     DONE
 }
 unsafe extern "C" fn graph_launch(graph: Handle, stream: Handle) -> c_int {

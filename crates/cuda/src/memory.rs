@@ -67,7 +67,7 @@ impl Rows {
         stride(self.width)
     }
 
-    fn capacity(&self, device: &Device) -> usize {
+    pub(crate) fn capacity(&self, device: &Device) -> usize {
         let row = self.stride() * device.numbers.row_size();
         self.buffer.as_ref().map_or(0, |buffer| buffer.bytes / row.max(1))
     }

@@ -146,7 +146,8 @@ pub(crate) fn ask(
     }
     let rows = bucket(x.count);
     let found = Found::new(device, rows, tiles, most)?;
-    let operand = output.linear.operand(device, x)?;
+    let linear = &output.linear;
+    let operand = linear.operand(device, x)?;
     let answer = device.record(|segment| {
         let count = segment.count(x.count)?;
         if question.asks.iter().any(|ask| ask.forced.is_some()) {
@@ -156,18 +157,23 @@ pub(crate) fn ask(
         let asked = Asked::stage(segment, question, most)?;
         let activation = Activation::Identity;
         let nowhere = Target { out: 0, stride: 0, activation, input: 0, exact: true, bias: true };
-        let product = output.linear.arguments(segment, &operand, &nowhere, x.count)?;
+        let product = linear.arguments(segment, &operand, &nowhere, x.count)?;
         let arguments = found.push(asked.push(product));
         let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
         let wide = shared_words && rows > FEW_ROWS && device.numbers.uses_tensor_cores();
         let tiles = all.div_ceil(TILE);
         match (wide, rows) {
             (true, 0..=64) => {
-                segment.launch("best_middle", [1, tiles], 128, MIDDLE_BEST_BYTES, &arguments)?;
+                let (arguments, threads) =
+                    linear.carried(device, &operand, (TILE, 128), arguments)?;
+                let grid = [1, tiles];
+                segment.launch("best_middle", grid, threads, MIDDLE_BEST_BYTES, &arguments)?;
             }
             (true, _) => {
+                let (arguments, threads) =
+                    linear.carried(device, &operand, (TILE, 256), arguments)?;
                 let grid = [rows.div_ceil(128), tiles];
-                segment.launch("best_large", grid, 256, LARGE_BYTES, &arguments)?;
+                segment.launch("best_large", grid, threads, LARGE_BYTES, &arguments)?;
             }
             (false, _) => launch_tasks(segment, &groups, all, arguments)?,
         }

@@ -7,7 +7,7 @@ use peregrine_nn::Dense;
 
 use crate::Error;
 use crate::device::{Arguments, Device, Segment, bucket};
-use crate::driver::Address;
+use crate::driver::{Address, Map, Matrix};
 use crate::memory::{Buffer, FEW_ROWS, Rows, stride};
 
 /// Bytes of k that kernels take at a time: rows of weights are padded to whole ones.
@@ -32,9 +32,15 @@ pub struct Linear {
     /// Quantised precisions: a scale for each output.
     scales: Option<Buffer>,
     bias: Option<Buffer>,
+    /// Where products are done by warpgroups: for narrow tiles and for wider ones.
+    maps: Option<[Map; 2]>,
     inputs: usize,
     pub(crate) outputs: usize,
 }
+
+/// Rows of the boxes in which the copy engine brings x and w: `X_BOX` and `W_BOX` of the kernels.
+const BOX: usize = 64;
+const NARROW_BOX: usize = 16;
 
 /// A product's left side as its kernel wants it.
 pub(crate) struct Operand {
@@ -42,6 +48,8 @@ pub(crate) struct Operand {
     scales: Address,
     /// Bytes from row to row.
     stride: usize,
+    /// Rows there is room for.
+    room: usize,
     /// Kept until all is recorded.
     _quantised: Option<(Buffer, Buffer)>,
 }
@@ -85,7 +93,15 @@ impl Linear {
             first += rows;
         }
         let bias = joined_bias(parts).map(|b| Buffer::of_floats(device, &b)).transpose()?;
-        Ok(Linear { weights, scales, bias, inputs, outputs })
+        let map = |box_rows| {
+            let (address, rows) = (weights.address, outputs);
+            device.map(&Matrix { address, bytes: row, stride: row, rows, box_rows })
+        };
+        let maps = match device.has_warpgroups() {
+            true => Some([map(NARROW_BOX)?, map(BOX)?]),
+            false => None,
+        };
+        Ok(Linear { weights, scales, bias, maps, inputs, outputs })
     }
 
     /// `out = activation(x · Wᵀ + b) + input`.
@@ -112,9 +128,35 @@ impl Linear {
                 };
                 arguments = arguments.address(normed.raw).append(&normed.norm).number(x.width);
             }
+            let mut threads = kernel.threads;
+            if kernel.grouped {
+                let tile = (kernel.columns, threads);
+                (arguments, threads) = self.carried(device, &operand, tile, arguments)?;
+            }
             let grid = [self.outputs.div_ceil(kernel.columns), rows.div_ceil(kernel.rows)];
-            segment.launch(kernel.name, grid, kernel.threads, kernel.shared, &arguments)
+            segment.launch(kernel.name, grid, threads, kernel.shared, &arguments)
         })
+    }
+
+    /// What kernels of many rows take in the end, and their threads: with warpgroups goes a warp that has
+    /// the copy engine serve them.
+    pub(crate) fn carried(
+        &self,
+        device: &Device,
+        operand: &Operand,
+        (columns, threads): (usize, usize),
+        arguments: Arguments,
+    ) -> Result<(Arguments, usize), Error> {
+        let Some(maps) = &self.maps else { return Ok((arguments, threads)) };
+        let x = Matrix {
+            address: operand.address,
+            bytes: stride(self.inputs) * device.numbers.product_size(),
+            stride: operand.stride,
+            rows: operand.room,
+            box_rows: BOX,
+        };
+        let map = &maps[usize::from(columns >= BOX)];
+        Ok((arguments.map(&device.map(&x)?).map(map), threads + 32))
     }
 
     pub(crate) fn bias(&self) -> Address {
@@ -127,7 +169,8 @@ impl Linear {
         let numbers = device.numbers;
         if !numbers.quantises() {
             let stride = x.stride() * numbers.row_size();
-            return Ok(Operand { address: x.address(), scales: 0, stride, _quantised: None });
+            let room = x.capacity(device);
+            return Ok(Operand { address: x.address(), scales: 0, stride, room, _quantised: None });
         }
         let room = bucket(x.count).max(FEW_ROWS);
         let rows = Buffer::new(device, room * x.stride())?;
@@ -147,6 +190,7 @@ impl Linear {
             address: rows.address,
             scales: scales.address,
             stride: x.stride(),
+            room,
             _quantised: Some((rows, scales)),
         })
     }
@@ -189,6 +233,8 @@ struct Kernel {
     columns: usize,
     threads: usize,
     shared: usize,
+    /// Whether it is done by warpgroups where there are any.
+    grouped: bool,
 }
 
 /// Shared memory of tiles: pairs of chunks under way, of so many rows of x and w.
@@ -205,7 +251,17 @@ impl Kernel {
         threads: usize,
         shared: usize,
     ) -> Kernel {
-        Kernel { name, rows, columns, threads, shared }
+        Kernel { name, rows, columns, threads, shared, grouped: false }
+    }
+
+    const fn tile(
+        name: &'static str,
+        (rows, columns): (usize, usize),
+        threads: usize,
+        stages: usize,
+    ) -> Kernel {
+        let shared = tile_bytes(rows, columns, stages);
+        Kernel { name, rows, columns, threads, shared, grouped: true }
     }
 
     /// All give the same sums: this is only about speed.
@@ -227,16 +283,16 @@ impl Kernel {
             let tiles = rows.div_ceil(kernel.rows) * columns.div_ceil(kernel.columns);
             4 * tiles >= share * processors
         };
-        let large = Kernel::new("product_large", (128, 128), 256, LARGE_BYTES);
-        let tall = Kernel::new("product_tall", (128, 64), 256, tile_bytes(128, 64, 4));
-        let middle = Kernel::new("product_middle", (64, 64), 128, tile_bytes(64, 64, 5));
-        let slim = Kernel::new("product_slim", (64, 32), 128, tile_bytes(64, 32, 6));
+        let large = Kernel::tile("product_large", (128, 128), 256, 3);
+        let tall = Kernel::tile("product_tall", (128, 64), 256, 4);
+        let middle = Kernel::tile("product_middle", (64, 64), 128, 5);
+        let slim = Kernel::tile("product_slim", (64, 32), 128, 6);
         match () {
             () if enough(&large, 3) => large,
             () if enough(&tall, 3) => tall,
             () if enough(&middle, 2) => middle,
             () if enough(&slim, 3) => slim,
-            () => Kernel::new("product_thin", (64, 16), 128, tile_bytes(64, 16, 8)),
+            () => Kernel::tile("product_thin", (64, 16), 128, 8),
         }
     }
 }

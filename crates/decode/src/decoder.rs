@@ -224,6 +224,7 @@ impl Decoder {
         let mut clock = Clock::new(work.measured);
         let size = BatchSize { tokens: work.batching.encode_tokens, sentences: usize::MAX };
         let position_limit = self.scorer.position_limit();
+        let beam = work.settings.search.beam > 1;
         if work.batching.scope == Scope::Batch {
             share_words(&mut waiting);
         }
@@ -238,7 +239,7 @@ impl Decoder {
             let together = &waiting.as_slice()[..count];
             let sentences: Vec<Sentence<'_>> = together
                 .iter()
-                .map(|w| Sentence { source: &w.job.source, words: w.job.words.as_deref() })
+                .map(|w| Sentence { source: &w.job.source, words: w.job.words.as_deref(), beam })
                 .collect();
             profile::mark();
             let admitted = catch_unwind(AssertUnwindSafe(|| self.scorer.admit(&sentences)));

@@ -296,6 +296,7 @@ pub struct Reads {
     spans: Vec<Range<usize>>,
     /// The list of each row.
     lists: Vec<u32>,
+    parties: bool,
     /// Zero until somebody asks.
     identity: AtomicU64,
 }
@@ -313,6 +314,17 @@ impl Reads {
         let new = LAST_IDENTITY.fetch_add(1, Relaxed) + 1;
         self.identity.store(new, Relaxed);
         new
+    }
+
+    /// Says that rows which share a list come in parties, even where a party is down to one row. A device may
+    /// serve parties in another way than single rows, to the last bit: so this must not depend on who else is in a batch.
+    pub fn expect_parties(&mut self) {
+        self.parties = true;
+    }
+
+    /// Whether rows that share a list come in parties.
+    pub fn parties(&self) -> bool {
+        self.parties
     }
 
     /// All lists end to end.

@@ -33,6 +33,8 @@ pub struct Sentence<'a> {
     pub source: &'a [u32],
     /// The target words allowed, sorted; all if there is no list.
     pub words: Option<&'a [u32]>,
+    /// Whether there will be several hypotheses.
+    pub beam: bool,
 }
 
 /// A network with its state: what the sentences in the batch have seen so far.

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::compiler::{self, Code, Target};
-use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig};
+use crate::driver::{Address, Driver, LaunchAttribute, LaunchConfig, Map, Matrix};
 use crate::precision::Numbers;
 
 mod recorder;
@@ -32,7 +32,7 @@ mod tests;
 
 pub(crate) use recorder::{Answer, Sent};
 use recorder::{Graph, HostMemory, Launch, Recorder, Stage};
-pub(crate) use segment::{Arguments, Grown, Normed, Segment, Stored};
+pub(crate) use segment::{Arguments, Grown, Normed, Parties, Segment, Stored};
 pub use survey::{Properties, Survey, devices, survey};
 use survey::{count, properties};
 
@@ -71,6 +71,7 @@ pub(crate) struct Device {
     module: *mut c_void,
     functions: FxHashMap<&'static str, *mut c_void>,
     overlaps: bool,
+    warpgroups: bool,
     /// A number no other device has or had.
     identity: u64,
     /// All there are, to be taken down in the end,
@@ -171,6 +172,7 @@ impl Device {
             )?;
         }
         let overlaps = code.capability >= (9, 0);
+        let warpgroups = code.capability == (9, 0);
         Ok(Device {
             driver,
             properties,
@@ -179,6 +181,7 @@ impl Device {
             module,
             functions: FxHashMap::default(),
             overlaps,
+            warpgroups,
             identity: LAST_IDENTITY.fetch_add(1, Relaxed) + 1,
             lanes: Mutex::default(),
             resting: Arc::default(),
@@ -207,6 +210,17 @@ impl Device {
             self.functions.insert(name, function);
         }
         Ok(self)
+    }
+
+    /// Whether products of many rows are done by warpgroups, with a copy engine to serve them.
+    pub(crate) fn has_warpgroups(&self) -> bool {
+        let exact = matches!(self.numbers, Numbers::Float16 | Numbers::Bfloat16 | Numbers::Int8);
+        self.warpgroups && exact
+    }
+
+    /// How the copy engine finds a matrix.
+    pub(crate) fn map(&self, matrix: &Matrix) -> Result<Map, Error> {
+        self.driver.map(matrix)
     }
 
     /// Bytes of shared memory that kernels may ask for.
@@ -528,19 +542,28 @@ impl Device {
             };
             let parameters = &recorder.parameters[launch.parameters.clone()];
             let mut size = parameters.len();
+            let place = |at: usize| parameters[at..].as_ptr().cast_mut().cast::<c_void>();
             // The driver's way to say: a buffer of packed parameters, its size, the end.
             let mut extra: [*mut c_void; 5] = [
                 BUFFER_POINTER as *mut c_void,
-                parameters.as_ptr().cast_mut().cast(),
+                place(0),
                 BUFFER_SIZE as *mut c_void,
                 (&raw mut size).cast(),
                 null(),
             ];
+            // Where maps must lie only the driver knows: then each parameter is named.
+            let map = |from_end: usize| place(size - from_end * size_of::<Map>());
+            let mut apart = match launch.maps {
+                2 => [place(0), map(2), map(1)],
+                _ => [null(); 3],
+            };
+            let (named, packed) = match launch.maps {
+                0 => (null_mut(), extra.as_mut_ptr()),
+                _ => (apart.as_mut_ptr(), null_mut()),
+            };
             // SAFETY: the parameters are laid out as the kernel declares them, and the addresses in
             // them are of memory that lives on.
-            let code = unsafe {
-                (self.driver.launch)(&config, launch.function, null_mut(), extra.as_mut_ptr())
-            };
+            let code = unsafe { (self.driver.launch)(&config, launch.function, named, packed) };
             self.driver.check("cuLaunchKernel", code)?;
         }
         Ok(())
@@ -614,11 +637,12 @@ fn null_mut() -> *mut *mut c_void {
 
 /// Names of the kernels a precision has.
 pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 32] = [
+    const ALL: [&str; 33] = [
         "embed",
         "add_norm_512",
         "add_norm_2048",
         "add_norm_any",
+        "add_rows",
         "element",
         "average",
         "ssru",
@@ -662,9 +686,18 @@ pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "best_middle",
         "best_large",
     ];
+    const TILES: [&str; 6] = [
+        "attend_few_32",
+        "attend_few_64",
+        "attend_few_128",
+        "attend_tile_32",
+        "attend_tile_64",
+        "attend_tile_128",
+    ];
+    let tiles = if numbers.row_size() == 2 { &TILES[..] } else { &[] };
     let products = if numbers.uses_tensor_cores() { &TENSOR[..] } else { &PLAIN };
     let quantise: &[&str] = if numbers.quantises() { &["quantise"] } else { &[] };
-    ALL.iter().chain(products).chain(quantise).copied()
+    ALL.iter().chain(tiles).chain(products).chain(quantise).copied()
 }
 
 /// Memory at rest, by size.

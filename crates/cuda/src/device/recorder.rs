@@ -69,6 +69,8 @@ pub(super) struct Launch {
     pub(super) block: u32,
     pub(super) shared: usize,
     pub(super) parameters: std::ops::Range<usize>,
+    /// Maps at their end.
+    pub(super) maps: usize,
     /// Whether the next kernel may not be brought up before it has ended.
     pub(super) ends_first: bool,
 }

@@ -4,7 +4,7 @@ use peregrine_nn::Reads;
 
 use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket, rounded};
 use crate::Error;
-use crate::driver::Address;
+use crate::driver::{Address, Map};
 use crate::precision::Numbers;
 
 /// Rows whose keys and values were just stored.
@@ -38,6 +38,18 @@ pub(crate) struct StagedReads {
     pub(crate) list: Address,
     /// Length of the longest, rounded up.
     pub(crate) longest: usize,
+    /// Where rows share lists.
+    pub(crate) parties: Option<Parties>,
+}
+
+/// Rows that share lists, in parties.
+#[derive(Clone, Copy)]
+pub(crate) struct Parties {
+    /// The first row and the number of rows of each.
+    pub(crate) address: Address,
+    pub(crate) count: usize,
+    /// Whether there are more rows in some than half a tile of a tensor core has.
+    pub(crate) large: bool,
 }
 
 /// Lists of positions that were put together on the device.
@@ -183,9 +195,33 @@ impl Segment<'_> {
             Some(lists) => lists,
             None => self.stage(reads.positions())?,
         };
-        let staged = StagedReads { spans: self.stage(&spans)?, list, longest: bucket(longest) };
+        let staged = StagedReads {
+            spans: self.stage(&spans)?,
+            list,
+            longest: bucket(longest),
+            parties: self.parties(reads)?,
+        };
         self.recorder.staged_reads.push((identity, staged));
         Ok(staged)
+    }
+
+    /// Parties of rows that share a list.
+    fn parties(&mut self, reads: &Reads) -> Result<Option<Parties>, Error> {
+        if !reads.parties() {
+            return Ok(None);
+        }
+        let large = reads.groups().any(|(rows, _)| rows.len() > 8);
+        let most = if large { 16 } else { 8 };
+        let count: usize = reads.groups().map(|(rows, _)| rows.len().div_ceil(most)).sum();
+        let mut parties: Vec<u32> = Vec::with_capacity(2 * bucket(count));
+        for (rows, _) in reads.groups() {
+            for first in rows.clone().step_by(most) {
+                parties.extend([first as u32, most.min(rows.end - first) as u32]);
+            }
+        }
+        // There are more blocks than parties; theirs have no rows.
+        parties.resize(2 * bucket(count), 0);
+        Ok(Some(Parties { address: self.stage(&parties)?, count, large }))
     }
 
     /// Memory the host can [read](Device::read) later, of `words` four-byte words. The answer before
@@ -292,6 +328,7 @@ impl Segment<'_> {
             block: block as u32,
             shared,
             parameters: start..self.recorder.parameters.len(),
+            maps: arguments.maps,
             ends_first: false,
         });
         Ok(())
@@ -385,13 +422,14 @@ fn row_blocks(rows: usize) -> usize {
 
 /// A kernel's arguments, packed as C lays them out.
 pub(crate) struct Arguments {
-    bytes: [u8; 256],
+    bytes: [u8; 512],
     used: usize,
+    maps: usize,
 }
 
 impl Default for Arguments {
     fn default() -> Self {
-        Arguments { bytes: [0; 256], used: 0 }
+        Arguments { bytes: [0; 512], used: 0, maps: 0 }
     }
 }
 
@@ -415,6 +453,14 @@ impl Arguments {
 
     pub(crate) fn float(self, value: f32) -> Self {
         self.push(value.to_le_bytes())
+    }
+
+    /// Maps come last; what is before them is one structure.
+    pub(crate) fn map(mut self, map: &Map) -> Self {
+        self.bytes[self.used..self.used + size_of::<Map>()].copy_from_slice(&map.0);
+        self.used += size_of::<Map>();
+        self.maps += 1;
+        self
     }
 
     /// Appends others, which begin with a pointer.
