@@ -1,0 +1,26 @@
+//! The kernels of `kernels/search.cu`, run on the processor by `search.cpp`, where there is a compiler for C++20.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn races_and_lists_are_right() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/search.cpp");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("search");
+    let mut version = Command::new("c++");
+    version.args(["-std=c++20", "-x", "c++", "-E", "-include", "barrier", "-"]);
+    if !succeeds(version) {
+        eprintln!("no compiler for C++20: not tried");
+        return;
+    }
+    let mut compile = Command::new("c++");
+    compile.args(["-std=c++20", "-O1", "-pthread", "-o"]).arg(&program).arg(&source);
+    assert!(succeeds(compile), "the kernels compile");
+    let output = Command::new(&program).output().expect("a program");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn succeeds(mut command: Command) -> bool {
+    command.stdin(std::process::Stdio::null());
+    command.output().is_ok_and(|output| output.status.success())
+}
