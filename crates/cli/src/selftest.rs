@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use peregrine::cuda::{Cuda, try_output_layers};
+use peregrine::cuda::{Cuda, try_output_layers, try_races};
 use peregrine::model::{OpenOptions, made_up_model, preset};
 use peregrine::{
     BatchSize, Compute, Device, Model, Numbers, Options, Request, Translation, Translator,
@@ -71,6 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for numbers in Numbers::ALL {
         failures += usize::from(!output_layers_agree(number, numbers)?);
     }
+    failures += usize::from(!races_agree(number)?);
     if failures > 0 {
         bail!("{failures} comparisons failed");
     }
@@ -83,6 +84,15 @@ fn output_layers_agree(number: usize, numbers: Numbers) -> anyhow::Result<bool> 
     let (questions, wrong) = try_output_layers(&Cuda::open(number, numbers)?)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
     println!("output layers {:9} {questions} questions, {verdict}", numbers.name());
+    wrong.iter().take(3).for_each(|difference| println!("  {difference}"));
+    Ok(wrong.is_empty())
+}
+
+/// Whether the device lets those hypotheses go on that search would; says so in a line.
+fn races_agree(number: usize) -> anyhow::Result<bool> {
+    let (races, wrong) = try_races(&Cuda::open(number, Numbers::Float32)?)?;
+    let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
+    println!("beams on the device     {races} races, {verdict}");
     wrong.iter().take(3).for_each(|difference| println!("  {difference}"));
     Ok(wrong.is_empty())
 }

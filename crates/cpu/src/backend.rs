@@ -2,8 +2,8 @@
 
 use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
-    After, Attention, Backend, Choices, Dense, Embed, Move, NormWeights, Question, Reads, Step,
-    Term, Terms,
+    After, Ahead, Attention, Backend, Choices, Dense, Embed, Grow, Moves, NormWeights, PastReads,
+    Question, Reads, Step, Term, Terms,
 };
 
 use crate::arena::Arena;
@@ -164,8 +164,11 @@ impl Backend for Cpu {
     type Selection = Selection;
     type Weights = Vec<f32>;
     type Pending = Choices;
+    type Past = PastReads;
 
-    const RUNS_AHEAD: bool = false;
+    fn ahead(&self) -> Ahead {
+        Ahead::No
+    }
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
         let mut parts = parts.to_vec();
@@ -280,6 +283,10 @@ impl Backend for Cpu {
         self.apply(ops, x.width(), input.map(Matrix::values), out.values_mut());
     }
 
+    fn grow(&self, step: Grow<'_>, past: &mut PastReads) {
+        past.grow(step);
+    }
+
     fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {
         let width = (x.width() - key_column) / 2;
         for (row, &at) in x.iter().zip(at) {
@@ -321,20 +328,20 @@ impl Backend for Cpu {
     fn average(
         &self,
         x: &Matrix,
-        moves: &[Move],
+        moves: Moves<'_>,
         before: &[u32],
         state: &mut Matrix,
         out: &mut Matrix,
     ) {
         out.shape(x.rows(), x.width());
-        for (i, (step, &before)) in moves.iter().zip(before).enumerate() {
+        for (i, (&to, &before)) in moves.to.iter().zip(before).enumerate() {
             let out = out.row_mut(i);
-            match step.from {
-                Some(from) => out.copy_from_slice(state.row(from as usize)),
+            match moves.state(i) {
+                Some(from) => out.copy_from_slice(state.row(from)),
                 None => out.fill(0.0),
             }
             elements::average(self.isa, x.row(i), before, out);
-            state.row_mut(step.to as usize).copy_from_slice(out);
+            state.row_mut(to as usize).copy_from_slice(out);
         }
     }
 
@@ -342,24 +349,34 @@ impl Backend for Cpu {
         &self,
         candidate: &Matrix,
         forget: &Matrix,
-        moves: &[Move],
+        moves: Moves<'_>,
         state: &mut Matrix,
         out: &mut Matrix,
     ) {
         out.shape(candidate.rows(), candidate.width());
         let mut cell = vec![0.0; candidate.width()];
-        for (i, step) in moves.iter().enumerate() {
-            match step.from {
-                Some(from) => cell.copy_from_slice(state.row(from as usize)),
+        for (i, &to) in moves.to.iter().enumerate() {
+            match moves.state(i) {
+                Some(from) => cell.copy_from_slice(state.row(from)),
                 None => cell.fill(0.0),
             }
             elements::ssru(self.isa, candidate.row(i), forget.row(i), &mut cell, out.row_mut(i));
-            state.row_mut(step.to as usize).copy_from_slice(&cell);
+            state.row_mut(to as usize).copy_from_slice(&cell);
         }
     }
 
     fn mix(&self, a: &Matrix, x: &Matrix, b: &Matrix, y: &mut Matrix) {
         elements::mix(self.isa, a.values(), x.values(), b.values(), y.values_mut());
+    }
+
+    fn load(&self, state: &Matrix, moves: Moves<'_>, out: &mut Matrix) {
+        out.shape(moves.from.len(), state.width());
+        for (row, out) in out.iter_mut().enumerate() {
+            match moves.state(row) {
+                Some(from) => out.copy_from_slice(state.row(from)),
+                None => out.fill(0.0),
+            }
+        }
     }
 
     fn gather(&self, rows: &Matrix, at: &[u32], out: &mut Matrix) {

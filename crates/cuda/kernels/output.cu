@@ -224,11 +224,11 @@ extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked a
 }
 #endif
 
-// One block of four warps a row: the best of all tiles, written where the host reads; the very best
-// also where the next step's rows look for it.
+// One block of four warps a row: the best of all tiles, written where the host reads, and once more where
+// the next step's rows look for them (`latest`; their scores, if somebody wants them, too).
 extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found, const u32 *tile_counts,
                                                         u32 *answer_words, float *answer_scores, u32 *latest,
-                                                        const u32 *count) {
+                                                        float *latest_scores, const u32 *count) {
     extern __shared__ float candidates[];
     __shared__ float warp_scores[4];
     __shared__ u32 warp_words[4];
@@ -259,9 +259,10 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
     u32 forced = asked.forced[row];
     if (forced != NONE) {
         if (threadIdx.x == 0) {
-            answer_words[(u64)row * asked.most] = forced;
-            answer_scores[(u64)row * asked.most] = found.forced[row] - shared_shift;
-            latest[row] = forced;
+            float score = found.forced[row] - shared_shift;
+            answer_words[(u64)row * asked.most] = latest[(u64)row * asked.most] = forced;
+            answer_scores[(u64)row * asked.most] = score;
+            if (latest_scores) latest_scores[(u64)row * asked.most] = score;
         }
         return;
     }
@@ -280,9 +281,9 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
         for (u32 i = threadIdx.x; i < all; i += 128)
             if (words[i] == best_word) candidates[i] = -INFINITE, words[i] = NONE;
         if (threadIdx.x == 0) {
-            answer_words[(u64)row * asked.most + k] = best_word;
+            answer_words[(u64)row * asked.most + k] = latest[(u64)row * asked.most + k] = best_word;
             answer_scores[(u64)row * asked.most + k] = best - shared_shift;
-            if (k == 0) latest[row] = best_word;
+            if (latest_scores) latest_scores[(u64)row * asked.most + k] = best - shared_shift;
         }
         __syncthreads();
     }

@@ -36,7 +36,7 @@ extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 w
     u32 row = ROW_OF_WARP;
     if (row >= *count) return;
     u32 id = ids[row];
-    // A row that follows another: the word is that row's best.
+    // A row that goes on from a place: the word is there.
     if (id & FOLLOWS && id != NONE) id = latest[id & ~FOLLOWS];
     const float *from = table + (u64)id * width;
     const float *position = positions + (u64)(positions ? at[row] : 0) * width;
@@ -226,6 +226,17 @@ extern "C" __global__ void element(u32 kind, act *y, const act *p, const act *q,
     store_part(y + at, v, rest, whole);
 }
 
+// What recurrent states are read from: a row of the states, NONE, or a place, where they are what the row
+// that is there left `before`. Without `parents` that row has the place's number.
+struct Sources {
+    const u32 *from, *before, *parents;
+};
+
+__device__ __forceinline__ u32 source(const Sources &s, u32 row) {
+    u32 from = s.from[row], place = from & ~FOLLOWS;
+    return from == place || from == NONE ? from : s.before[s.parents ? s.parents[place] : place];
+}
+
 // Where a recurrent layer's state was, and what it was there; a missing one is zero.
 __device__ __forceinline__ Eight old_state(const act *state, u32 from, u32 stride, u32 column, u32 width) {
     Eight none = {};
@@ -234,7 +245,7 @@ __device__ __forceinline__ Eight old_state(const act *state, u32 from, u32 strid
 }
 
 // Running mean.
-extern "C" __global__ void average(const act *x, act *out, u32 stride, act *state, const u32 *from,
+extern "C" __global__ void average(const act *x, act *out, u32 stride, act *state, Sources sources,
                                    const u32 *to, const u32 *before, u32 width, const u32 *count) {
     begin();
     u32 row = ROW_OF_WARP, column = COLUMN;
@@ -242,7 +253,7 @@ extern "C" __global__ void average(const act *x, act *out, u32 stride, act *stat
     u32 rest = width - column;
     bool whole = width % 8 == 0;
     float n = (float)before[row];
-    Eight mean = old_state(state, from[row], stride, column, width);
+    Eight mean = old_state(state, source(sources, row), stride, column, width);
     Eight v = load_part(x + (u64)row * stride + column, rest, whole);
     OF_EIGHT mean.v[k] = fmaf(mean.v[k], n, v.v[k]) / (n + 1.0f);
     store_part(out + (u64)row * stride + column, mean, rest, whole);
@@ -250,19 +261,28 @@ extern "C" __global__ void average(const act *x, act *out, u32 stride, act *stat
 }
 
 extern "C" __global__ void ssru(const act *candidate, const act *forget, act *out, u32 stride, act *state,
-                                const u32 *from, const u32 *to, u32 width, const u32 *count) {
+                                Sources sources, const u32 *to, u32 width, const u32 *count) {
     begin();
     u32 row = ROW_OF_WARP, column = COLUMN;
     if (row >= *count || column >= width) return;
     u32 rest = width - column;
     bool whole = width % 8 == 0;
     u64 at = (u64)row * stride + column;
-    Eight c = old_state(state, from[row], stride, column, width);
+    Eight c = old_state(state, source(sources, row), stride, column, width);
     Eight x = load_part(candidate + at, rest, whole), f = load_part(forget + at, rest, whole);
     OF_EIGHT c.v[k] = fmaf(sigmoid(f.v[k]), c.v[k] - x.v[k], x.v[k]);
     store_part(state + (u64)to[row] * stride + column, c, rest, whole);
     OF_EIGHT c.v[k] = fmaxf(c.v[k], 0.0f);
     store_part(out + at, c, rest, whole);
+}
+
+extern "C" __global__ void load_states(const act *state, u32 stride, Sources sources, act *out, u32 width,
+                                       const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP, column = COLUMN;
+    if (row >= *count || column >= width) return;
+    Eight v = old_state(state, source(sources, row), stride, column, width);
+    store_part(out + (u64)row * stride + column, v, width - column, width % 8 == 0);
 }
 
 // out[i] = rows[at[i]], or out[at[i]][first..] = rows[i]. `at` missing: the row itself.

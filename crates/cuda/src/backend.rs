@@ -4,22 +4,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use peregrine_model::{Activation, CellKind, Weight};
 use peregrine_nn::{
-    After, Attention, Backend, Choices, Dense, Embed, Fault, Move, NormWeights, Of, PositionTable,
-    Question, Reads, Step, Term, Terms,
+    After, Ahead, Attention, Backend, Choices, Dense, Embed, Fault, Grow, Moves, NormWeights, Of,
+    PositionTable, Question, Reads, Source, Step, Term, Terms,
 };
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::device::{Arguments, Device, Normed, Parties, Properties, Stored, bucket};
+use crate::device::{Arguments, Device, Normed, Parties, Properties, Segment, Stored, bucket};
 use crate::driver::Address;
 use crate::logits::{self, OutputLayer};
-use crate::memory::{Buffer, Cache, FEW_ROWS, NONE, Rows, stride};
+use crate::memory::{Buffer, Cache, FEW_ROWS, FOLLOWS, NONE, Rows, stride};
 use crate::output::{self, Output, Pending, Selection};
+use crate::past::Past;
 use crate::precision::Numbers;
 use crate::product::{self, Linear, Target};
 
-/// Marks the number of a row whose best word is meant.
-const FOLLOWS: u32 = 1 << 31;
 /// Head widths kernels can do.
 const WIDEST_HEAD: usize = 256;
 /// Warps of a block that attends.
@@ -401,7 +400,15 @@ impl Backend for Cuda {
     type Weights = Weights;
     type Pending = Pending;
 
-    const RUNS_AHEAD: bool = true;
+    type Past = Past;
+
+    /// The papers' output layers leave no lists for a race.
+    fn ahead(&self) -> Ahead {
+        match self.output_layer {
+            OutputLayer::Epilogue => Ahead::Beams,
+            _ => Ahead::Greedy,
+        }
+    }
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
         done(Linear::prepare(&self.device, parts))
@@ -475,7 +482,7 @@ impl Backend for Cuda {
     /// A pass through a network begins with an embedding: here one recorded segment ends.
     fn embed(&self, table: &Table, request: Embed<'_>, out: &mut Rows) {
         let count = request.ids.len();
-        done(self.device.new_segment());
+        done(self.device.new_segment(request.follows.iter().any(Option::is_some)));
         done(out.shape(&self.device, count, table.width));
         let positions = request
             .positions
@@ -494,7 +501,7 @@ impl Backend for Cuda {
                 .number(table.words)
                 .number(table.width)
                 .address(segment.stage(&ids)?)
-                .address(segment.latest())
+                .address(segment.followed().0)
                 .address(positions)
                 .address(segment.stage(request.at)?)
                 .float(request.scale)
@@ -524,6 +531,10 @@ impl Backend for Cuda {
     fn process(&self, x: &Rows, ops: &[Step<Cuda>], input: Option<&Rows>, out: &mut Rows) {
         done(out.shape(&self.device, x.count, x.width));
         done(self.apply(Some(x.address()), ops, input, out));
+    }
+
+    fn grow(&self, step: Grow<'_>, past: &mut Past) {
+        done(past.grow(&self.device, step));
     }
 
     fn store(&self, x: &Rows, key_column: usize, at: &[u32], cache: &mut Cache) {
@@ -558,12 +569,10 @@ impl Backend for Cuda {
                 staged.parties.and_then(|parties| Some((parties, self.tiles(&to, parties)?)));
             // A step of a decoder: of what was just stored each row reads its own, and last. Then
             // one kernel can store and attend.
-            let own = segment.take_stored(|stored| {
+            let own = segment.take_stored(to.reads, |stored| {
                 let (rows, keys) = (queries.address(), to.cache.keys.address());
                 party.is_none()
                     && (stored.rows, stored.keys, stored.key_column) == (rows, keys, to.width)
-                    && stored.at.len() == count
-                    && (0..count).all(|row| to.reads.of(row).last() == Some(&stored.at[row]))
             });
             let arguments = Arguments::default()
                 .address(queries.address())
@@ -635,17 +644,23 @@ impl Backend for Cuda {
         done(self.device.read(sent, total, read));
     }
 
-    fn average(&self, x: &Rows, moves: &[Move], before: &[u32], state: &mut Rows, out: &mut Rows) {
+    fn average(
+        &self,
+        x: &Rows,
+        moves: Moves<'_>,
+        before: &[u32],
+        state: &mut Rows,
+        out: &mut Rows,
+    ) {
         done(out.shape(&self.device, x.count, x.width));
-        let (from, to) = places(moves);
         done(self.device.record(|segment| {
             let arguments = Arguments::default()
                 .address(x.address())
                 .address(out.address())
                 .number(out.stride())
-                .address(state.address())
-                .address(segment.stage(&from)?)
-                .address(segment.stage(&to)?)
+                .address(state.address());
+            let arguments = push_sources(arguments, segment, moves)?
+                .address(segment.stage(moves.to)?)
                 .address(segment.stage(before)?)
                 .number(x.width)
                 .address(segment.count(x.count)?);
@@ -657,21 +672,20 @@ impl Backend for Cuda {
         &self,
         candidate: &Rows,
         forget: &Rows,
-        moves: &[Move],
+        moves: Moves<'_>,
         state: &mut Rows,
         out: &mut Rows,
     ) {
         done(out.shape(&self.device, candidate.count, candidate.width));
-        let (from, to) = places(moves);
         done(self.device.record(|segment| {
             let arguments = Arguments::default()
                 .address(candidate.address())
                 .address(forget.address())
                 .address(out.address())
                 .number(out.stride())
-                .address(state.address())
-                .address(segment.stage(&from)?)
-                .address(segment.stage(&to)?)
+                .address(state.address());
+            let arguments = push_sources(arguments, segment, moves)?
+                .address(segment.stage(moves.to)?)
                 .number(out.width)
                 .address(segment.count(out.count)?);
             segment.launch_columns("ssru", out.count, out.width, &arguments)
@@ -680,6 +694,19 @@ impl Backend for Cuda {
 
     fn mix(&self, a: &Rows, x: &Rows, b: &Rows, y: &mut Rows) {
         done(self.element(3, y, [a.address(), x.address(), b.address()], [0.0; 2]));
+    }
+
+    fn load(&self, state: &Rows, moves: Moves<'_>, out: &mut Rows) {
+        let count = moves.from.len();
+        done(out.shape(&self.device, count, state.width));
+        done(self.device.record(|segment| {
+            let arguments = Arguments::default().address(state.address()).number(state.stride());
+            let arguments = push_sources(arguments, segment, moves)?
+                .address(out.address())
+                .number(state.width)
+                .address(segment.count(count)?);
+            segment.launch_columns("load_states", count, state.width, &arguments)
+        }));
     }
 
     fn gather(&self, rows: &Rows, at: &[u32], out: &mut Rows) {
@@ -834,7 +861,21 @@ impl Backend for Cuda {
     }
 }
 
-/// From where to where states go.
-fn places(moves: &[Move]) -> (Vec<u32>, Vec<u32>) {
-    moves.iter().map(|step| (step.from.unwrap_or(NONE), step.to)).unzip()
+/// What states are read from: the structure `Sources` of the kernels.
+fn push_sources(
+    arguments: Arguments,
+    segment: &mut Segment<'_>,
+    moves: Moves<'_>,
+) -> Result<Arguments, Error> {
+    let from = |source: &Source| match *source {
+        Source::Zero => NONE,
+        Source::State(row) => row,
+        Source::Place(place) => FOLLOWS | place,
+    };
+    let from: Vec<u32> = moves.from.iter().map(from).collect();
+    let (_, parents) = segment.followed();
+    Ok(arguments
+        .address(segment.stage(&from)?)
+        .address(segment.stage(moves.before)?)
+        .address(parents))
 }

@@ -29,6 +29,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../kernels/attention.cu"),
     include_str!("../kernels/product.cu"),
     include_str!("../kernels/output.cu"),
+    include_str!("../kernels/search.cu"),
     include_str!("../kernels/logits.cu"),
 );
 

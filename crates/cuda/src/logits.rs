@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn asks(counts: &[usize]) -> Vec<Ask<'static>> {
-        counts.iter().map(|&count| Ask { count, banned: &[], forced: None }).collect()
+        counts.iter().map(|&count| Ask { count, banned: &[], forced: None, path: 0.0 }).collect()
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
             (Epilogue, &[4], logit, false, Epilogue),
         ];
         for (layer, counts, scoring, shortlists, expected) in cases {
-            let question = Question { asks: &asks(counts), scoring };
+            let question = Question { asks: &asks(counts), scoring, race: None };
             assert_eq!(layer.answering(question, shortlists), expected, "{layer:?} {counts:?}");
         }
     }

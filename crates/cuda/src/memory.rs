@@ -8,6 +8,8 @@ use crate::driver::Address;
 
 /// A row, a word or a place that is not there.
 pub(crate) const NONE: u32 = u32::MAX;
+/// Marks the number of a place of the last question.
+pub(crate) const FOLLOWS: u32 = 1 << 31;
 
 /// Rows that can always be read, whatever is in them: the first half of a tensor core's tile.
 pub(crate) const FEW_ROWS: usize = 8;

@@ -10,6 +10,7 @@ use crate::device::{Answer, Arguments, Device, Segment, Sent, bucket};
 use crate::driver::Address;
 use crate::memory::{Buffer, NONE, Rows, copy};
 use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
+use crate::race;
 
 /// Words a block looks at.
 const TILE: usize = 128;
@@ -135,7 +136,13 @@ pub(crate) fn ask(
     let most = bucket(asked.max(1));
     if 8 * tiles * most > device.most_shared() {
         pending.found.clear();
-        return best_of_logits(device, x, output, selections, question, &mut pending.found);
+        best_of_logits(device, x, output, selections, question, &mut pending.found)?;
+        let Some(race) = question.race else { return Ok(()) };
+        return device.record(|segment| {
+            let asked = Asked::stage(segment, question, most)?;
+            let lists = race::stage(segment, &pending.found, x.count, most)?;
+            race::record(segment, race, question.asks, asked, lists)
+        });
     }
     let rows = bucket(x.count);
     let found = Found::new(device, rows, tiles, most)?;
@@ -175,14 +182,20 @@ pub(crate) fn ask(
             .flat_map(|g| std::iter::repeat_n(g.words(all).div_ceil(TILE) as u32, g.rows))
             .collect();
         let answer = segment.answer(2 * rows * most)?;
+        let latest = segment.next_latest(2 * rows * most)?;
+        let latest_scores = latest + (4 * rows * most) as Address;
         let merge = found
             .push(asked.push(Arguments::default()))
             .address(segment.stage(&tile_counts)?)
             .address(answer.address)
             .address(answer.address + (4 * rows * most) as Address)
-            .address(segment.next_latest(rows)?)
+            .address(latest)
+            .address(question.race.map_or(0, |_| latest_scores))
             .address(count);
         segment.launch("merge", [rows, 1], 128, 8 * tiles * most, &merge)?;
+        if let Some(race) = question.race {
+            race::record(segment, race, question.asks, asked, (latest, latest_scores))?;
+        }
         Ok(answer)
     })?;
     pending.send(device, answer, (rows, most), question)

@@ -34,25 +34,25 @@ pub struct OutputTimes {
 }
 
 /// Activations and an output layer.
-struct Trial {
-    gpu: Cuda,
+pub(crate) struct Trial {
+    pub(crate) gpu: Cuda,
     output: Output,
     x: Rows,
-    rows: usize,
+    pub(crate) rows: usize,
     words: usize,
 }
 
 /// What is tried.
-struct Shape {
-    rows: usize,
-    width: usize,
-    words: usize,
+pub(crate) struct Shape {
+    pub(crate) rows: usize,
+    pub(crate) width: usize,
+    pub(crate) words: usize,
     /// Words that differ: others have the very same scores as one of them.
-    different: usize,
+    pub(crate) different: usize,
 }
 
 impl Trial {
-    fn new(gpu: &Cuda, shape: &Shape) -> Trial {
+    pub(crate) fn new(gpu: &Cuda, shape: &Shape) -> Trial {
         let mut random = Random(1 + shape.words as u64);
         let mut matrix = |rows: usize, different: usize, size: f32| {
             let some: Vec<f32> =
@@ -78,7 +78,7 @@ impl Trial {
         Trial { gpu: gpu.clone(), output, x, rows: shape.rows, words: shape.words }
     }
 
-    fn best(&self, layer: OutputLayer, question: Question<'_>) -> Choices {
+    pub(crate) fn best(&self, layer: OutputLayer, question: Question<'_>) -> Choices {
         let gpu = self.gpu.clone().with_output_layer(layer);
         let (mut pending, mut choices) = (Default::default(), Choices::default());
         gpu.ask(&self.x, &self.output, &vec![None; self.rows], question, &mut pending);
@@ -168,13 +168,14 @@ pub fn try_output_layers(gpu: &Cuda) -> Result<(usize, Vec<String>), Error> {
                 count: 1 + row % most,
                 banned: if row.is_multiple_of(2) { &banned } else { &[] },
                 forced: (row % 7 == 3).then_some(row as u32 % (words + 1)),
+                path: 0.0,
             };
             let asks: Vec<Ask<'_>> = (0..shape.rows).map(ask).collect();
             let scorings =
                 [Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed];
             for scoring in scorings {
                 questions += shape.rows;
-                wrong.extend(trial.differences(Question { asks: &asks, scoring }));
+                wrong.extend(trial.differences(Question { asks: &asks, scoring, race: None }));
             }
         }
         gpu.finish()?;
@@ -192,8 +193,8 @@ pub fn time_output_layers(
 ) -> Result<OutputTimes, Error> {
     let trial = Trial::new(gpu, &Shape { rows, width, words, different: words });
     let (x, output, device) = (&trial.x, &trial.output, gpu.device());
-    let asks = vec![Ask { count: choices, banned: &[], forced: None }; rows];
-    let question = |scoring| Question { asks: &asks, scoring };
+    let asks = vec![Ask { count: choices, banned: &[], forced: None, path: 0.0 }; rows];
+    let question = |scoring| Question { asks: &asks, scoring, race: None };
     let asking = |scoring, find: &dyn Fn(&mut Segment<'_>, Asked) -> Result<(), Error>| {
         trial.time(rounds, || {
             device.record(|segment| {

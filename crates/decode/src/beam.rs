@@ -30,7 +30,7 @@ pub(crate) struct Details {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Open {
     node: Option<u32>,
-    score: f32,
+    pub(crate) score: f32,
     /// Its row in the previous step.
     pub(crate) parent_row: Option<u32>,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Beam {
     /// Memory for the next step's lists.
     candidates: Vec<Candidate>,
     spare: Vec<Open>,
-    /// How many hypotheses may still be open (shrinking beams).
+    /// How many hypotheses may still be open: less than the beam where it shrinks.
     width: usize,
     /// Tokens produced so far.
     length: usize,
@@ -165,7 +165,12 @@ impl Beam {
         };
         let too_short = length < self.minimum;
         let banned = if too_short { &banned.without_end } else { &banned.always };
-        Ask { count, banned, forced: self.forced(settings, length) }
+        Ask { count, banned, forced: self.forced(settings, length), path: 0.0 }
+    }
+
+    /// How many hypotheses may go on from the next word.
+    pub(crate) fn width(&self) -> usize {
+        self.width
     }
 
     /// Goes on with the best words of every open hypothesis (`choices[i]` are those of the i-th).
@@ -202,7 +207,7 @@ impl Beam {
         mut choices: impl Iterator<Item = &'c [Choice]>,
         mut details: impl FnMut(usize, Choice) -> Option<Details>,
     ) {
-        let free = self.is_free(settings);
+        let free = self.is_free(settings, 0);
         let last = self.at_limit();
         self.length += 1;
         let Some(&choice) = choices.next().and_then(<[Choice]>::first) else {
@@ -220,11 +225,12 @@ impl Beam {
         }
     }
 
-    /// Whether the next token costs nothing: it is forced.
-    fn is_free(&self, settings: &Settings) -> bool {
-        let in_prefix = self.length < self.prefix.len();
+    /// Whether the token that is `ahead` tokens from now costs nothing: it is forced.
+    pub(crate) fn is_free(&self, settings: &Settings, ahead: usize) -> bool {
+        let length = self.length + ahead;
+        let in_prefix = length < self.prefix.len();
         (in_prefix && !settings.search.score_prefix)
-            || (!in_prefix && self.forced(settings, self.length).is_some())
+            || (!in_prefix && self.forced(settings, length).is_some())
     }
 
     /// Whether no open hypothesis comes within `delta` of the best finished one.
@@ -238,7 +244,7 @@ impl Beam {
     /// All candidates, best path first; of equals the one of the earlier hypothesis, then the one
     /// with the lower word id.
     fn rank<'c>(&mut self, settings: &Settings, choices: impl Iterator<Item = &'c [Choice]>) {
-        let free = self.is_free(settings);
+        let free = self.is_free(settings, 0);
         let Beam { candidates, open, .. } = self;
         candidates.clear();
         for (row, choices) in choices.enumerate() {

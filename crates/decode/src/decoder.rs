@@ -6,14 +6,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use peregrine_nn::{Ask, Choices, Fault, Sentence, profile};
+use peregrine_model::Search;
+use peregrine_nn::{Ahead, Choices, Fault, MOST_PLACES, Question, Race, Sentence, profile};
 
 use crate::batching::auto::Trial;
 use crate::batching::{BatchSize, Batching, Haste, Policy, Queue, Scope, Waiting};
 use crate::beam::{Banned, Details};
 use crate::job::Done;
-use crate::scorer::{Member, PlannedRow, Scorer};
-use crate::sentence::Running;
+use crate::scorer::{Member, Scorer};
+use crate::sentence::{Plan, Running};
 use crate::settings::Settings;
 use crate::stats::{Clock, Stats, TracedStep};
 
@@ -21,8 +22,7 @@ use crate::stats::{Clock, Stats, TracedStep};
 pub struct Decoder {
     scorer: Scorer,
     /// Memory for the lists of a step.
-    rows: Vec<PlannedRow<'static>>,
-    asks: Vec<Ask<'static>>,
+    plan: Plan<'static>,
     faulted: bool,
     /// What the policy `auto` has found out.
     trial: Trial,
@@ -55,8 +55,7 @@ impl Decoder {
     pub fn new(members: Vec<Member>) -> Decoder {
         Decoder {
             scorer: Scorer::new(members),
-            rows: Vec::new(),
-            asks: Vec::new(),
+            plan: Plan::default(),
             faulted: false,
             trial: Trial::default(),
         }
@@ -260,17 +259,24 @@ impl Decoder {
     }
 
     /// Whether a step may begin before the last one is answered: its rows go on from words that only the
-    /// device knows. Greedy search can do without knowing them; a sentence that turns out to have
-    /// ended was then computed once in vain.
+    /// device knows. A sentence that turns out to have ended was then computed once in vain.
     fn may_run_ahead(&mut self, batch: &Batch, work: &Work<'_>) -> bool {
-        let settings = work.settings;
-        settings.search.beam == 1
-            && !settings.alignments
-            && !work.batching.rules().computes_finished
+        self.could_run_ahead(work)
             && !batch.running.is_empty()
             && !work.queue.is_stopped()
-            && self.scorer.runs_ahead()
             && batch.running.iter().all(Running::may_run_ahead)
+    }
+
+    /// The same, whoever is in the batch.
+    fn could_run_ahead(&mut self, work: &Work<'_>) -> bool {
+        let needed = match work.settings.search.beam {
+            1 => Ahead::Greedy,
+            2..=MOST_PLACES => Ahead::Beams,
+            _ => return false,
+        };
+        !work.settings.alignments
+            && !work.batching.rules().computes_finished
+            && self.scorer.ahead() >= needed
     }
 
     /// One step of all running sentences; how many rows it had. With `ahead`, what is answered is the
@@ -288,28 +294,32 @@ impl Decoder {
         for sentence in &mut batch.running {
             sentence.prepare(settings, &work.banned, constant);
         }
-        let (mut rows, mut asks) =
-            (recycled(std::mem::take(&mut self.rows)), recycled(std::mem::take(&mut self.asks)));
+        let mut plan = recycled(std::mem::take(&mut self.plan));
         for sentence in &batch.running {
-            sentence.plan(settings, &work.banned, &mut rows, &mut asks);
+            sentence.plan(settings, &work.banned, &mut plan);
         }
-        let row_count = rows.len();
+        let row_count = plan.rows.len();
         let census = work.measured.then(|| batch.census(stats));
         stats.search += clock.lap();
         let before = stats.decode + stats.output;
         if row_count > 0 {
             profile::mark();
-            self.scorer.step(&rows, settings.alignments);
+            self.scorer.step(&plan.rows, settings.alignments);
             stats.decode += clock.lap();
-            self.scorer.ask(&rows, &asks, settings.scoring());
+            let Search { beam, finish, .. } = settings.search;
+            let races = beam > 1 && self.could_run_ahead(work);
+            let race = Race { beam, finish, end: settings.end, contests: &plan.contests };
+            let (asks, scoring) = (plan.asks.as_slice(), settings.scoring());
+            let question = Question { asks, scoring, race: races.then_some(race) };
+            self.scorer.ask(&plan.rows, question);
             stats.output += clock.lap();
         }
-        (self.rows, self.asks) = (recycled(rows), recycled(asks));
+        self.plan = recycled(plan);
         if batch.asked {
             self.answer(batch, work, stats);
         }
         if row_count > 0 {
-            batch.begun();
+            batch.begun(settings.search.beam);
         }
         if batch.asked && !ahead {
             self.answer(batch, work, stats);
@@ -398,12 +408,12 @@ impl Batch {
     }
 
     /// Notes where each sentence's rows are in the step that has begun, whose answer is awaited now.
-    fn begun(&mut self) {
-        let mut first_row = 0;
+    fn begun(&mut self, beam: usize) {
+        let (mut first_row, mut first_place) = (0, 0);
         for sentence in self.running.iter_mut().filter(|sentence| sentence.rows > 0) {
-            sentence.awaited = Some(first_row);
-            sentence.stepped(first_row);
+            sentence.stepped(first_row, first_place);
             first_row += sentence.rows as u32;
+            first_place += beam as u32;
         }
         self.asked = true;
     }
@@ -443,8 +453,12 @@ fn take(work: &Work<'_>, size: BatchSize, haste: Haste, stats: &mut Stats) -> Ve
     waiting
 }
 
-/// An empty list in the memory of another, whose entries differ in lifetime only.
-fn recycled<T, U>(mut list: Vec<T>) -> Vec<U> {
-    list.clear();
-    list.into_iter().map(|_| unreachable!("the list is empty")).collect()
+/// An empty plan in the memory of another, whose entries differ in lifetime only.
+fn recycled<'a>(plan: Plan<'_>) -> Plan<'a> {
+    fn emptied<T, U>(mut list: Vec<T>) -> Vec<U> {
+        list.clear();
+        list.into_iter().map(|_| unreachable!("the list is empty")).collect()
+    }
+    let Plan { rows, asks, contests } = plan;
+    Plan { rows: emptied(rows), asks: emptied(asks), contests: emptied(contests) }
 }

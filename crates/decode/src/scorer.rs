@@ -1,8 +1,8 @@
 //! One network, or several whose log-probabilities are summed with weights.
 
 use peregrine_nn::{
-    Ask, Candidates, Choice, Choices, Network, Question, Row, Scoring, Sentence, Slot, choose,
-    log_sum_exp,
+    Ahead, Ask, Candidates, Choice, Choices, Network, Origin, Question, Row, Scoring, Sentence,
+    Slot, choose, log_sum_exp,
 };
 
 /// A network of an ensemble.
@@ -36,10 +36,7 @@ pub(crate) type Slots = Vec<Slot>;
 pub(crate) struct PlannedRow<'a> {
     pub(crate) slots: &'a Slots,
     pub(crate) words: Option<&'a [u32]>,
-    pub(crate) parent: Option<u32>,
-    pub(crate) token: Option<u32>,
-    /// See [`Row::follows`].
-    pub(crate) follows: bool,
+    pub(crate) from: Origin,
     pub(crate) position: u32,
 }
 
@@ -65,8 +62,8 @@ impl Scorer {
     }
 
     /// Whether a step may begin before the last question is answered.
-    pub(crate) fn runs_ahead(&mut self) -> bool {
-        self.alone().is_some_and(|network| network.runs_ahead())
+    pub(crate) fn ahead(&mut self) -> Ahead {
+        self.alone().map_or(Ahead::No, |network| network.ahead())
     }
 
     pub(crate) fn members(&self) -> usize {
@@ -98,9 +95,7 @@ impl Scorer {
             self.rows.clear();
             self.rows.extend(rows.iter().map(|row| Row {
                 slot: row.slots[index],
-                parent: row.parent,
-                token: row.token,
-                follows: row.follows,
+                from: row.from,
                 position: row.position,
             }));
             // Only the first member's attention is ever reported.
@@ -109,10 +104,11 @@ impl Scorer {
     }
 
     /// Asks for the best words of each row of the last step, their scores weighted and summed.
-    pub(crate) fn ask(&mut self, rows: &[PlannedRow<'_>], asks: &[Ask<'_>], scoring: Scoring) {
+    pub(crate) fn ask(&mut self, rows: &[PlannedRow<'_>], question: Question<'_>) {
         if let Some(network) = self.alone() {
-            return network.ask(Question { asks, scoring });
+            return network.ask(question);
         }
+        let Question { asks, scoring, .. } = question;
         self.log_probabilities(rows, asks, scoring);
         self.found.clear();
         let mut best = std::mem::take(&mut self.best);

@@ -1,7 +1,7 @@
 //! A sentence in the batch: its search, its place in the caches, and further attempts if the first one
 //! ran away.
 
-use peregrine_nn::Ask;
+use peregrine_nn::{Ask, Contest, Origin};
 
 use crate::beam::{Banned, Beam};
 use crate::guard::{ATTEMPTS, Guard, Verdict, ban_repetition};
@@ -9,6 +9,16 @@ use crate::hypothesis::Hypothesis;
 use crate::job::Job;
 use crate::scorer::{PlannedRow, Slots};
 use crate::settings::Settings;
+
+/// A step of all sentences.
+#[derive(Default)]
+pub(crate) struct Plan<'a> {
+    pub(crate) rows: Vec<PlannedRow<'a>>,
+    /// What each row asks,
+    pub(crate) asks: Vec<Ask<'a>>,
+    /// and how those of a sentence compete.
+    pub(crate) contests: Vec<Contest>,
+}
 
 /// A sentence in the batch.
 pub(crate) struct Running {
@@ -20,8 +30,9 @@ pub(crate) struct Running {
     /// Whether its translation has been handed out, and it is only computed for the naive
     /// policy's sake.
     pub(crate) over: bool,
-    /// Where its rows began in the last step,
+    /// Where its rows began in the last step, and its places in what that asked,
     pub(crate) first_row: u32,
+    pub(crate) first_place: u32,
     /// and in the step whose answer is awaited, if it is in that.
     pub(crate) awaited: Option<u32>,
     /// Its rows in the step being made, those of ended hypotheses included.
@@ -56,6 +67,7 @@ impl Running {
             verdict: Verdict::default(),
             over: false,
             first_row: 0,
+            first_place: 0,
             awaited: None,
             rows: 0,
             steps: 0,
@@ -70,11 +82,13 @@ impl Running {
     pub(crate) fn prepare(&mut self, settings: &Settings, banned: &Banned, constant: bool) {
         let open = self.beam.open();
         let full = if self.steps == 0 { 1 } else { settings.search.beam };
-        let ends = self.awaited.is_some() && self.beam.ends_next(settings);
-        self.rows = match constant {
-            true => open.len().max(full),
-            false if ends => 0,
-            false => open.len(),
+        let ends = self.beam.ends_next(settings);
+        self.rows = match (constant, self.awaited) {
+            (true, _) => open.len().max(full),
+            (false, Some(_)) if ends => 0,
+            // Who goes on is not known yet; how many at most, is.
+            (false, Some(_)) => self.beam.width(),
+            (false, None) => open.len(),
         };
         self.bans.clear();
         if self.attempt > 0 {
@@ -94,67 +108,56 @@ impl Running {
     }
 
     /// Adds its rows to a step, and what each asks.
-    pub(crate) fn plan<'a>(
-        &'a self,
-        settings: &Settings,
-        banned: &'a Banned,
-        rows: &mut Vec<PlannedRow<'a>>,
-        asks: &mut Vec<Ask<'a>>,
-    ) {
-        if self.awaited.is_some() {
-            return self.plan_ahead(settings, banned, rows, asks);
+    pub(crate) fn plan<'a>(&'a self, settings: &Settings, banned: &'a Banned, step: &mut Plan<'a>) {
+        if self.rows == 0 {
+            return;
         }
-        let words = self.job.words.as_deref();
+        let ahead = usize::from(self.awaited.is_some());
+        step.contests.push(Contest {
+            rows: self.rows as u32,
+            follows: self.awaited.map(|_| self.first_place),
+            width: self.beam.width() as u32,
+            free: self.beam.is_free(settings, ahead),
+        });
+        if self.awaited.is_some() {
+            return self.plan_ahead(settings, banned, step);
+        }
         let ask = self.beam.ask(settings, banned, 0);
         for (i, open) in self.beam.open().iter().enumerate() {
-            rows.push(PlannedRow {
-                slots: &self.slots,
-                words,
-                parent: open.parent_row.map(|row| self.first_row + row),
-                token: self.beam.last_token(open),
-                follows: false,
-                position: self.beam.length() as u32,
-            });
+            let from = match (open.parent_row, self.beam.last_token(open)) {
+                (Some(row), Some(token)) => Origin::Row { row: self.first_row + row, token },
+                _ => Origin::Start,
+            };
+            step.rows.push(self.row(from, self.beam.length() as u32));
             let banned = self.bans.get(i).map_or(ask.banned, Vec::as_slice);
-            asks.push(Ask { banned, ..ask });
+            step.asks.push(Ask { banned, path: open.score, ..ask });
         }
         for _ in self.beam.open().len()..self.rows {
-            rows.push(PlannedRow {
-                slots: &self.slots,
-                words,
-                parent: (self.steps > 0).then_some(self.first_row),
-                token: Some(settings.end),
-                follows: false,
-                position: self.steps.min(self.position_limit as u32 - 1),
-            });
-            asks.push(Ask { forced: None, ..ask });
+            let from = Origin::Row { row: self.first_row, token: settings.end };
+            step.rows.push(self.row(from, self.steps.min(self.position_limit as u32 - 1)));
+            step.asks.push(Ask { forced: None, ..ask });
         }
     }
 
-    /// The same for a greedy search whose last word is not known yet: its row goes on from it.
-    fn plan_ahead<'a>(
-        &'a self,
-        settings: &Settings,
-        banned: &'a Banned,
-        rows: &mut Vec<PlannedRow<'a>>,
-        asks: &mut Vec<Ask<'a>>,
-    ) {
-        for _ in 0..self.rows {
-            rows.push(PlannedRow {
-                slots: &self.slots,
-                words: self.job.words.as_deref(),
-                parent: Some(self.first_row),
-                token: None,
-                follows: true,
-                position: self.beam.length() as u32 + 1,
-            });
-            asks.push(self.beam.ask(settings, banned, 1));
+    /// The same for a search whose last answer is not known yet: its rows go on from places.
+    fn plan_ahead<'a>(&'a self, settings: &Settings, banned: &'a Banned, step: &mut Plan<'a>) {
+        let ask = self.beam.ask(settings, banned, 1);
+        for place in self.first_place..self.first_place + self.rows as u32 {
+            step.rows.push(self.row(Origin::Place(place), self.beam.length() as u32 + 1));
+            step.asks.push(ask);
         }
     }
 
-    /// Notes that a step has begun, its rows at `first_row`.
-    pub(crate) fn stepped(&mut self, first_row: u32) {
+    fn row(&self, from: Origin, position: u32) -> PlannedRow<'_> {
+        let words = self.job.words.as_deref();
+        PlannedRow { slots: &self.slots, words, from, position }
+    }
+
+    /// Notes that a step has begun, and where its rows and places are in it.
+    pub(crate) fn stepped(&mut self, first_row: u32, first_place: u32) {
+        self.awaited = Some(first_row);
         self.first_row = first_row;
+        self.first_place = first_place;
         self.steps += 1;
     }
 

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use peregrine_decode::batching::{BatchSize, Batching, Policy, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings};
 use peregrine_model::{Dialect, Search};
-use peregrine_nn::{Choice, Choices, Fault, Network, Question, Row, Sentence, Slot};
+use peregrine_nn::{Ahead, Choice, Choices, Fault, Network, Question, Row, Sentence, Slot};
 
 const END: u32 = 0;
 
@@ -64,8 +64,8 @@ impl Network for Parrot {
         }
     }
 
-    fn runs_ahead(&self) -> bool {
-        self.ahead
+    fn ahead(&self) -> Ahead {
+        if self.ahead { Ahead::Greedy } else { Ahead::No }
     }
 
     fn logits(&mut self, _: &mut Vec<f32>) {

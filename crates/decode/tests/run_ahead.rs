@@ -5,34 +5,137 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use peregrine_decode::batching::{BatchSize, Batching, Policy, Queue, Waiting};
-use peregrine_decode::{Decoder, Done, Guard, Job, Member, Settings};
-use peregrine_model::{Dialect, Search};
-use peregrine_nn::{Choice, Choices, Network, Question, Row, Sentence, Slot};
+use peregrine_decode::{Decoder, Done, Guard, Hypothesis, Job, Member, Settings};
+use peregrine_model::{AtLimit, Dialect, Finish, Search};
+use peregrine_nn::{
+    Ahead, Ask, Choice, Choices, Network, Origin, Question, Race, Row, Sentence, Slot,
+};
 
 const END: u32 = 0;
 const WORDS: u32 = 40;
+const SENTENCES: u64 = 60;
 
-/// The next word depends on the source, the position and all words before it. What was found by the
+/// The next words depend on the source, the position and all words before them. What was found by the
 /// last question is kept apart from what has been answered, as on a device.
 struct Chain {
-    slots: Vec<Option<u32>>,
-    /// The source of each row of the last step, and all it has seen.
-    seen: Vec<(u32, u32)>,
-    /// The best words of the last question's rows.
-    latest: Vec<u32>,
+    /// Hash and allowed words of each source.
+    slots: Vec<Option<(u32, Vec<u32>)>>,
+    /// The slot of each row of the last step, and all it has seen.
+    seen: Vec<(Slot, u32)>,
+    /// Who is at each place of the last question,
+    places: Vec<Option<Place>>,
+    /// and how many may go on, a sentence.
+    widths: Vec<usize>,
     unanswered: VecDeque<Choices>,
-    ahead: bool,
-    most_unanswered: Arc<AtomicUsize>,
+    ahead: Ahead,
+    counts: Arc<Counts>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    row: usize,
+    token: u32,
+    path: f32,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Questions without an answer at once, at most.
+    unanswered: AtomicUsize,
+    /// Rows that went on from places, and those of them that were empty.
+    followed: AtomicUsize,
+    empty: AtomicUsize,
 }
 
 fn mixed(a: u32, b: u32) -> u32 {
     (a ^ b.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b).rotate_left(13)
 }
 
+impl Chain {
+    /// The best words of a row, by sorting all.
+    fn best(&self, row: usize, ask: &Ask<'_>) -> Vec<Choice> {
+        let (slot, seen) = self.seen[row];
+        let (source, words) = self.slots[slot.0 as usize].as_ref().expect("an admitted sentence");
+        // Few different scores, so that many are equal. One source in eight runs in circles, which guards
+        // notice.
+        let score = |word: u32| match source % 8 {
+            0 if word == 3 => -0.125,
+            0 => -50.0 - (mixed(seen, word) % 4) as f32,
+            _ => -((mixed(seen, word) % 16) as f32) / 4.0 - 1.1,
+        };
+        let choice = |token: u32| Choice { token, score: score(token) };
+        if let Some(word) = ask.forced {
+            return vec![choice(word)];
+        }
+        let allowed = words.iter().filter(|word| ask.banned.binary_search(word).is_err());
+        let mut best: Vec<Choice> = allowed.map(|&word| choice(word)).collect();
+        best.sort_by(|a, b| b.score.total_cmp(&a.score));
+        best.truncate(ask.count);
+        best
+    }
+
+    /// Who goes on, by sorting all candidates.
+    fn race(&mut self, race: &Race<'_>, asks: &[Ask<'_>], lists: &[Vec<Choice>]) {
+        let (places, widths) = (std::mem::take(&mut self.places), std::mem::take(&mut self.widths));
+        let mut first_row = 0;
+        for contest in race.contests {
+            let rows = first_row..first_row + contest.rows as usize;
+            first_row = rows.end;
+            let mut all = Vec::new();
+            for (number, row) in rows.enumerate() {
+                let path = match contest.follows {
+                    Some(first) => places[first as usize + number].map(|place| place.path),
+                    None => Some(asks[row].path),
+                };
+                let Some(path) = path else { continue };
+                for choice in &lists[row] {
+                    let score = if contest.free { 0.0 } else { choice.score };
+                    all.push(Place { row, token: choice.token, path: path + score });
+                }
+            }
+            all.sort_by(|a, b| b.path.total_cmp(&a.path));
+            let width = match contest.follows {
+                Some(first) => widths[first as usize / race.beam],
+                None => contest.width as usize,
+            };
+            let mut width_left = width;
+            let goes_on = |place: &&Place| place.token != END;
+            let winners: Vec<Place> = match race.finish {
+                Finish::Shrink => {
+                    all.truncate(width);
+                    width_left -= all.iter().filter(|place| place.token == END).count();
+                    all.iter().filter(goes_on).copied().collect()
+                }
+                Finish::FullBounded => all
+                    .iter()
+                    .take(2 * race.beam)
+                    .filter(goes_on)
+                    .take(race.beam)
+                    .copied()
+                    .collect(),
+                Finish::Full => {
+                    let (best, rest) = all.split_at(race.beam.min(all.len()));
+                    let mut rest = rest.iter().filter(goes_on);
+                    let stand_in = |place| if goes_on(&place) { Some(place) } else { rest.next() };
+                    best.iter().filter_map(stand_in).copied().collect()
+                }
+            };
+            assert!(winners.len() <= race.beam);
+            let empty = race.beam - winners.len();
+            self.places.extend(winners.into_iter().map(Some));
+            self.places.extend(std::iter::repeat_n(None, empty));
+            self.widths.push(width_left);
+        }
+        assert_eq!(first_row, asks.len(), "every row is somebody's");
+    }
+}
+
 impl Network for Chain {
     fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot> {
         let mut add = |sentence: &Sentence<'_>| {
-            self.slots.push(Some(sentence.source.iter().fold(7, |sum, &id| mixed(sum, id))));
+            let hash = sentence.source.iter().fold(7, |sum, &id| mixed(sum, id));
+            let words = sentence.words.map_or_else(|| (0..WORDS).collect(), <[u32]>::to_vec);
+            self.slots.push(Some((hash, words)));
             Slot(self.slots.len() as u32 - 1)
         };
         sentences.iter().map(&mut add).collect()
@@ -44,39 +147,55 @@ impl Network for Chain {
 
     fn step(&mut self, rows: &[Row], _: bool) {
         let see = |row: &Row| {
-            assert!(self.ahead || !row.follows);
-            let source = self.slots[row.slot.0 as usize].expect("an admitted sentence");
-            let before = row.parent.map_or(source, |parent| self.seen[parent as usize].1);
-            let word = match row.parent {
-                Some(parent) if row.follows => self.latest[parent as usize],
-                _ => row.token.unwrap_or(u32::MAX),
+            let (source, _) = *self.slots[row.slot.0 as usize].as_ref().expect("a sentence");
+            let (before, word) = match row.from {
+                Origin::Start => (source, u32::MAX),
+                Origin::Row { row, token } => (self.seen[row as usize].1, token),
+                Origin::Place(place) => {
+                    assert!(self.ahead > Ahead::No);
+                    self.counts.followed.fetch_add(1, Relaxed);
+                    match self.places[place as usize] {
+                        Some(Place { row: from, token, .. }) => {
+                            let (slot, before) = self.seen[from];
+                            assert_eq!(slot, row.slot, "a place of the same sentence");
+                            (before, token)
+                        }
+                        None => {
+                            self.counts.empty.fetch_add(1, Relaxed);
+                            (row.position, u32::MAX)
+                        }
+                    }
+                }
             };
-            (source, mixed(mixed(before, word), row.position))
+            (row.slot, mixed(mixed(before, word), row.position))
         };
         self.seen = rows.iter().map(see).collect();
     }
 
     fn ask(&mut self, question: Question<'_>) {
-        let mut found = Choices::default();
-        self.latest.clear();
-        for (&(source, seen), ask) in self.seen.iter().zip(question.asks) {
-            // One source in eight runs in circles, which guards notice.
-            let word = |i: u32| if source % 8 == 0 { 3 } else { mixed(seen, i) % WORDS };
-            let allowed = |word: &u32| ask.banned.binary_search(word).is_err();
-            let free = (0..100).map(word).find(allowed).or((0..WORDS).find(allowed));
-            let token = ask.forced.or(free).expect("some word is allowed");
-            self.latest.push(token);
-            found.push([Choice { token, score: -(seen as f32).sqrt() }]);
+        let asks = question.asks;
+        let lists: Vec<_> = (0..asks.len()).map(|row| self.best(row, &asks[row])).collect();
+        match &question.race {
+            Some(race) => self.race(race, asks, &lists),
+            // Everybody's best word.
+            None => {
+                let best = |(row, list): (usize, &Vec<Choice>)| {
+                    list.first().map(|best| Place { row, token: best.token, path: 0.0 })
+                };
+                self.places = lists.iter().enumerate().map(best).collect();
+            }
         }
+        let mut found = Choices::default();
+        lists.into_iter().for_each(|list| found.push(list));
         self.unanswered.push_back(found);
-        self.most_unanswered.fetch_max(self.unanswered.len(), Relaxed);
+        self.counts.unanswered.fetch_max(self.unanswered.len(), Relaxed);
     }
 
     fn answer(&mut self, answer: &mut Choices) {
         *answer = self.unanswered.pop_front().expect("a question was asked");
     }
 
-    fn runs_ahead(&self) -> bool {
+    fn ahead(&self) -> Ahead {
         self.ahead
     }
 
@@ -97,56 +216,107 @@ impl Network for Chain {
     }
 }
 
-/// Words and score of each of 100 sentences, and how many questions were without an answer at once.
-fn translate(policy: Policy, guard: Option<Guard>, ahead: bool) -> (Vec<(Vec<u32>, f32)>, usize) {
-    let most_unanswered = Arc::default();
+fn job(ticket: u64) -> Job {
+    let source = (0..1 + ticket % 9).map(|i| (3 * ticket + i) as u32).collect();
+    // Words that every list has: some lists are shorter than a beam is wide.
+    let prefix = (0..ticket % 3).map(|i| 11 + i as u32).collect();
+    let words =
+        (ticket % 4 == 3).then(|| [END, 11, 12].into_iter().chain(20..20 + ticket as u32 % 7));
+    let words = words.map(|words| words.collect());
+    let length = (ticket % 5 == 4).then_some(1 + ticket as usize % 12);
+    Job { source, prefix, words, length }
+}
+
+/// All translations of every sentence.
+fn translate(
+    settings: &Settings,
+    policy: Policy,
+    ahead: Ahead,
+) -> (Vec<Vec<Hypothesis>>, Arc<Counts>) {
+    let counts = Arc::<Counts>::default();
     let chain = Chain {
         slots: Vec::new(),
         seen: Vec::new(),
-        latest: Vec::new(),
+        places: Vec::new(),
+        widths: Vec::new(),
         unanswered: VecDeque::new(),
         ahead,
-        most_unanswered: Arc::clone(&most_unanswered),
+        counts: Arc::clone(&counts),
     };
     let mut decoder = Decoder::new(vec![Member { network: Box::new(chain), weight: 1.0 }]);
     let queue = Queue::new(policy, usize::MAX, 1);
-    for ticket in 0..100 {
-        let source = (0..1 + ticket % 9).map(|i| (3 * ticket + i) as u32).collect();
-        let prefix = (0..ticket % 3).map(|i| 11 + i as u32).collect();
-        let length = (ticket % 5 == 4).then_some(1 + ticket as usize % 12);
-        queue.push(Waiting { ticket, job: Job { source, prefix, length, ..Job::default() } });
+    for ticket in 0..SENTENCES {
+        queue.push(Waiting { ticket, job: job(ticket) });
     }
     queue.close();
-    let settings = Settings {
-        search: Search { beam: 1, ..Search::of(Dialect::Marian) },
-        end: END,
-        unknown: None,
-        scores: true,
-        alignments: false,
-        n_best: 1,
-        guard,
-    };
     let batching = Batching::new(policy, BatchSize { sentences: 8, tokens: 1000 });
-    let mut results = vec![None; 100];
+    let mut results = vec![None; SENTENCES as usize];
     let mut done = |done: Done| {
-        let best = &done.hypotheses[0];
-        let before = results[done.ticket as usize].replace((best.tokens.clone(), best.score));
+        let before = results[done.ticket as usize].replace(done.hypotheses);
         assert!(before.is_none(), "answered once");
     };
-    decoder.serve(&queue, &batching, &settings, None, &mut done);
+    decoder.serve(&queue, &batching, settings, None, &mut done);
     let results = results.into_iter().map(|result| result.expect("every sentence is answered"));
-    (results.collect(), most_unanswered.load(Relaxed))
+    (results.collect(), counts)
+}
+
+/// Settings that differ in all a search may differ in.
+fn settings(beam: usize, number: usize) -> Settings {
+    let finish = [Finish::Shrink, Finish::Full, Finish::FullBounded][number % 3];
+    let search = Search {
+        beam,
+        finish,
+        normalize: [0.0, 1.0, 0.6][number / 3 % 3],
+        at_limit: [AtLimit::Cut, AtLimit::ForceEnd][number % 2],
+        min_length: [0, 3][number / 2 % 2],
+        score_prefix: number % 4 < 2,
+        early_stop: [None, None, Some(4.0)][number / 5 % 3],
+        ..Search::of(Dialect::Marian)
+    };
+    let guard = (number / 3 % 2 == 1).then(Guard::default);
+    let n_best = if number.is_multiple_of(2) { beam } else { 1 };
+    Settings { search, end: END, unknown: Some(1), scores: true, alignments: false, n_best, guard }
 }
 
 #[test]
 fn running_ahead_changes_nothing() {
-    for policy in Policy::ALL {
-        for guard in [None, Some(Guard::default())] {
-            let (expected, one) = translate(policy, guard, false);
-            let (found, most) = translate(policy, guard, true);
-            assert_eq!(found, expected, "{policy}");
-            // The naive policy computes on what has ended, and must know what has.
-            assert_eq!((one, most), (1, if policy == Policy::Naive { 1 } else { 2 }), "{policy}");
+    for beam in [1, 2, 3, 4, 5, 8] {
+        for number in 0..18 {
+            for policy in Policy::ALL {
+                let what = format!("beam {beam}, settings {number}, {policy}");
+                let settings = settings(beam, number);
+                let (expected, slow) = translate(&settings, policy, Ahead::No);
+                let (found, fast) = translate(&settings, policy, Ahead::Beams);
+                assert_eq!(found, expected, "{what}");
+                // The naive policy computes on what has ended, and must know what has.
+                let most = if policy == Policy::Naive { 1 } else { 2 };
+                let unanswered = [&slow, &fast].map(|counts| counts.unanswered.load(Relaxed));
+                assert_eq!(unanswered, [1, most], "{what}");
+                assert_eq!(fast.followed.load(Relaxed) > 0, most == 2, "{what}");
+            }
         }
+    }
+}
+
+/// Places are empty now and then, and not as a rule.
+#[test]
+fn some_places_are_empty() {
+    for number in 0..3 {
+        let (_, counts) = translate(&settings(4, number), Policy::TopUp, Ahead::Beams);
+        let (followed, empty) = (counts.followed.load(Relaxed), counts.empty.load(Relaxed));
+        assert!(0 < empty && 2 * empty < followed, "{number}: {empty} of {followed}");
+    }
+}
+
+/// What can only run ahead greedily does so, and waits where there are beams.
+#[test]
+fn a_network_is_not_asked_for_more_than_it_can() {
+    for (beam, ahead, most) in [(1, Ahead::Greedy, 2), (4, Ahead::Greedy, 1), (33, Ahead::Beams, 1)]
+    {
+        let settings = settings(beam, 0);
+        let (expected, _) = translate(&settings, Policy::TopUp, Ahead::No);
+        let (found, counts) = translate(&settings, Policy::TopUp, ahead);
+        assert_eq!(found, expected, "beam {beam}");
+        assert_eq!(counts.unanswered.load(Relaxed), most, "beam {beam}");
     }
 }

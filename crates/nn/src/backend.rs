@@ -5,12 +5,15 @@
 //! fuse. Batches are ragged: rows laid end to end, and for attention a list of the rows each row
 //! reads ([`Reads`]). No verb can let one row see another that it was not told to read.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use peregrine_model::{Activation, CellKind, Weight};
 
+use crate::past::Grow;
 use crate::positions::PositionTable;
+use crate::race::{Ahead, Race};
 use crate::recur::{Term, Terms};
 
 /// A device that can run networks.
@@ -34,9 +37,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// A question whose answer may still be on its way.
     type Pending: Default + Send;
 
+    /// What rows read of their own past.
+    type Past: AsRef<Reads> + Default + Send;
+
     /// Whether [`Self::ask`] returns before the answer is known, and the next step may be begun
-    /// meanwhile ([`Embed::follows`]).
-    const RUNS_AHEAD: bool;
+    /// meanwhile.
+    fn ahead(&self) -> Ahead;
 
     /// Packs dense layers that share their input; their outputs stand side by side.
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;
@@ -100,6 +106,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         input: Option<&Self::Rows>,
         out: &mut Self::Rows,
     );
+    /// Works out what each row of a step reads of its own past. Comes after the step's [`Self::embed`].
+    fn grow(&self, step: Grow<'_>, past: &mut Self::Past);
     /// Puts keys (D columns of `x` from `key_column` on) and values (the D columns after) into
     /// positions `at` of a cache.
     fn store(&self, x: &Self::Rows, key_column: usize, at: &[u32], cache: &mut Self::Cache);
@@ -118,7 +126,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn average(
         &self,
         x: &Self::Rows,
-        moves: &[Move],
+        moves: Moves<'_>,
         before: &[u32],
         state: &mut Self::Rows,
         out: &mut Self::Rows,
@@ -129,12 +137,14 @@ pub trait Backend: Sized + Send + Sync + 'static {
         &self,
         candidate: &Self::Rows,
         forget: &Self::Rows,
-        moves: &[Move],
+        moves: Moves<'_>,
         state: &mut Self::Rows,
         out: &mut Self::Rows,
     );
     /// `y = a∘x + b∘y`.
     fn mix(&self, a: &Self::Rows, x: &Self::Rows, b: &Self::Rows, y: &mut Self::Rows);
+    /// `out[r] = state[from]`. No row's state is zero.
+    fn load(&self, state: &Self::Rows, moves: Moves<'_>, out: &mut Self::Rows);
     /// `out[i] = rows[at[i]]`.
     fn gather(&self, rows: &Self::Rows, at: &[u32], out: &mut Self::Rows);
     /// Copies row `i` of `x` to row `at[i]` of `out`, from column `column` on.
@@ -269,9 +279,8 @@ pub struct Embed<'a> {
     pub ids: &'a [Option<u32>],
     /// Multiplied with the embedding.
     pub scale: f32,
-    /// Rows that take another word: the best one of that row of the last question, whose answer may
-    /// still be on its way. Empty, or one a row; only where the backend [runs
-    /// ahead](Backend::RUNS_AHEAD).
+    /// Rows that take another word: that of a place of the last question ([`Origin::Place`](crate::Origin::Place)), whose
+    /// answer may still be on its way. Empty, or one a row.
     pub follows: &'a [Option<u32>],
     /// The position of each row.
     pub at: &'a [u32],
@@ -283,8 +292,8 @@ pub struct Embed<'a> {
 #[derive(Debug, Default)]
 pub struct Reads {
     positions: Vec<u32>,
-    /// End of each list in `positions`.
-    ends: Vec<usize>,
+    /// Where each list stands in `positions`.
+    spans: Vec<Range<usize>>,
     /// The list of each row.
     lists: Vec<u32>,
     parties: bool,
@@ -327,16 +336,23 @@ impl Reads {
     pub fn clear(&mut self) {
         *self.identity.get_mut() = 0;
         self.positions.clear();
-        self.ends.clear();
+        self.spans.clear();
         self.lists.clear();
     }
 
     /// The next row reads these positions.
     pub fn push(&mut self, positions: impl IntoIterator<Item = u32>) {
-        *self.identity.get_mut() = 0;
+        let start = self.positions.len();
         self.positions.extend(positions);
-        self.lists.push(self.ends.len() as u32);
-        self.ends.push(self.positions.len());
+        self.push_elsewhere(start..self.positions.len());
+    }
+
+    /// The next row reads positions that only the device knows: what stands there in its lists. All
+    /// rows are of that kind or none; nobody can ask what such rows [read](Self::of).
+    pub fn push_elsewhere(&mut self, span: Range<usize>) {
+        *self.identity.get_mut() = 0;
+        self.lists.push(self.spans.len() as u32);
+        self.spans.push(span);
     }
 
     /// The next row reads what the one before it reads.
@@ -350,22 +366,13 @@ impl Reads {
         &self.positions[self.range(row)]
     }
 
-    /// The same, to be changed; rows that share the list change with it.
-    pub fn of_mut(&mut self, row: usize) -> &mut [u32] {
-        *self.identity.get_mut() = 0;
-        let range = self.range(row);
-        &mut self.positions[range]
-    }
-
     /// Where the list of row `row` stands in all lists laid end to end.
-    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
-        let list = self.lists[row] as usize;
-        let start = if list == 0 { 0 } else { self.ends[list - 1] };
-        start..self.ends[list]
+    pub fn range(&self, row: usize) -> Range<usize> {
+        self.spans[self.lists[row] as usize].clone()
     }
 
     /// Runs of rows that share a list, and the list.
-    pub fn groups(&self) -> impl Iterator<Item = (std::ops::Range<usize>, &[u32])> {
+    pub fn groups(&self) -> impl Iterator<Item = (Range<usize>, &[u32])> {
         let mut start = 0;
         self.lists.chunk_by(|a, b| a == b).map(move |group| {
             let rows = start..start + group.len();
@@ -405,13 +412,38 @@ impl<B: Backend> Clone for Attention<'_, B> {
 
 impl<B: Backend> Copy for Attention<'_, B> {}
 
-/// A recurrent state on its way: read from row `from` (or zero), written to row `to`.
+/// Recurrent states on their way.
+#[derive(Debug, Clone, Copy)]
+pub struct Moves<'a> {
+    /// What the state of each row is read from.
+    pub from: &'a [Source],
+    /// Where the rows of the last step left theirs.
+    pub before: &'a [u32],
+    /// Where each row leaves its own.
+    pub to: &'a [u32],
+}
+
+/// What a recurrent state is read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Move {
-    /// Where the previous step left it.
-    pub from: Option<u32>,
-    /// Where this step leaves it.
-    pub to: u32,
+pub enum Source {
+    /// Nothing: it is zero.
+    Zero,
+    /// This row of the states.
+    State(u32),
+    /// What was left by the row that is at this place of the last question
+    /// ([`Origin::Place`](crate::Origin::Place)).
+    Place(u32),
+}
+
+impl Moves<'_> {
+    /// The row of the states that row `row` goes on from, where places are those of best words.
+    pub fn state(&self, row: usize) -> Option<usize> {
+        match self.from[row] {
+            Source::Zero => None,
+            Source::State(state) => Some(state as usize),
+            Source::Place(place) => Some(self.before[place as usize] as usize),
+        }
+    }
 }
 
 /// How words are scored.
@@ -434,6 +466,8 @@ pub struct Ask<'a> {
     pub banned: &'a [u32],
     /// If set, this word's score is the whole answer.
     pub forced: Option<u32>,
+    /// The sum of the scores so far, where it is known and there is a [`Race`].
+    pub path: f32,
 }
 
 /// What is asked of the output layer for all rows.
@@ -443,6 +477,8 @@ pub struct Question<'a> {
     pub asks: &'a [Ask<'a>],
     /// How words are scored.
     pub scoring: Scoring,
+    /// How the rows of a sentence compete, where the next step may go on from the winners' places.
+    pub race: Option<Race<'a>>,
 }
 
 /// A word and its score.

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn ask(count: usize, banned: &[u32]) -> Ask<'_> {
-        Ask { count, banned, forced: None }
+        Ask { count, banned, forced: None, path: 0.0 }
     }
 
     fn tokens(scores: &[f32], ask: &Ask<'_>) -> Vec<u32> {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_forced_word_is_the_answer_even_if_banned() {
-        let forced = Ask { count: 3, banned: &[2], forced: Some(2) };
+        let forced = Ask { count: 3, banned: &[2], forced: Some(2), path: 0.0 };
         let mut best = Vec::new();
         let candidates = Candidates { scores: &[1.0, 2.0, 3.0], words: None };
         choose(candidates, &forced, Scoring::Logit, &mut best);

@@ -10,10 +10,12 @@ mod asked;
 mod backend;
 mod choose;
 mod network;
+mod past;
 mod pool;
 mod positions;
 mod prepare;
 pub mod profile;
+mod race;
 mod recur;
 mod recurrent;
 mod rnnfc;
@@ -23,12 +25,14 @@ mod transformer;
 mod word_lists;
 
 pub use backend::{
-    After, Ask, Attention, Backend, Choice, Choices, Dense, Embed, Move, NormWeights, Question,
-    Reads, Scoring, Step,
+    After, Ask, Attention, Backend, Choice, Choices, Dense, Embed, Moves, NormWeights, Question,
+    Reads, Scoring, Source, Step,
 };
 pub use choose::{Candidates, choose, log_sum_exp};
 pub use network::{Fault, Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};
+pub use past::{Grow, PastReads};
 pub use positions::PositionTable;
 pub use prepare::MissingWeight;
+pub use race::{Ahead, Contest, MOST_PLACES, Origin, Race};
 pub use recur::{Of, Term, Terms};
 pub use speedups::Speedups;

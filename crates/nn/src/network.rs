@@ -6,6 +6,7 @@ use peregrine_model::{Architecture, Weights};
 
 use crate::backend::{Backend, Choices, Question};
 use crate::prepare::MissingWeight;
+use crate::race::{Ahead, Origin};
 use crate::speedups::Speedups;
 use crate::transformer::Transformer;
 use crate::{recurrent, rnnfc};
@@ -19,13 +20,8 @@ pub struct Slot(pub u32);
 pub struct Row {
     /// Its sentence.
     pub slot: Slot,
-    /// The row of the previous step it goes on from; none at the sentence's first step.
-    pub parent: Option<u32>,
-    /// The word chosen at the previous step; none at the first.
-    pub token: Option<u32>,
-    /// Whether the word is the best one of the parent's row instead, which nobody but the device may
-    /// know yet. Only for networks that [run ahead](Network::runs_ahead).
-    pub follows: bool,
+    /// What it goes on from. Places only where the network gets that [far ahead](Network::ahead).
+    pub from: Origin,
     /// Number of words before this one.
     pub position: u32,
 }
@@ -62,10 +58,10 @@ pub trait Network: Send {
     /// The answer to the earliest question that has had none.
     fn answer(&mut self, answer: &mut Choices);
 
-    /// Whether the next step may begin before the last question is answered, with rows that
-    /// [follow](Row::follows) the answer.
-    fn runs_ahead(&self) -> bool {
-        false
+    /// Whether the next step may begin before the last question is answered, with rows that go on from
+    /// its [places](Origin::Place).
+    fn ahead(&self) -> Ahead {
+        Ahead::No
     }
 
     /// The scores of all words (or the allowed ones) of each row of the last step, end to end.

@@ -32,7 +32,7 @@ mod tests;
 
 pub(crate) use recorder::{Answer, Sent};
 use recorder::{Graph, HostMemory, Launch, Recorder, Stage};
-pub(crate) use segment::{Arguments, Normed, Parties, Segment, Stored};
+pub(crate) use segment::{Arguments, Grown, Normed, Parties, Segment, Stored};
 pub use survey::{Properties, Survey, devices, survey};
 use survey::{count, properties};
 
@@ -302,19 +302,23 @@ impl Device {
 
     /// Memory for `bytes` bytes, on this thread's lane.
     pub(crate) fn allocate(&self, lane: &Lane, bytes: usize) -> Result<(Address, usize), Error> {
-        let bytes = rounded(bytes);
-        let kept = lock(&lane.pool).free.get_mut(&bytes).and_then(Vec::pop);
-        if let Some(address) = kept {
-            return Ok((address, bytes));
-        }
-        let address = match self.new_memory(bytes) {
+        match self.take(lane, bytes) {
             Err(Error::OutOfMemory) => {
                 self.trim(lane)?;
-                self.new_memory(bytes)?
+                self.take(lane, bytes)
             }
-            other => other?,
-        };
-        Ok((address, bytes))
+            taken => taken,
+        }
+    }
+
+    /// The same, where there is room.
+    fn take(&self, lane: &Lane, bytes: usize) -> Result<(Address, usize), Error> {
+        let bytes = rounded(bytes);
+        let kept = lock(&lane.pool).free.get_mut(&bytes).and_then(Vec::pop);
+        match kept {
+            Some(address) => Ok((address, bytes)),
+            None => Ok((self.new_memory(bytes)?, bytes)),
+        }
     }
 
     fn new_memory(&self, bytes: usize) -> Result<Address, Error> {
@@ -377,10 +381,16 @@ impl Device {
         work(&mut Segment { device: self, lane: &lane, recorder: &mut recorder })
     }
 
-    /// Ends a segment: what is recorded from here on will be alike from step to step.
-    pub(crate) fn new_segment(&self) -> Result<(), Error> {
+    /// Ends a segment: what is recorded from here on will be alike from step to step. One that looks words of
+    /// places up, as the next does (`follows`), is of the same step and goes on.
+    pub(crate) fn new_segment(&self, follows: bool) -> Result<(), Error> {
         let lane = self.lane()?;
-        self.submit(&lane, &mut lock(&lane.recorder))
+        let mut recorder = lock(&lane.recorder);
+        if !(follows && recorder.follows) {
+            self.submit(&lane, &mut recorder)?;
+        }
+        recorder.follows = follows;
+        Ok(())
     }
 
     /// Sends all recorded work off and waits for it.
@@ -521,7 +531,7 @@ impl Device {
         }
         for (i, launch) in recorder.launches.iter().enumerate() {
             // The first kernel must see the whole stage.
-            let overlapped = self.overlaps && i > 0;
+            let overlapped = self.overlaps && i > 0 && !recorder.launches[i - 1].ends_first;
             let config = LaunchConfig {
                 grid: [launch.grid[0], launch.grid[1], 1],
                 block: [launch.block, 1, 1],
@@ -596,8 +606,9 @@ impl Device {
         let answers = std::mem::take(&mut recorder.answers);
         let answers = answers.iter().map(|answer| answer.address);
         let hosts = stages.iter().map(|stage| stage.host.address).chain(answers);
-        let others = [recorder.latest.0, recorder.raw[0].0, recorder.raw[1].0];
-        let device = stages.iter().map(|stage| stage.device).chain(others);
+        let places = recorder.places.map(|places| places.memory);
+        let others = [recorder.latest].into_iter().chain(recorder.raw).chain(places);
+        let device = stages.iter().map(|stage| stage.device).chain(others.map(|memory| memory.0));
         let device = device.filter(|&address| address != 0);
         let free = std::mem::take(&mut lock(&lane.pool).free);
         // SAFETY: everything is the lane's and freed once; it has finished.
@@ -626,7 +637,7 @@ fn null_mut() -> *mut *mut c_void {
 
 /// Names of the kernels a precision has.
 pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 30] = [
+    const ALL: [&str; 33] = [
         "embed",
         "add_norm_512",
         "add_norm_2048",
@@ -635,6 +646,7 @@ pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "element",
         "average",
         "ssru",
+        "load_states",
         "move_rows",
         "clear_rows",
         "copy_words",
@@ -650,6 +662,8 @@ pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
         "pack",
         "best_narrow",
         "merge",
+        "race",
+        "grow_lists",
         "begin_best",
         "add_bias",
         "softmax",

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use rustc_hash::FxHashMap;
 
 use super::null;
-use super::segment::{Normed, StagedReads, Stored};
+use super::segment::{Grown, Normed, Places, StagedReads, Stored};
 use crate::driver::{Address, Driver};
 
 pub(super) struct HostMemory {
@@ -71,6 +71,8 @@ pub(super) struct Launch {
     pub(super) parameters: std::ops::Range<usize>,
     /// Maps at their end.
     pub(super) maps: usize,
+    /// Whether the next kernel may not be brought up before it has ended.
+    pub(super) ends_first: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -94,8 +96,16 @@ pub(super) struct Recorder {
     /// Taken in turn: of two questions one may still be waiting for its answer.
     pub(super) answers: [HostMemory; 2],
     pub(super) next_answer: usize,
-    /// The best word of every row of the last question, for rows that follow it, and its room.
+    /// The best words of every row of the last question, and its room in bytes.
     pub(super) latest: (Address, usize),
+    /// Who is at the places of the last question that had a race, and of the one before it.
+    pub(super) places: [Places; 2],
+    /// The words of the last question's places, and their rows, which without a race have their numbers.
+    pub(super) followed: (Address, Address),
+    /// Whether the segment looks words of places up.
+    pub(super) follows: bool,
+    /// What the rows of the step read of their own past.
+    pub(super) grown: Option<Grown>,
     /// What the last launch stores, if it does nothing else,
     pub(super) stored: Option<Stored>,
     /// or normalises.
@@ -127,6 +137,7 @@ impl Recorder {
     /// Nothing is recorded.
     pub(super) fn forget_segment(&mut self) {
         self.launches.clear();
+        self.follows = false;
         self.stored = None;
         self.normed = None;
         self.filled.clear();

@@ -1,5 +1,7 @@
 //! What verbs record: lists laid into a stage, and kernels with their arguments.
 
+use peregrine_nn::Reads;
+
 use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket, rounded};
 use crate::Error;
 use crate::driver::{Address, Map};
@@ -48,6 +50,34 @@ pub(crate) struct Parties {
     pub(crate) count: usize,
     /// Whether there are more rows in some than half a tile of a tensor core has.
     pub(crate) large: bool,
+}
+
+/// Lists of positions that were put together on the device.
+pub(crate) struct Grown {
+    /// Of the [`Reads`] that stand for them.
+    pub(crate) identity: u64,
+    pub(crate) lists: Address,
+    /// The last position of each.
+    pub(crate) last: Vec<u32>,
+}
+
+/// Who is at the places of a question: the structure `Places` of the kernels.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Places {
+    pub(super) memory: (Address, usize),
+    /// How many there may be.
+    room: usize,
+}
+
+impl Places {
+    /// Words, parents, paths and widths.
+    pub(crate) fn lists(self) -> [Address; 4] {
+        [0, 1, 2, 3].map(|list| self.memory.0 + (4 * list * self.room) as Address)
+    }
+
+    pub(crate) fn push(self, arguments: Arguments) -> Arguments {
+        self.lists().into_iter().fold(arguments, Arguments::address)
+    }
 }
 
 /// Where work is recorded.
@@ -147,7 +177,7 @@ impl Segment<'_> {
     }
 
     /// Lists of positions; laid down once however often they are read.
-    pub(crate) fn reads(&mut self, reads: &peregrine_nn::Reads) -> Result<StagedReads, Error> {
+    pub(crate) fn reads(&mut self, reads: &Reads) -> Result<StagedReads, Error> {
         let identity = reads.identity();
         let known = self.recorder.staged_reads.iter().find(|(id, _)| *id == identity);
         if let Some((_, staged)) = known {
@@ -160,9 +190,14 @@ impl Segment<'_> {
             longest = longest.max(range.len());
             spans.extend([range.start as u32, range.end as u32]);
         }
+        let grown = self.recorder.grown.as_ref().filter(|grown| grown.identity == identity);
+        let list = match grown.map(|grown| grown.lists) {
+            Some(lists) => lists,
+            None => self.stage(reads.positions())?,
+        };
         let staged = StagedReads {
             spans: self.stage(&spans)?,
-            list: self.stage(reads.positions())?,
+            list,
             longest: bucket(longest),
             parties: self.parties(reads)?,
         };
@@ -171,7 +206,7 @@ impl Segment<'_> {
     }
 
     /// Parties of rows that share a list.
-    fn parties(&mut self, reads: &peregrine_nn::Reads) -> Result<Option<Parties>, Error> {
+    fn parties(&mut self, reads: &Reads) -> Result<Option<Parties>, Error> {
         if !reads.parties() {
             return Ok(None);
         }
@@ -211,21 +246,64 @@ impl Segment<'_> {
         Ok(Answer { number, address: self.recorder.answers[number].address as Address })
     }
 
-    /// Where the best word of every row of the last question is.
-    pub(crate) fn latest(&self) -> Address {
-        self.recorder.latest.0
+    /// Where the words of the last question's places are, and their rows: nowhere, where those have the
+    /// same numbers.
+    pub(crate) fn followed(&self) -> (Address, Address) {
+        self.recorder.followed
     }
 
-    /// Where to put the best word of each of `rows` rows.
-    pub(crate) fn next_latest(&mut self, rows: usize) -> Result<Address, Error> {
-        let (address, bytes) = self.recorder.latest;
-        if bytes < 4 * rows {
-            if bytes > 0 {
-                self.lane.give_back(address, bytes);
-            }
-            self.recorder.latest = self.device.allocate(self.lane, 4 * rows)?;
-        }
+    /// Where to put the best words of the rows, so many in all. Unless there is a race, a row has one, and
+    /// that is what the next step may go on from.
+    pub(crate) fn next_latest(&mut self, words: usize) -> Result<Address, Error> {
+        let latest = std::mem::take(&mut self.recorder.latest);
+        self.recorder.latest = self.at_least(4 * words, latest)?;
+        self.recorder.followed = (self.recorder.latest.0, 0);
         Ok(self.recorder.latest.0)
+    }
+
+    /// Who is at the places of the last race, and where to put who will be at those of the next, which the
+    /// next step may go on from.
+    pub(crate) fn next_places(
+        &mut self,
+        sentences: usize,
+        beam: usize,
+    ) -> Result<(Places, Places), Error> {
+        self.recorder.places.swap(0, 1);
+        let before = self.recorder.places[1];
+        let old = std::mem::take(&mut self.recorder.places[0]);
+        let room = bucket(sentences) * beam;
+        // Four lists, of which the last could be shorter.
+        let after = Places { memory: self.at_least(4 * 4 * room, old.memory)?, room };
+        self.recorder.places[0] = after;
+        let [words, parents, ..] = after.lists();
+        self.recorder.followed = (words, parents);
+        Ok((before, after))
+    }
+
+    /// Who is at the places of the last race.
+    pub(crate) fn places(&self) -> Places {
+        self.recorder.places[0]
+    }
+
+    /// Memory of at least that size: the old, or else new, and the old goes back. No room is made where
+    /// there is none, since that takes the recorder.
+    fn at_least(&mut self, bytes: usize, old: (Address, usize)) -> Result<(Address, usize), Error> {
+        if old.1 >= bytes {
+            return Ok(old);
+        }
+        if old.1 > 0 {
+            self.lane.give_back(old.0, old.1);
+        }
+        self.device.take(self.lane, bytes)
+    }
+
+    /// Says what the launch just recorded writes: lists that kernels read before the one before them has
+    /// ended, so that this one must have.
+    pub(crate) fn just_grown(&mut self, grown: Grown) {
+        self.recorder.grown = Some(grown);
+        if let Some(launch) = self.recorder.launches.last_mut() {
+            launch.ends_first = true;
+        }
     }
 
     /// Records a kernel.
@@ -251,6 +329,7 @@ impl Segment<'_> {
             shared,
             parameters: start..self.recorder.parameters.len(),
             maps: arguments.maps,
+            ends_first: false,
         });
         Ok(())
     }
@@ -266,10 +345,23 @@ impl Segment<'_> {
         self.recorder.filled.contains(&keys)
     }
 
-    /// If the last launch did nothing but store what `same` describes, takes it back: who asks will
-    /// store it. The place says where to.
-    pub(crate) fn take_stored(&mut self, same: impl FnOnce(&Stored) -> bool) -> Option<Address> {
-        let stored = self.recorder.stored.take_if(|stored| same(stored))?;
+    /// If the last launch did nothing but store what `same` describes, each row what it reads last, takes it
+    /// back: who asks will store it. The place says where to.
+    pub(crate) fn take_stored(
+        &mut self,
+        reads: &Reads,
+        same: impl FnOnce(&Stored) -> bool,
+    ) -> Option<Address> {
+        let Recorder { stored, grown, .. } = &mut *self.recorder;
+        let grown = grown.as_ref().filter(|grown| grown.identity == reads.identity());
+        let is_last = |at: &[u32]| match grown {
+            Some(grown) => grown.last == at,
+            None => {
+                at.len() == reads.len()
+                    && (0..at.len()).all(|row| reads.of(row).last() == Some(&at[row]))
+            }
+        };
+        let stored = stored.take_if(|stored| same(stored) && is_last(&stored.at))?;
         self.recorder.filled.pop();
         let launch = self.recorder.launches.pop()?;
         self.recorder.parameters.truncate(launch.parameters.start);
@@ -293,13 +385,8 @@ impl Segment<'_> {
     /// Room for rows that are normalised by whoever reads them next.
     pub(crate) fn raw(&mut self, bytes: usize) -> Result<Address, Error> {
         self.recorder.raw.swap(0, 1);
-        let (address, room) = self.recorder.raw[0];
-        if room < bytes {
-            if room > 0 {
-                self.lane.give_back(address, room);
-            }
-            self.recorder.raw[0] = self.device.allocate(self.lane, bytes)?;
-        }
+        let raw = std::mem::take(&mut self.recorder.raw[0]);
+        self.recorder.raw[0] = self.at_least(bytes, raw)?;
         Ok(self.recorder.raw[0].0)
     }
 

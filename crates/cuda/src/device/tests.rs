@@ -47,10 +47,21 @@ fn nothing_runs_before_it_is_sent() {
     let device = open(&fake);
     work(&device, 1, 8);
     assert!(fake.ran().is_empty());
-    device.new_segment().expect("sent");
+    device.new_segment(false).expect("sent");
     assert_eq!(fake.ran(), ["element", "recur"]);
-    device.new_segment().expect("nothing to send");
+    device.new_segment(false).expect("nothing to send");
     assert!(fake.ran().is_empty());
+}
+
+#[test]
+fn a_step_that_looks_places_up_is_one_segment() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    for (follows, sent) in [(true, 0), (true, 0), (false, 4), (true, 2), (false, 2), (false, 2)] {
+        device.new_segment(follows).expect("sent");
+        assert_eq!(fake.ran().len(), sent);
+        work(&device, 1, 8);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use peregrine_model::{CellKind, CellPlace, RecurrentNorm};
 
-use crate::backend::{After, Backend, Embed, NormWeights, Step};
+use crate::backend::{After, Backend, Embed, Moves, NormWeights, Step};
 use crate::prepare::{MissingWeight, Preparer};
 use crate::recur::{Of, Term, Terms};
 
@@ -146,10 +146,10 @@ impl<B: Backend> State<B> {
     }
 
     /// Takes rows out of a cache of states.
-    pub(crate) fn load(&mut self, backend: &B, cache: &State<B>, from: &[u32]) {
-        backend.gather(&cache.h, from, &mut self.h);
+    pub(crate) fn load(&mut self, backend: &B, cache: &State<B>, moves: Moves<'_>) {
+        backend.load(&cache.h, moves, &mut self.h);
         if let (Some(c), Some(cache)) = (&mut self.c, &cache.c) {
-            backend.gather(cache, from, c);
+            backend.load(cache, moves, c);
         }
     }
 

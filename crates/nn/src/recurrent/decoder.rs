@@ -18,7 +18,7 @@ impl<B: Backend> Recurrent<B> {
         work: &mut Work<B>,
     ) {
         let b = &self.backend;
-        self.previous.run(b, &plan.tokens, &mut work.deep, &mut work.projection);
+        self.previous.run(b, plan.words(), &mut work.deep, &mut work.projection);
         self.first_layer(plan, memory, &mut states[0], weights, work);
         for (cells, cache) in self.decoder.iter().zip(states).skip(1) {
             self.high_layer(cells, plan, cache, work);
@@ -47,12 +47,12 @@ impl<B: Backend> Recurrent<B> {
     ) {
         let b = &self.backend;
         let entry = &self.target_input;
-        entry.input.run(b, &plan.tokens, &mut work.input, &mut work.projection);
+        entry.input.run(b, plan.words(), &mut work.input, &mut work.projection);
         if let Some(factor) = &entry.multiply {
-            factor.run(b, &plan.tokens, &mut work.factor, &mut work.projection);
+            factor.run(b, plan.words(), &mut work.factor, &mut work.projection);
         }
         let Work { input, factor, state, cell, query, attended, attended_factor, z, .. } = work;
-        state.load(b, cache, &plan.from);
+        state.load(b, cache, plan.moves());
         let cells = &self.decoder[0];
         let first = CellInput {
             x: Some(Term::same(&*input)),
@@ -98,7 +98,7 @@ impl<B: Backend> Recurrent<B> {
     fn high_layer(&self, cells: &[Cell<B>], plan: &Plan, cache: &mut State<B>, work: &mut Work<B>) {
         let b = &self.backend;
         let Work { input, factor, state, cell, x, y, .. } = work;
-        state.load(b, cache, &plan.from);
+        state.load(b, cache, plan.moves());
         if let Some(part) = &cells[0].input {
             part.run(b, x, input);
         }

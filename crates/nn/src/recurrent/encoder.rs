@@ -2,6 +2,7 @@
 
 use peregrine_model::EncoderKind;
 
+use super::projection::Words;
 use super::ragged::{Ragged, add, run_dense_layer, run_projected_layer};
 use super::session::Encode;
 use super::{Recurrent, Work, projection};
@@ -11,12 +12,12 @@ impl<B: Backend> Recurrent<B> {
     /// Leaves the context of every token in `work.contexts`.
     pub(super) fn contexts(&self, ids: &[Option<u32>], batch: &mut Ragged, work: &mut Work<B>) {
         let (b, d) = (&self.backend, &self.description);
-        projection::embed(b, &self.source, ids, &mut work.embedded, &mut work.zeros);
+        projection::embed(b, &self.source, Words::known(ids), &mut work.embedded, &mut work.zeros);
         b.resize(&mut work.contexts, ids.len(), 2 * d.width);
         for (half, (layers, entry)) in self.halves.iter().zip(&self.source_inputs).enumerate() {
-            entry.input.run(b, ids, &mut work.layer.x, &mut work.projection);
+            entry.input.run(b, Words::known(ids), &mut work.layer.x, &mut work.projection);
             if let Some(factor) = &entry.multiply {
-                factor.run(b, ids, &mut work.layer.multiply, &mut work.projection);
+                factor.run(b, Words::known(ids), &mut work.layer.multiply, &mut work.projection);
             }
             for (l, cells) in layers.iter().enumerate() {
                 let turned = d.encoder.kind == EncoderKind::Alternating && l % 2 == 1;

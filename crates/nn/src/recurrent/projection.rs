@@ -18,6 +18,20 @@ struct Known<B: Backend> {
     words: u32,
 }
 
+/// The words that are looked up: see [`Embed`].
+#[derive(Clone, Copy)]
+pub(crate) struct Words<'a> {
+    pub(crate) ids: &'a [Option<u32>],
+    pub(crate) follows: &'a [Option<u32>],
+}
+
+impl<'a> Words<'a> {
+    /// Words that are known.
+    pub(crate) fn known(ids: &'a [Option<u32>]) -> Words<'a> {
+        Words { ids, follows: &[] }
+    }
+}
+
 /// Working memory.
 pub(crate) struct ProjectionScratch<B: Backend> {
     embedded: B::Rows,
@@ -67,7 +81,7 @@ impl<B: Backend> Projection<B> {
         let ids: Vec<Option<u32>> = (0..words as u32).map(Some).chain([None]).collect();
         let numbers: Vec<u32> = (0..ids.len() as u32).collect();
         for (ids, at) in ids.chunks(CHUNK).zip(numbers.chunks(CHUNK)) {
-            self.run_all(backend, ids, &mut chunk, &mut scratch);
+            self.run_all(backend, Words::known(ids), &mut chunk, &mut scratch);
             if at[0] == 0 {
                 let width = backend.width(&chunk);
                 backend.resize(&mut rows, words + 1, width);
@@ -83,15 +97,20 @@ impl<B: Backend> Projection<B> {
         self.known.as_ref().map_or(0, size)
     }
 
-    /// The products of some words; none is a zero vector.
+    /// The products of some words; none is a zero vector. Of words that only the device knows nobody can say
+    /// whether theirs were computed ahead.
     pub(crate) fn run(
         &self,
         backend: &B,
-        ids: &[Option<u32>],
+        words: Words<'_>,
         out: &mut B::Rows,
         scratch: &mut ProjectionScratch<B>,
     ) {
-        let Some(known) = &self.known else { return self.run_all(backend, ids, out, scratch) };
+        let follow = words.follows.iter().any(Option::is_some);
+        let Some(known) = self.known.as_ref().filter(|_| !follow) else {
+            return self.run_all(backend, words, out, scratch);
+        };
+        let ids = words.ids;
         scratch.at.clear();
         scratch.unknown.clear();
         scratch.ids.clear();
@@ -109,7 +128,7 @@ impl<B: Backend> Projection<B> {
                 std::mem::take(&mut scratch.ids),
                 std::mem::replace(&mut scratch.rest, backend.rows()),
             );
-            self.run_all(backend, &ids, &mut rest, scratch);
+            self.run_all(backend, Words::known(&ids), &mut rest, scratch);
             backend.scatter(&rest, &scratch.unknown, 0, out);
             (scratch.ids, scratch.rest) = (ids, rest);
         }
@@ -118,11 +137,11 @@ impl<B: Backend> Projection<B> {
     fn run_all(
         &self,
         backend: &B,
-        ids: &[Option<u32>],
+        words: Words<'_>,
         out: &mut B::Rows,
         scratch: &mut ProjectionScratch<B>,
     ) {
-        embed(backend, &self.table, ids, &mut scratch.embedded, &mut scratch.zeros);
+        embed(backend, &self.table, words, &mut scratch.embedded, &mut scratch.zeros);
         self.part.run(backend, &scratch.embedded, out);
     }
 }
@@ -131,11 +150,11 @@ impl<B: Backend> Projection<B> {
 pub(crate) fn embed<B: Backend>(
     backend: &B,
     table: &B::Table,
-    ids: &[Option<u32>],
+    Words { ids, follows }: Words<'_>,
     out: &mut B::Rows,
     zeros: &mut Vec<u32>,
 ) {
     zeros.clear();
     zeros.resize(ids.len(), 0);
-    backend.embed(table, Embed { ids, follows: &[], scale: 1.0, at: zeros, positions: None }, out);
+    backend.embed(table, Embed { ids, follows, scale: 1.0, at: zeros, positions: None }, out);
 }

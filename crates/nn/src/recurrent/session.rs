@@ -8,11 +8,13 @@
 use std::sync::Arc;
 
 use super::cell::{Groups, State};
+use super::projection::Words;
 use super::ragged::Ragged;
 use crate::asked::Asked;
-use crate::backend::{Backend, Choices, Question, Reads};
+use crate::backend::{Backend, Choices, Moves, Question, Reads, Source};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
+use crate::race::{Ahead, Origin};
 use crate::slots::Slots;
 use crate::speedups::Speedups;
 
@@ -68,20 +70,33 @@ pub(crate) struct Encode<'a, B: Backend> {
 #[derive(Default)]
 pub(crate) struct Plan {
     slots: Vec<Slot>,
-    pub(crate) tokens: Vec<Option<u32>>,
+    tokens: Vec<Option<u32>>,
+    /// Places of the last question whose words they are, where only the device knows them.
+    follows: Vec<Option<u32>>,
     /// Rows of the memories.
     pub(crate) source: Reads,
-    /// Rows of the state caches.
-    pub(crate) from: Vec<u32>,
+    /// What states are read from,
+    from: Vec<Source>,
+    /// where the last step left them,
+    before: Vec<u32>,
+    /// and where this one does.
     pub(crate) to: Vec<u32>,
-    /// Memory for the next step's list.
-    spare: Vec<u32>,
     /// Rows that go on from the same state.
     groups: Groups,
     merge: bool,
 }
 
 impl Plan {
+    /// The words before.
+    pub(crate) fn words(&self) -> Words<'_> {
+        Words { ids: &self.tokens, follows: &self.follows }
+    }
+
+    /// Recurrent states.
+    pub(crate) fn moves(&self) -> Moves<'_> {
+        Moves { from: &self.from, before: &self.before, to: &self.to }
+    }
+
     /// Rows with the same state, if that is to be made use of.
     pub(crate) fn groups(&self) -> Option<&Groups> {
         self.merge.then_some(&self.groups)
@@ -150,10 +165,8 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
     /// Works out what each row reads and writes.
     fn plan(&mut self, rows: &[Row]) {
         let mut plan = std::mem::take(&mut self.plan);
-        // The rows just written become those to read; the lists change places.
-        let mut from = std::mem::take(&mut plan.from);
-        from.clear();
-        let before = std::mem::replace(&mut plan.to, std::mem::take(&mut plan.spare));
+        // The rows just written become those to read.
+        std::mem::swap(&mut plan.before, &mut plan.to);
         plan.clear();
         let known = self.state_pool.size();
         let mut lane = 0;
@@ -162,14 +175,17 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
             let own = self.lane(row.slot, lane);
             let sentence = self.slots.of(row.slot);
             let start = sentence.past[0] + 1;
-            from.push(row.parent.map_or(start, |parent| before[parent as usize]));
+            plan.from.push(match row.from {
+                Origin::Start => Source::State(start),
+                Origin::Row { row, .. } => Source::State(plan.before[row as usize]),
+                Origin::Place(place) => Source::Place(place),
+            });
             plan.to.push(own + row.position % 2);
             plan.slots.push(row.slot);
-            plan.tokens.push(row.token);
+            plan.tokens.push(row.from.token());
+            plan.follows.push(row.from.place());
             plan.source.push(sentence.memory.clone());
         }
-        plan.from = from;
-        plan.spare = before;
         plan.group();
         self.plan = plan;
         if self.state_pool.size() > known {
@@ -182,12 +198,14 @@ impl Plan {
     fn clear(&mut self) {
         self.slots.clear();
         self.tokens.clear();
+        self.follows.clear();
         self.source.clear();
+        self.from.clear();
         self.to.clear();
     }
 
-    /// Finds rows that go on from the same one. There are few rows of a sentence, and they stand
-    /// together, so looking back from the end finds a twin soon.
+    /// Finds rows that go on from the same one, as far as that is known: places are taken to differ. There are
+    /// few rows of a sentence, and they stand together, so looking back from the end finds a twin soon.
     fn group(&mut self) {
         let Plan { from, slots, groups, .. } = self;
         groups.first.clear();
@@ -281,6 +299,10 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
 
     fn answer(&mut self, answer: &mut Choices) {
         self.asked.answer(|pending| self.network.backend().answer(pending, answer));
+    }
+
+    fn ahead(&self) -> Ahead {
+        self.network.backend().ahead()
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {

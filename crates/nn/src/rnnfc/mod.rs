@@ -12,7 +12,7 @@ use crate::network::Prepared;
 use crate::prepare::{MissingWeight, Preparer};
 use crate::recur::Term;
 use crate::recurrent::cell::{Cell, CellInput, CellScratch, Part, State};
-use crate::recurrent::projection::{self, Projection, ProjectionScratch};
+use crate::recurrent::projection::{self, Projection, ProjectionScratch, Words};
 use crate::recurrent::ragged::{LayerScratch, Ragged, run_dense_layer, run_projected_layer};
 use crate::recurrent::session::{Core, Encode, Plan, Runner};
 use crate::speedups::Speedups;
@@ -157,7 +157,7 @@ impl<B: Backend> RnnFc<B> {
     /// Leaves the vector of every token in `work.below`.
     fn contexts(&self, ids: &[Option<u32>], batch: &mut Ragged, work: &mut Work<B>) {
         let (b, d) = (&self.backend, &self.description);
-        projection::embed(b, &self.source, ids, &mut work.embedded, &mut work.zeros);
+        projection::embed(b, &self.source, Words::known(ids), &mut work.embedded, &mut work.zeros);
         for (l, pair) in self.pairs.iter().enumerate() {
             b.resize(&mut work.above, ids.len(), d.context_width());
             for (half, cell) in pair.iter().enumerate() {
@@ -165,7 +165,7 @@ impl<B: Backend> RnnFc<B> {
                 let Work { embedded, below, above, layer, projection, .. } = &mut *work;
                 let out = (half * d.source_width, above);
                 if l == 0 {
-                    self.source_inputs[half].run(b, ids, &mut layer.x, projection);
+                    self.source_inputs[half].run(b, Words::known(ids), &mut layer.x, projection);
                     run_projected_layer(b, cells, batch, half == 1, embedded, out, layer);
                 } else {
                     run_dense_layer(b, cells, batch, half == 1, below, out, layer);
@@ -191,8 +191,8 @@ impl<B: Backend> RnnFc<B> {
         work: &mut Work<B>,
     ) {
         let b = &self.backend;
-        self.input.run(b, &plan.tokens, &mut work.input, &mut work.projection);
-        self.attention_input.run(b, &plan.tokens, &mut work.attention, &mut work.projection);
+        self.input.run(b, plan.words(), &mut work.input, &mut work.projection);
+        self.attention_input.run(b, plan.words(), &mut work.attention, &mut work.projection);
         let Work { input, attention, query, context, distinct, rows, state, .. } = work;
         // Attention looks from the state before this step, so its product can be shared too.
         match plan.groups() {
@@ -344,7 +344,7 @@ impl<B: Backend> Core<B> for RnnFc<B> {
         work: &mut Work<B>,
     ) {
         let b = &self.backend;
-        work.state.load(b, &states[0], &plan.from);
+        work.state.load(b, &states[0], plan.moves());
         self.attend(plan, memory, weights, work);
         work.state.store(b, &mut states[0], &plan.to);
         std::mem::swap(&mut work.top, &mut work.state.h);
@@ -358,7 +358,7 @@ impl<B: Backend> Core<B> for RnnFc<B> {
             }
             Head::Cells(cells) => {
                 for (layer, cache) in cells.iter().zip(&mut states[1..]) {
-                    state.load(b, cache, &plan.from);
+                    state.load(b, cache, plan.moves());
                     if let Some(part) = &layer.input {
                         part.run(b, top, rows);
                     }

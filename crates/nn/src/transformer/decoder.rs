@@ -7,7 +7,8 @@ use super::block::{
     Around, Buffers, DenseLayers, FeedForwardBlock, SelfAttention, SelfInputs, attention_output,
 };
 use super::session::{Caches, Plan};
-use crate::backend::{After, Attention, Backend, Embed, NormWeights, Step};
+use crate::backend::{After, Attention, Backend, Embed, NormWeights, Reads, Step};
+use crate::past::Grow;
 use crate::prepare::{MissingWeight, Preparer};
 use crate::profile;
 
@@ -175,11 +176,16 @@ impl<B: Backend> Transformer<B> {
         mut alignment: Option<&mut Vec<f32>>,
     ) {
         self.embed_target(plan, buffers);
+        if !plan.reads_first.is_empty() {
+            let Plan { from, positions, own, reads_first: first, .. } = plan;
+            self.backend.grow(Grow { from, positions, own, first }, &mut caches.reads);
+        }
         profile::lap("decoder embedding");
         for (index, layer) in self.decoder_layers().enumerate() {
             match &layer.past {
                 Past::Attention(attention) => {
-                    self.attend_past(attention, plan, &mut caches.past[index], buffers);
+                    let reads = caches.reads.as_ref();
+                    self.attend_past(attention, plan, reads, &mut caches.past[index], buffers);
                 }
                 Past::Average { around, dense, gate } => {
                     let average = (around, dense, gate.as_ref());
@@ -224,6 +230,7 @@ impl<B: Backend> Transformer<B> {
         &self,
         attention: &SelfAttention<B>,
         plan: &Plan,
+        reads: &Reads,
         cache: &mut B::Cache,
         buffers: &mut Buffers<B>,
     ) {
@@ -247,7 +254,7 @@ impl<B: Backend> Transformer<B> {
             }
         }
         let heads = self.description.decoder.heads;
-        backend.attend(a, Attention { cache, reads: &plan.past, heads, width }, attended);
+        backend.attend(a, Attention { cache, reads, heads, width }, attended);
         attention.around.finish(backend, attention.output.as_ref(), attended, x, y);
         std::mem::swap(x, y);
     }
@@ -261,7 +268,7 @@ impl<B: Backend> Transformer<B> {
     ) {
         let Buffers { x, y, processed, a, b, attended, .. } = buffers;
         let backend = &self.backend;
-        backend.average(x, &plan.moves, &plan.positions, state, attended);
+        backend.average(x, plan.moves(), &plan.positions, state, attended);
         let input = around.before(backend, attended, processed);
         let inner = dense.run_inner(backend, input, a, b);
         match dense.last() {
@@ -285,7 +292,7 @@ impl<B: Backend> Transformer<B> {
         let normed = |ops| After { ops, ..After::nothing() };
         backend.linear(input, &cell.candidate, normed(&cell.candidate_norm), a);
         backend.linear(input, &cell.forget, normed(&cell.forget_norm), b);
-        backend.ssru(a, b, &plan.moves, state, attended);
+        backend.ssru(a, b, plan.moves(), state, attended);
         cell.around.finish(backend, cell.projection.as_ref(), attended, x, y);
         std::mem::swap(x, y);
     }

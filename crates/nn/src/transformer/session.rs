@@ -14,10 +14,11 @@ use peregrine_model::Autoregression;
 use super::Transformer;
 use super::block::Buffers;
 use crate::asked::Asked;
-use crate::backend::{Backend, Choices, Move, Question, Reads};
+use crate::backend::{Backend, Choices, Moves, Question, Reads, Source};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
 use crate::profile;
+use crate::race::{Ahead, Origin};
 use crate::slots::Slots;
 
 /// Positions of a cache are handed out in whole blocks of this many: caches keep keys in such
@@ -38,8 +39,6 @@ pub(super) struct Session<B: Backend> {
     past_pool: RowPool,
     slots: Slots<B, Past>,
     plan: Plan,
-    /// Reads of the step before, which the next step's grow from.
-    previous: Reads,
     alignment: Vec<f32>,
     asked: Asked<B::Pending>,
 }
@@ -50,6 +49,8 @@ pub(super) struct Caches<B: Backend> {
     pub(super) memory: Vec<B::Cache>,
     /// Keys and values of the words so far, where layers attend to them,
     pub(super) past: Vec<B::Cache>,
+    /// and what each row reads of them,
+    pub(super) reads: B::Past,
     /// or else recurrent states.
     pub(super) states: Vec<B::Rows>,
 }
@@ -72,19 +73,23 @@ struct Lane {
 pub(super) struct Plan {
     pub(super) slots: Vec<Slot>,
     pub(super) tokens: Vec<Option<u32>>,
-    /// Rows of the step before whose best words they are, where only the device knows them.
+    /// Places of the last question whose words they are, where only the device knows them.
     pub(super) follows: Vec<Option<u32>>,
+    /// What each row goes on from.
+    pub(super) from: Vec<Origin>,
     pub(super) positions: Vec<u32>,
     /// Rows of the memory caches.
     pub(super) source: Reads,
-    /// Rows of the past caches, this step's own included.
-    pub(super) past: Reads,
-    /// Where each row's keys and values go.
+    /// Where each row's keys and values go, or its states,
     pub(super) own: Vec<u32>,
+    /// and where those of the last step went.
+    pub(super) before: Vec<u32>,
     /// Where they go a second time, see [`Past::first`].
     pub(super) first: Vec<u32>,
-    /// Recurrent states.
-    pub(super) moves: Vec<Move>,
+    /// What the row reads first, see [`Grow::first`].
+    pub(super) reads_first: Vec<Option<u32>>,
+    /// What recurrent states are read from.
+    pub(super) states: Vec<Source>,
 }
 
 impl<B: Backend> Session<B> {
@@ -95,6 +100,7 @@ impl<B: Backend> Session<B> {
         let caches = Caches {
             memory: (0..layers).map(|_| backend.cache()).collect(),
             past: (0..layers).map(|_| backend.cache()).collect(),
+            reads: B::Past::default(),
             states: (0..layers).map(|_| backend.rows()).collect(),
         };
         Session {
@@ -104,7 +110,6 @@ impl<B: Backend> Session<B> {
             past_pool: RowPool::default(),
             slots: Slots::new(),
             plan: Plan::default(),
-            previous: Reads::default(),
             alignment: Vec::new(),
             asked: Asked::new(),
             network,
@@ -137,26 +142,34 @@ impl<B: Backend> Session<B> {
 
     /// Works out what each row reads and writes.
     fn plan(&mut self, rows: &[Row]) {
-        std::mem::swap(&mut self.previous, &mut self.plan.past);
         let mut plan = std::mem::take(&mut self.plan);
-        let previous_own = std::mem::take(&mut plan.own);
+        std::mem::swap(&mut plan.own, &mut plan.before);
         plan.clear();
+        let attends = self.attends_to_past();
         let mut lane = 0;
         for (i, row) in rows.iter().enumerate() {
             lane = if i > 0 && rows[i - 1].slot == row.slot { lane + 1 } else { 0 };
             let own = self.past_row(row.slot, lane, row.position);
             let first_token = self.network.start_token();
             plan.slots.push(row.slot);
-            plan.tokens.push(row.token.or(first_token));
-            plan.follows.push(row.parent.filter(|_| row.follows));
+            plan.tokens.push(row.from.token().or(first_token));
+            plan.follows.push(row.from.place());
+            plan.from.push(row.from);
             plan.positions.push(row.position);
             match lane {
                 0 => plan.source.push(self.slots.of(row.slot).memory.clone()),
                 _ => plan.source.push_same(),
             }
-            plan.moves.push(Move { from: row.parent.map(|p| previous_own[p as usize]), to: own });
             plan.own.push(own);
-            self.plan_past(row, own, &mut plan);
+            if attends {
+                self.plan_past(row, own, &mut plan);
+            } else {
+                plan.states.push(match row.from {
+                    Origin::Start => Source::Zero,
+                    Origin::Row { row, .. } => Source::State(plan.before[row as usize]),
+                    Origin::Place(place) => Source::Place(place),
+                });
+            }
         }
         self.plan = plan;
         let (size, width) = (self.past_pool.size(), self.network.description.width);
@@ -171,40 +184,38 @@ impl<B: Backend> Session<B> {
         }
     }
 
-    /// A row reads what its parent read, and itself. Where the first step has keys of its own it
-    /// reads those instead, and the second step goes back to the common ones.
+    /// Where the first step has keys of its own it reads those, and the second step goes back to the
+    /// common ones.
     fn plan_past(&mut self, row: &Row, own: u32, plan: &mut Plan) {
-        if !self.attends_to_past() {
-            return;
-        }
         let sentence = &self.slots.of(row.slot).past;
-        let first = sentence.first;
         // Later steps write there too, which is simpler than not doing so: nobody reads it again.
-        plan.first.push(first.unwrap_or(own));
-        match row.parent {
-            None => plan.past.push([first.unwrap_or(own)]),
-            Some(parent) => {
-                plan.past.push(self.previous.of(parent as usize).iter().copied().chain([own]));
-                if row.position == 1 {
-                    let raw = sentence.lanes[0].runs[0];
-                    plan.past.of_mut(plan.past.len() - 1)[0] = raw;
-                }
-            }
-        }
+        let first = sentence.first.unwrap_or(own);
+        plan.first.push(first);
+        plan.reads_first.push(match row.position {
+            0 => Some(first),
+            1 => Some(sentence.lanes[0].runs[0]),
+            _ => None,
+        });
     }
 }
 
 impl Plan {
+    /// Recurrent states.
+    pub(super) fn moves(&self) -> Moves<'_> {
+        Moves { from: &self.states, before: &self.before, to: &self.own }
+    }
+
     fn clear(&mut self) {
         self.slots.clear();
         self.tokens.clear();
         self.follows.clear();
+        self.from.clear();
         self.positions.clear();
         self.source.clear();
-        self.past.clear();
         self.own.clear();
         self.first.clear();
-        self.moves.clear();
+        self.reads_first.clear();
+        self.states.clear();
     }
 }
 
@@ -278,8 +289,8 @@ impl<B: Backend> Network for Session<B> {
         self.asked.answer(|pending| self.network.backend.answer(pending, answer));
     }
 
-    fn runs_ahead(&self) -> bool {
-        B::RUNS_AHEAD
+    fn ahead(&self) -> Ahead {
+        self.network.backend.ahead()
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {

@@ -1,0 +1,123 @@
+// Search on the device: which hypotheses go on, and what they read of their past. The host comes to
+// the same when it hears the answer, a step later: see `peregrine_nn::Race`.
+
+// Who is at the places of a question, `beam` a sentence.
+struct Places {
+    u32 *words;   // NONE: nobody
+    u32 *parents; // the row of the step that goes on,
+    float *paths; // and the sum of its scores
+    u32 *widths;  // a sentence: how many may still go on where beams shrink
+};
+
+struct Contest {
+    u32 first_row, rows;
+    u32 follows; // the first place its rows go on from, or NONE: the host knows paths and width
+    u32 width, free;
+};
+
+struct Race {
+    const Contest *contests;
+    const float *paths;  // of rows whose host knows it
+    const u32 *words;    // the answers, `Asked::most` a row
+    const float *scores;
+    Places before, after;
+    u32 beam, finish, end; // finish: 0 shrink, 1 full, 2 bounded
+};
+
+// Numbers in the order of `f32::total_cmp`.
+__device__ __forceinline__ u32 ordered(float v) {
+    u32 bits = __float_as_uint(v);
+    return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+
+// A warp a sentence. A row's answer is sorted, so the best candidates are found by merging: lane r holds
+// the first of row r's that is not taken yet, and the best lane's is taken, of equals that of the
+// earlier row. Lane p keeps who is at place p.
+//
+// 2·beam candidates suffice: a row has the end symbol once, so at most `beam` of them end, and the others
+// fill the beam. (`full`: e of the first `beam` end, so at most beam − e of the next, which leaves e.)
+extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
+    begin();
+    u32 sentence = ROW_OF_WARP;
+    if (sentence >= *count) return;
+    const u32 all = 0xffffffffu;
+    u32 lane = LANE, beam = race.beam;
+    Contest contest = race.contests[sentence];
+    bool follows = contest.follows != NONE;
+    u32 width = follows ? race.before.widths[contest.follows / beam] : contest.width;
+    u32 row = contest.first_row + lane, from = contest.follows + lane;
+    u32 left = 0, next = 0;
+    float path = 0.0f;
+    // Of the rows, those that go on from an empty place are nobody's.
+    if (lane < contest.rows && !(follows && race.before.words[from] == NONE)) {
+        path = follows ? race.before.paths[from] : race.paths[row];
+        left = asked.forced[row] != NONE ? 1 : min(asked.counts[row], asked.most);
+    }
+    u64 list = (u64)row * asked.most;
+    u32 word = left ? race.words[list] : NONE, key = 0;
+    float sum = 0.0f;
+    if (word != NONE) sum = __fadd_rn(path, contest.free ? 0.0f : race.scores[list]), key = ordered(sum);
+    u32 my_word = NONE, my_parent = contest.first_row, taken = 0, holes = 0, ended = 0;
+    float my_path = 0.0f;
+    u32 most = race.finish == 0 ? width : 2 * beam;
+    for (u32 t = 0; t < most; t++) {
+        if (race.finish == 1 && t >= beam && !holes) break;
+        if (race.finish == 2 && taken == beam) break;
+        u32 best = __reduce_max_sync(all, key);
+        u32 winners = __ballot_sync(all, word != NONE && key == best);
+        if (!winners) break;
+        u32 winner = __ffs(winners) - 1;
+        u32 won = __shfl_sync(all, word, winner);
+        float won_path = __shfl_sync(all, sum, winner);
+        u32 place = NONE;
+        if (race.finish == 1) {
+            // Those that end leave holes, which the next that do not end fill.
+            if (won == race.end) {
+                if (t < beam) holes |= 1u << t;
+            } else if (t < beam) {
+                place = t;
+            } else {
+                place = __ffs(holes) - 1, holes &= holes - 1;
+            }
+        } else if (won == race.end) {
+            ended++;
+        } else {
+            place = taken++;
+        }
+        if (lane == place) my_word = won, my_parent = contest.first_row + winner, my_path = won_path;
+        if (lane == winner) {
+            next++;
+            word = next < left ? race.words[list + next] : NONE, key = 0;
+            if (word != NONE) sum = __fadd_rn(path, contest.free ? 0.0f : race.scores[list + next]), key = ordered(sum);
+        }
+    }
+    // Holes that nobody filled go to the end.
+    u32 there = __ballot_sync(all, my_word != NONE), below = (1u << lane) - 1;
+    u32 at = my_word != NONE ? __popc(there & below) : __popc(there) + __popc(~there & below);
+    if (at < beam) {
+        u32 to = sentence * beam + at;
+        race.after.words[to] = my_word, race.after.parents[to] = my_parent, race.after.paths[to] = my_path;
+    }
+    if (lane == 0) race.after.widths[sentence] = width - (race.finish == 0 ? ended : 0);
+}
+
+// What rows read of their own past, a warp a row, lists `room` apart: what the row before read, and the row's own
+// position. `from`: that row, or a place, whose row is in `parents`; without those it is the place's
+// number. `first`: what the list begins with instead (the first two steps).
+extern "C" __global__ void grow_lists(u32 *lists, u32 room, const u32 *before, u32 before_room, const u32 *from,
+                                      const u32 *parents, const u32 *positions, const u32 *own, const u32 *first,
+                                      const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    u32 length = positions[row], parent = from[row];
+    u32 *list = lists + (u64)row * room;
+    if (first[row] == NONE) {
+        if (parent & FOLLOWS) parent &= ~FOLLOWS, parent = parents ? parents[parent] : parent;
+        const u32 *known = before + (u64)parent * before_room;
+        for (u32 i = LANE; i < length; i += 32) list[i] = known[i];
+    } else if (LANE == 0) {
+        list[0] = first[row];
+    }
+    if (LANE == 0 && length > 0) list[length] = own[row];
+}

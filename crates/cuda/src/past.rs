@@ -1,0 +1,87 @@
+//! What rows read of their own past. Only the device may know which row another goes on from, so it puts
+//! the lists together (`kernels/search.cu`); the host knows how long they are.
+
+use std::sync::Arc;
+
+use peregrine_nn::{Grow, Origin, Reads};
+
+use crate::Error;
+use crate::device::{Arguments, Device, Grown, bucket};
+use crate::driver::Address;
+use crate::memory::{Buffer, FOLLOWS, NONE};
+
+/// What rows read of their own past: the lists of two steps in turn, each row's as far from the next as
+/// there is room for a list.
+#[derive(Default)]
+pub struct Past {
+    /// Only where the lists are.
+    reads: Reads,
+    now: PastLists,
+    before: PastLists,
+}
+
+#[derive(Default)]
+struct PastLists {
+    buffer: Option<Buffer>,
+    room: usize,
+}
+
+impl AsRef<Reads> for Past {
+    fn as_ref(&self) -> &Reads {
+        &self.reads
+    }
+}
+
+impl Past {
+    /// Records what works the lists of the next step out.
+    pub(crate) fn grow(&mut self, device: &Arc<Device>, step: Grow<'_>) -> Result<(), Error> {
+        /// Lists of many lengths have the same room, so that steps are recorded alike.
+        const LEAST_ROOM: usize = 64;
+        std::mem::swap(&mut self.now, &mut self.before);
+        let longest = step.positions.iter().max().map_or(0, |&position| position as usize + 1);
+        let room = longest.next_power_of_two().max(LEAST_ROOM);
+        let bytes = 4 * bucket(step.own.len()) * room;
+        if self.now.buffer.as_ref().is_none_or(|buffer| buffer.bytes < bytes) {
+            self.now.buffer = None;
+            self.now.buffer = Some(Buffer::new(device, bytes)?);
+        }
+        self.now.room = room;
+        self.reads.clear();
+        for (row, &position) in step.positions.iter().enumerate() {
+            self.reads.push_elsewhere(row * room..row * room + position as usize + 1);
+        }
+        let from = |from: &Origin| match *from {
+            Origin::Start => NONE,
+            Origin::Row { row, .. } => row,
+            Origin::Place(place) => FOLLOWS | place,
+        };
+        let from: Vec<u32> = step.from.iter().map(from).collect();
+        let first: Vec<u32> = step.first.iter().map(|first| first.unwrap_or(NONE)).collect();
+        let last = |row: usize| if step.positions[row] == 0 { first[row] } else { step.own[row] };
+        let last = (0..first.len()).map(last).collect();
+        let identity = self.reads.identity();
+        let lists = self.now.address();
+        device.record(|segment| {
+            let arguments = Arguments::default()
+                .address(lists)
+                .number(room)
+                .address(self.before.address())
+                .number(self.before.room)
+                .address(segment.stage(&from)?)
+                .address(segment.followed().1)
+                .address(segment.stage(step.positions)?)
+                .address(segment.stage(step.own)?)
+                .address(segment.stage(&first)?)
+                .address(segment.count(from.len())?);
+            segment.launch_rows("grow_lists", from.len(), &arguments)?;
+            segment.just_grown(Grown { identity, lists, last });
+            Ok(())
+        })
+    }
+}
+
+impl PastLists {
+    fn address(&self) -> Address {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.address)
+    }
+}
