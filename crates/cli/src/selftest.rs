@@ -14,8 +14,8 @@ use crate::lines::Lines;
 /// Compare a GPU with the processor, word by word
 ///
 /// In float32 both must choose the same words; in every precision the words must not depend on the
-/// size of the batch, nor on the output layer (--output-layer). Without a model, random transformers and recurrent networks are compared, and
-/// the built-in model.
+/// size of the batch, nor on the output layer (--output-layer). Without a model, random transformers
+/// and recurrent networks are compared, and the built-in model.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Model file or directory; may be repeated, each is compared on its own
@@ -34,6 +34,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     beam: usize,
 
+    /// Precisions [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = |name: &str| name.parse::<Numbers>())]
+    precision: Vec<Numbers>,
+
     /// One network of each family, and eight lines
     #[arg(long)]
     quick: bool,
@@ -50,6 +54,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Device::Cuda(number) = args.device else {
         bail!("--device: a GPU is compared with the processor")
     };
+    let precisions = match args.precision.as_slice() {
+        [] => &Numbers::ALL,
+        some => some,
+    };
     let mut failures = 0;
     for (name, lines, open) in subjects(args) {
         let model = open()?;
@@ -63,12 +71,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let subject = Subject { name: &name, lines, beam: args.beam };
         let processor = Translator::prepare(model, &Compute::float32())?;
         let reference = subject.translate(&processor, BATCHES[0]);
-        for numbers in Numbers::ALL {
+        for &numbers in precisions {
             let gpu = Translator::prepare(open()?, &Compute::cuda(number, numbers))?;
             failures += usize::from(!subject.compare(&reference, numbers, &gpu));
         }
     }
-    for numbers in Numbers::ALL {
+    for &numbers in precisions {
         failures += usize::from(!output_layers_agree(number, numbers)?);
     }
     failures += usize::from(!races_agree(number)?);
