@@ -1,13 +1,13 @@
-// kernels/search.cu on the processor: a thread for each lane of a warp, and the instructions lanes talk by made of
-// barriers. Random races, each from the places of the one before, are compared with what sorting all
+// kernels/search.cu on the processor: lanes of a warp take turns, each up to the next instruction by which lanes
+// talk. Random races, each from the places of the one before, are compared with what sorting all
 // candidates gives, and lists of positions with what they should hold.
 
 #include <algorithm>
-#include <barrier>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <random>
-#include <thread>
+#include <ucontext.h>
 #include <vector>
 
 typedef unsigned int u32;
@@ -20,9 +20,12 @@ typedef unsigned long long u64;
 #define LANE lane_number
 #define ROW_OF_WARP warp_number
 
-static thread_local u32 lane_number, warp_number;
-static std::barrier<> all_lanes(32);
+static u32 lane_number, warp_number;
 static u32 said[32];
+static ucontext_t scheduler, lanes[32];
+
+// Everybody else has their turn.
+static void wait_for_all() { swapcontext(&lanes[LANE], &scheduler); }
 
 static void begin() {}
 static u32 min(u32 a, u32 b) { return a < b ? a : b; }
@@ -35,9 +38,9 @@ static int __popc(u32 v) { return __builtin_popcount(v); }
 // Every lane says something, and hears what all have said.
 template <typename Hear> static u32 together(u32 mine, Hear hear) {
     said[LANE] = mine;
-    all_lanes.arrive_and_wait();
+    wait_for_all();
     u32 heard = hear();
-    all_lanes.arrive_and_wait();
+    wait_for_all();
     return heard;
 }
 static u32 __reduce_max_sync(u32, u32 v) {
@@ -56,14 +59,29 @@ struct Asked {
 
 #include "../kernels/search.cu"
 
-template <typename Kernel> static void launch(u32 warps, Kernel kernel) {
-    std::vector<std::thread> lanes;
-    for (u32 lane = 0; lane < 32; lane++)
-        lanes.emplace_back([=] {
-            lane_number = lane;
-            for (warp_number = 0; warp_number < warps; warp_number++) kernel(), all_lanes.arrive_and_wait();
-        });
-    for (std::thread &lane : lanes) lane.join();
+static std::function<void()> kernel_of_lane;
+static u32 running;
+
+static void run_lane() {
+    kernel_of_lane();
+    running--;
+}
+
+static void launch(u32 warps, std::function<void()> kernel) {
+    static char stacks[32][1 << 16];
+    kernel_of_lane = kernel;
+    for (warp_number = 0; warp_number < warps; warp_number++) {
+        for (u32 lane = 0; lane < 32; lane++) {
+            getcontext(&lanes[lane]);
+            lanes[lane].uc_stack.ss_sp = stacks[lane];
+            lanes[lane].uc_stack.ss_size = sizeof stacks[lane];
+            lanes[lane].uc_link = &scheduler;
+            makecontext(&lanes[lane], run_lane, 0);
+        }
+        // All lanes of a warp end in the same turn.
+        for (running = 32; running > 0;)
+            for (lane_number = 0; lane_number < 32; lane_number++) swapcontext(&scheduler, &lanes[lane_number]);
+    }
 }
 
 static std::mt19937 generator(7);
@@ -192,7 +210,7 @@ static bool grows(bool raced) {
 }
 
 int main() {
-    for (u32 beam : {1, 2, 4, 8, 32})
+    for (u32 beam : {1, 2, 3, 4, 8, 17, 32})
         for (u32 finish = 0; finish < 3; finish++)
             if (!races(beam, finish)) return 1;
     return grows(false) && grows(true) ? 0 : 1;

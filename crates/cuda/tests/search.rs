@@ -1,4 +1,6 @@
-//! The kernels of `kernels/search.cu`, run on the processor by `search.cpp`, where there is a compiler for C++20.
+//! The kernels of `kernels/search.cu`, run on the processor by `search.cpp`, where there is a C++ compiler.
+
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 use std::path::Path;
 use std::process::Command;
@@ -8,13 +10,13 @@ fn races_and_lists_are_right() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/search.cpp");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("search");
     let mut version = Command::new("c++");
-    version.args(["-std=c++20", "-x", "c++", "-E", "-include", "barrier", "-"]);
+    version.arg("--version");
     if !succeeds(version) {
-        eprintln!("no compiler for C++20: not tried");
+        eprintln!("no C++ compiler: not tried");
         return;
     }
     let mut compile = Command::new("c++");
-    compile.args(["-std=c++20", "-O1", "-pthread", "-o"]).arg(&program).arg(&source);
+    compile.args(["-std=c++17", "-O1", "-o"]).arg(&program).arg(&source);
     assert!(succeeds(compile), "the kernels compile");
     let output = Command::new(&program).output().expect("a program");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
