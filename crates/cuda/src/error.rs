@@ -32,7 +32,7 @@ pub enum Error {
     #[error("the GPU's kernels could not be compiled: {0}")]
     Compiler(String),
     /// The device's memory is full.
-    #[error("the GPU's memory is full: use a smaller batch (--batch-size, --batch-tokens)")]
+    #[error("the GPU's memory is full: use a smaller batch (--batch-sentences, --batch-tokens)")]
     OutOfMemory,
     /// A call failed.
     #[error("{call}: {reason} (CUDA error {code})")]

@@ -288,10 +288,10 @@ impl Kernel {
         let middle = Kernel::tile("product_middle", (64, 64), 128, 5);
         let slim = Kernel::tile("product_slim", (64, 32), 128, 6);
         match () {
-            () if enough(&large, 3) => large,
-            () if enough(&tall, 3) => tall,
-            () if enough(&middle, 2) => middle,
-            () if enough(&slim, 3) => slim,
+            () if enough(&large, 5) => large,
+            () if enough(&tall, 2) => tall,
+            () if enough(&middle, 3) => middle,
+            () if enough(&slim, 2) => slim,
             () => Kernel::tile("product_thin", (64, 16), 128, 8),
         }
     }

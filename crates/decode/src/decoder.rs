@@ -163,7 +163,9 @@ impl Decoder {
         work.batching.encode_tokens = (work.batching.encode_tokens / 2).max(1);
         let begun = std::mem::take(batch);
         let begun = begun.running.into_iter().chain(begun.ready).filter(|sentence| !sentence.over);
-        work.queue.put_back(self.withdrawn(begun).collect());
+        let again = self.withdrawn(begun).collect();
+        self.scorer.reset();
+        work.queue.put_back(again);
     }
 
     /// Sentences as they were before they were admitted.

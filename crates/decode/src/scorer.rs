@@ -90,6 +90,11 @@ impl Scorer {
         }
     }
 
+    /// Gives all working memory back.
+    pub(crate) fn reset(&mut self) {
+        self.members.iter_mut().for_each(|member| member.network.reset());
+    }
+
     pub(crate) fn step(&mut self, rows: &[PlannedRow<'_>], alignments: bool) {
         for (index, member) in self.members.iter_mut().enumerate() {
             self.rows.clear();

@@ -11,8 +11,9 @@ use peregrine_nn::{Ahead, Choice, Choices, Fault, Network, Question, Row, Senten
 const END: u32 = 0;
 
 /// Translates a sentence into itself. There is room for `sentences` slots, and a step may have `rows`
-/// rows.
+/// rows; what a step that was too large took stays taken until a reset.
 struct Parrot {
+    taken: usize,
     slots: Vec<Option<Vec<u32>>>,
     sentences: usize,
     rows: usize,
@@ -41,8 +42,14 @@ impl Network for Parrot {
         self.slots[slot.0 as usize] = None;
     }
 
+    fn reset(&mut self) {
+        assert!(self.slots.iter().all(Option::is_none), "no sentence is in the batch");
+        self.taken = 0;
+    }
+
     fn step(&mut self, rows: &[Row], _: bool) {
-        if rows.len() > self.rows {
+        if self.taken + rows.len() > self.rows {
+            self.taken = self.rows;
             full();
         }
         let word = |row: &Row| {
@@ -88,6 +95,7 @@ impl Network for Parrot {
 /// What each of 40 sentences became.
 fn translate(policy: Policy, sentences: usize, rows: usize, ahead: bool) -> Vec<Vec<u32>> {
     let parrot = Parrot {
+        taken: 0,
         slots: Vec::new(),
         sentences,
         rows,

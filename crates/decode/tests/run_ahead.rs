@@ -150,6 +150,10 @@ impl Network for Chain {
         assert!(self.slots[slot.0 as usize].take().is_some(), "released once");
     }
 
+    fn reset(&mut self) {
+        unreachable!("there is room for all");
+    }
+
     fn step(&mut self, rows: &[Row], _: bool) {
         let see = |row: &Row| {
             let (source, _) = *self.slots[row.slot.0 as usize].as_ref().expect("a sentence");

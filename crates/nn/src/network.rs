@@ -48,6 +48,10 @@ pub trait Network: Send {
     /// Gives a sentence's slot back.
     fn release(&mut self, slot: Slot);
 
+    /// Gives all working memory back, where no sentence is in the batch: what a batch that was too large took
+    /// would be missing for the next.
+    fn reset(&mut self);
+
     /// One decoder step. The rows of a sentence stand together; its first step has one row.
     /// With `alignments`, [`Self::alignment`] can be asked afterwards.
     fn step(&mut self, rows: &[Row], alignments: bool);

@@ -2,7 +2,8 @@
 
 use peregrine_nn::Reads;
 
-use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket, rounded};
+use super::lanes::rounded;
+use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket};
 use crate::Error;
 use crate::driver::{Address, Map};
 use crate::precision::Numbers;

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 
+use super::sending::MOST_GRAPHS;
 use super::*;
 use crate::fake::Fake;
 use crate::memory::Buffer;

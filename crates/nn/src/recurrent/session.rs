@@ -272,6 +272,10 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
         }
     }
 
+    fn reset(&mut self) {
+        *self = Session::new(Arc::clone(&self.network));
+    }
+
     fn step(&mut self, rows: &[Row], alignments: bool) {
         self.plan(rows);
         let network = Arc::clone(&self.network);

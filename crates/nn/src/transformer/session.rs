@@ -269,6 +269,10 @@ impl<B: Backend> Network for Session<B> {
         }
     }
 
+    fn reset(&mut self) {
+        *self = Session::new(Arc::clone(&self.network));
+    }
+
     fn step(&mut self, rows: &[Row], alignments: bool) {
         self.plan(rows);
         let network = Arc::clone(&self.network);

@@ -1,0 +1,86 @@
+//! Which kernels there are.
+
+use crate::precision::Numbers;
+
+/// Kernels that may ask for more shared memory than a block gets by default.
+pub(super) const LARGE_SHARED: [&str; 12] = [
+    "product_few",
+    "product_normed_512",
+    "product_normed_1024",
+    "product_thin",
+    "product_slim",
+    "product_middle",
+    "product_tall",
+    "product_large",
+    "best_middle",
+    "best_large",
+    "merge",
+    "attention_weights",
+];
+/// What they may ask for where the device has it.
+pub(super) const MOST_SHARED: usize = 160 << 10;
+
+/// Names of the kernels a precision has.
+pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
+    const ALL: [&str; 33] = [
+        "embed",
+        "add_norm_512",
+        "add_norm_2048",
+        "add_norm_any",
+        "add_rows",
+        "element",
+        "average",
+        "ssru",
+        "load_states",
+        "move_rows",
+        "clear_rows",
+        "copy_words",
+        "gather_sum",
+        "recur",
+        "modulate",
+        "store",
+        "attend",
+        "attend_wide_1",
+        "attend_wide_2",
+        "attention_weights",
+        "align",
+        "pack",
+        "best_narrow",
+        "merge",
+        "race",
+        "grow_lists",
+        "begin_best",
+        "add_bias",
+        "softmax",
+        "k_best",
+        "fused_best",
+        "shard_best",
+        "best_of_shards",
+    ];
+    const PLAIN: [&str; 2] = ["product_16", "product_64"];
+    const TENSOR: [&str; 11] = [
+        "product_few",
+        "product_normed_512",
+        "product_normed_1024",
+        "product_thin",
+        "product_slim",
+        "product_middle",
+        "product_tall",
+        "product_large",
+        "best_few",
+        "best_middle",
+        "best_large",
+    ];
+    const TILES: [&str; 6] = [
+        "attend_few_32",
+        "attend_few_64",
+        "attend_few_128",
+        "attend_tile_32",
+        "attend_tile_64",
+        "attend_tile_128",
+    ];
+    let tiles = if numbers.row_size() == 2 { &TILES[..] } else { &[] };
+    let products = if numbers.uses_tensor_cores() { &TENSOR[..] } else { &PLAIN };
+    let quantise: &[&str] = if numbers.quantises() { &["quantise"] } else { &[] };
+    ALL.iter().chain(tiles).chain(products).chain(quantise).copied()
+}

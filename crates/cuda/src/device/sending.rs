@@ -1,0 +1,185 @@
+//! How recorded work goes to the device, and how answers come back.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::recorder::{Answer, Graph, Recorder, Sent, Stage};
+use super::{Device, Lane, lock, null, null_mut};
+use crate::Error;
+use crate::driver::{LaunchAttribute, LaunchConfig, Map};
+
+/// `CU_LAUNCH_PARAM_BUFFER_POINTER`.
+const BUFFER_POINTER: usize = 1;
+/// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
+const BUFFER_SIZE: usize = 2;
+/// Graphs kept before all are forgotten.
+pub(super) const MOST_GRAPHS: usize = 1024;
+
+impl Device {
+    /// Sends all recorded work off, kernels that write `answer` among it.
+    pub(crate) fn send(&self, answer: Answer) -> Result<Sent, Error> {
+        let lane = self.lane()?;
+        let mut recorder = lock(&lane.recorder);
+        let stage = recorder.current;
+        self.submit(&lane, &mut recorder)?;
+        Ok(Sent { answer: answer.number, stage })
+    }
+
+    /// Waits for an answer and reads `words` four-byte words of it.
+    pub(crate) fn read<T>(
+        &self,
+        sent: Sent,
+        words: usize,
+        read: impl FnOnce(&[u32]) -> T,
+    ) -> Result<T, Error> {
+        let lane = self.lane()?;
+        let mut recorder = lock(&lane.recorder);
+        self.wait_for(&mut recorder.stages[sent.stage])?;
+        let answer = &recorder.answers[sent.answer];
+        let words = words.min(answer.bytes / 4);
+        // SAFETY: page-locked memory of at least that size, written by kernels that have ended.
+        let answer = unsafe { answer.words(words) };
+        Ok(read(answer))
+    }
+
+    /// Waits for what was last sent off with a stage.
+    fn wait_for(&self, stage: &mut Stage) -> Result<(), Error> {
+        if !stage.in_flight {
+            return Ok(());
+        }
+        stage.in_flight = false;
+        // SAFETY: an event of ours, made when the stage was first sent.
+        let code = unsafe { (self.driver.event_wait)(stage.sent) };
+        self.driver.check("cuEventSynchronize", code)
+    }
+
+    /// Marks the end of what was sent off with a stage.
+    fn mark(&self, lane: &Lane, stage: &mut Stage) -> Result<(), Error> {
+        const WITHOUT_TIMES: c_uint = 2;
+        if stage.sent.is_null() {
+            // SAFETY: a place for a handle.
+            let code = unsafe { (self.driver.event_create)(&mut stage.sent, WITHOUT_TIMES) };
+            self.driver.check("cuEventCreate", code)?;
+        }
+        // SAFETY: our event and our stream.
+        let code = unsafe { (self.driver.event_record)(stage.sent, lane.stream) };
+        stage.in_flight = true;
+        self.driver.check("cuEventRecord", code)
+    }
+
+    pub(super) fn wait(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
+        // SAFETY: our stream.
+        let code = unsafe { (self.driver.stream_wait)(lane.stream) };
+        recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
+        self.driver.check("cuStreamSynchronize", code)
+    }
+
+    /// Sends the recorded segment to the device.
+    pub(super) fn submit(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
+        if recorder.launches.is_empty() {
+            return Ok(());
+        }
+        let key = recorder.key();
+        let known = recorder.graphs.get(&key).copied();
+        match known {
+            Some(Graph::Ready(graph)) => {
+                // SAFETY: a graph made below and not yet destroyed.
+                let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
+                self.driver.check("cuGraphLaunch", code)?;
+            }
+            Some(Graph::SeenOnce) => {
+                let graph = self.capture(lane, recorder)?;
+                recorder.graphs.insert(key, Graph::Ready(graph));
+                // SAFETY: as above.
+                let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
+                self.driver.check("cuGraphLaunch", code)?;
+            }
+            None => {
+                if recorder.graphs.len() >= MOST_GRAPHS {
+                    self.wait(lane, recorder)?;
+                    recorder.forget_graphs(&self.driver);
+                }
+                recorder.graphs.insert(key, Graph::SeenOnce);
+                self.launch(lane, recorder)?;
+            }
+        }
+        recorder.forget_segment();
+        self.mark(lane, &mut recorder.stages[recorder.current])?;
+        recorder.current = (recorder.current + 1) % recorder.stages.len();
+        self.wait_for(&mut recorder.stages[recorder.current])
+    }
+
+    /// The segment as a graph.
+    fn capture(&self, lane: &Lane, recorder: &Recorder) -> Result<*mut c_void, Error> {
+        const THREAD_LOCAL: c_int = 1;
+        let (mut graph, mut executable) = (null(), null());
+        // SAFETY: our stream; places for handles; the graph is destroyed once.
+        unsafe {
+            let begun = (self.driver.capture_begin)(lane.stream, THREAD_LOCAL);
+            self.driver.check("cuStreamBeginCapture", begun)?;
+            let launched = self.launch(lane, recorder);
+            let ended = (self.driver.capture_end)(lane.stream, &mut graph);
+            launched?;
+            self.driver.check("cuStreamEndCapture", ended)?;
+            let made = (self.driver.graph_instantiate)(&mut executable, graph, 0);
+            (self.driver.graph_destroy)(graph);
+            self.driver.check("cuGraphInstantiate", made)?;
+        }
+        Ok(executable)
+    }
+
+    /// Puts the segment into the stream.
+    fn launch(&self, lane: &Lane, recorder: &Recorder) -> Result<(), Error> {
+        let stage = &recorder.stages[recorder.current];
+        if stage.used > 0 {
+            // SAFETY: both sides of a stage are as long; the host's is page-locked and not written
+            // until the stream has been waited for.
+            let code = unsafe {
+                (self.driver.copy_to_device)(
+                    stage.device,
+                    stage.host.address,
+                    stage.used,
+                    lane.stream,
+                )
+            };
+            self.driver.check("cuMemcpyHtoD", code)?;
+        }
+        for (i, launch) in recorder.launches.iter().enumerate() {
+            // The first kernel must see the whole stage.
+            let overlapped = self.overlaps && i > 0 && !recorder.launches[i - 1].ends_first;
+            let config = LaunchConfig {
+                grid: [launch.grid[0], launch.grid[1], 1],
+                block: [launch.block, 1, 1],
+                shared_bytes: launch.shared as c_uint,
+                stream: lane.stream,
+                attributes: &LaunchAttribute::OVERLAPPED,
+                attribute_count: c_uint::from(overlapped),
+            };
+            let parameters = &recorder.parameters[launch.parameters.clone()];
+            let mut size = parameters.len();
+            let place = |at: usize| parameters[at..].as_ptr().cast_mut().cast::<c_void>();
+            // The driver's way to say: a buffer of packed parameters, its size, the end.
+            let mut extra: [*mut c_void; 5] = [
+                BUFFER_POINTER as *mut c_void,
+                place(0),
+                BUFFER_SIZE as *mut c_void,
+                (&raw mut size).cast(),
+                null(),
+            ];
+            // Where maps must lie only the driver knows: then each parameter is named.
+            let map = |from_end: usize| place(size - from_end * size_of::<Map>());
+            let mut apart = match launch.maps {
+                2 => [place(0), map(2), map(1)],
+                _ => [null(); 3],
+            };
+            let (named, packed) = match launch.maps {
+                0 => (null_mut(), extra.as_mut_ptr()),
+                _ => (apart.as_mut_ptr(), null_mut()),
+            };
+            // SAFETY: the parameters are laid out as the kernel declares them, and the addresses in
+            // them are of memory that lives on.
+            let code = unsafe { (self.driver.launch)(&config, launch.function, named, packed) };
+            self.driver.check("cuLaunchKernel", code)?;
+        }
+        Ok(())
+    }
+}
