@@ -3,8 +3,11 @@
 //! weights are asked for while these are multiplied: for few rows reading them is all of the cost.
 
 use std::arch::x86_64::*;
+use std::ptr;
 
-use super::{Bytes, Task};
+use bytemuck::Zeroable;
+
+use super::{Bytes, Sums, Task};
 use crate::lanes::LANES;
 use crate::tiles::{Tile, of_shape, tiles};
 
@@ -75,15 +78,21 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
                 }
             }
         }
+        // The loop above keeps its sums in registers only if nothing else reaches them by number.
+        let mut done = [[Sums::zeroed(); PANELS]; R];
+        for (done, sum) in done.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+            _mm512_store_si512(ptr::from_mut(done).cast(), *sum);
+        }
         let floor = if task.relu { _mm512_setzero_ps() } else { _mm512_set1_ps(f32::NEG_INFINITY) };
         let last = ((1u32 << place.in_last) - 1) as __mmask16;
-        for (r, row) in sums.iter().enumerate() {
+        for (r, row) in done.iter().enumerate() {
             let row_step = _mm512_set1_ps(task.steps[place.row + r]);
             for (p, sum) in row.iter().enumerate() {
+                let sum = _mm512_load_si512(ptr::from_ref(sum).cast());
                 let step = _mm512_load_ps(packed.steps.as_ptr().add(panel + p).cast());
                 let bias = _mm512_load_ps(packed.bias.as_ptr().add(panel + p).cast());
                 // Not fused: every kernel must round alike.
-                let y = _mm512_mul_ps(_mm512_cvtepi32_ps(*sum), _mm512_mul_ps(step, row_step));
+                let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(step, row_step));
                 let y = _mm512_max_ps(_mm512_add_ps(y, bias), floor);
                 let mask = if p + 1 == PANELS { last } else { !0 };
                 _mm512_mask_storeu_ps(out.add(r * width + p * LANES), mask, y);
