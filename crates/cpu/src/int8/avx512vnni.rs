@@ -2,6 +2,7 @@
 //! to 12 rows by 2 panels, or 6 by 4, or 2 by 8: 24 accumulators in registers at most. The next panels'
 //! weights are asked for while these are multiplied: for few rows reading them is all of the cost.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ptr;
 
@@ -55,27 +56,28 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         // This tile's share of the next panels, spread over its own steps.
         let (share, shares) = place.share;
         let next = lines.wrapping_add(PANELS * groups).cast::<i8>();
-        let ahead = next.wrapping_add(PANELS * stride * LANES / shares * share);
+        let mut ahead = next.wrapping_add(PANELS * stride * LANES / shares * share);
         let pace = PANELS * size_of::<Bytes>() / shares;
+        // Of every fourth row; the three behind it are a multiple of the stride away.
+        let mut x: [*const u8; 3] = std::array::from_fn(|i| x.wrapping_add(i * 4 * stride));
         for g in 0..groups {
-            if shares == 1 {
-                for line in 0..PANELS {
-                    let line = (g * PANELS + line) * size_of::<Bytes>();
-                    _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(line));
-                }
-            } else {
-                _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(g * pace));
+            for line in 0..if shares == 1 { PANELS } else { 1 } {
+                _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(line * size_of::<Bytes>()));
             }
+            ahead = ahead.wrapping_add(pace);
             let mut w = [_mm512_setzero_si512(); PANELS];
             for (p, w) in w.iter_mut().enumerate() {
                 *w = _mm512_load_si512(lines.add(p * groups + g).cast());
             }
             for (r, row) in sums.iter_mut().enumerate() {
-                let four = x.add(r * stride + g * 4).cast::<i32>().read_unaligned();
+                let four = x[r / 4].add(r % 4 * stride).cast::<i32>().read_unaligned();
                 let x = _mm512_set1_epi32(four);
                 for (sum, w) in row.iter_mut().zip(w) {
                     *sum = _mm512_dpbusd_epi32(*sum, x, w);
                 }
+            }
+            for x in x.iter_mut().take(R.div_ceil(4)) {
+                *x = opaque(x.wrapping_add(4));
             }
         }
         // The loop above keeps its sums in registers only if nothing else reaches them by number.
@@ -99,4 +101,15 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
             }
         }
     }
+}
+
+/// The same pointer, of which the compiler knows nothing. It would else work out the address of each row anew
+/// at every step, by an instruction each.
+#[inline(always)]
+fn opaque(mut pointer: *const u8) -> *const u8 {
+    // SAFETY: there is no instruction.
+    unsafe {
+        asm!("/* {0} */", inout(reg) pointer, options(pure, nomem, nostack, preserves_flags));
+    }
+    pointer
 }
