@@ -21,7 +21,8 @@ fn main() {
         for (inputs, outputs) in
             [(256, 256), (256, 1536), (1536, 256), (512, 512), (512, 2048), (2048, 512)]
         {
-            let rates = ROWS.map(|rows| format!("{:7.1}", rate(isa, precision, rows, inputs, outputs)));
+            let rates =
+                ROWS.map(|rows| format!("{:7.1}", rate(isa, precision, rows, inputs, outputs)));
             println!("{inputs:6} {outputs:6} {}", rates.join(" "));
         }
     }
