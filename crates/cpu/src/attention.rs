@@ -8,8 +8,8 @@
 //! Cost: two multiply-adds for each column and position read, one exponential for each head and
 //! position.
 
-use crate::cache::{Cache, Kept, Number, Positions};
-use crate::lanes::{LANES, add_scaled, multiply_add, softmax};
+use crate::cache::{Cache, Kept, Number, View};
+use crate::lanes::{LANES, add_scaled, multiply_add, softmax_lanes};
 use crate::vectors::{Vectors, vector_kernel};
 
 /// What a group of rows reads.
@@ -25,7 +25,7 @@ pub(crate) struct Reading<'a> {
 /// The same, with the kind of number known.
 #[derive(Clone, Copy)]
 struct Kind<'a, T> {
-    kept: &'a Positions<T>,
+    kept: View<'a, T>,
     positions: &'a [u32],
     heads: usize,
     /// Whether each sixteen of the positions are a block of the cache, or begin one.
@@ -60,15 +60,15 @@ macro_rules! with_kind {
         let in_blocks = positions.chunks(LANES).all(is_block);
         match &cache.0 {
             Kept::Float32(kept) => {
-                let $kind = Kind { kept, positions, heads, in_blocks, next };
+                let $kind = Kind { kept: kept.view(), positions, heads, in_blocks, next };
                 $call
             }
             Kept::Bfloat16(kept) => {
-                let $kind = Kind { kept, positions, heads, in_blocks, next };
+                let $kind = Kind { kept: kept.view(), positions, heads, in_blocks, next };
                 $call
             }
             Kept::Int8(kept) => {
-                let $kind = Kind { kept, positions, heads, in_blocks, next };
+                let $kind = Kind { kept: kept.view(), positions, heads, in_blocks, next };
                 $call
             }
         }
@@ -241,7 +241,8 @@ fn head_weights<I: Vectors, const R: usize, T: Number>(
     }
     for weights in weights.chunks_exact_mut(kind.stride()).take(R) {
         weights[kind.positions.len()..].fill(f32::NEG_INFINITY);
-        if I::FMA { softmax::<true>(weights) } else { softmax::<false>(weights) }
+        let weights = weights.as_chunks_mut().0;
+        if I::FMA { softmax_lanes::<true>(weights) } else { softmax_lanes::<false>(weights) }
     }
 }
 
@@ -342,16 +343,18 @@ fn block_scores<I: Vectors, const R: usize, const B: usize, T: Number>(
     keys: [&[[T; LANES]]; B],
 ) -> [[I::V; B]; R] {
     let width = query[0].len();
-    let query = query.map(|query| &query[..width]);
-    let keys = keys.map(|keys| &keys[..width]);
     let mut sums = [[[isa.all(0.0); 2]; B]; R];
-    for column in (0..width / 2 * 2).step_by(2) {
-        for part in 0..2 {
-            for b in 0..B {
-                let key = load(isa, &keys[b][column + part]);
-                for r in 0..R {
-                    let q = isa.all(query[r][column + part]);
-                    sums[r][b][part] = isa.multiply_add(q, key, sums[r][b][part]);
+    {
+        let query = query.map(|query| &query.as_chunks::<2>().0[..width / 2]);
+        let keys = keys.map(|keys| &keys.as_chunks::<2>().0[..width / 2]);
+        for pair in 0..width / 2 {
+            for part in 0..2 {
+                for b in 0..B {
+                    let key = load(isa, &keys[b][pair][part]);
+                    for r in 0..R {
+                        let q = isa.all(query[r][pair][part]);
+                        sums[r][b][part] = isa.multiply_add(q, key, sums[r][b][part]);
+                    }
                 }
             }
         }

@@ -192,7 +192,7 @@ pub(crate) struct Positions<T> {
     key_steps: Vec<f32>,
     /// and of its value.
     value_steps: Vec<f32>,
-    pub(crate) width: usize,
+    width: usize,
 }
 
 impl<T: Number> Positions<T> {
@@ -235,15 +235,39 @@ impl<T: Number> Positions<T> {
         }
     }
 
+    /// What there is to read.
+    pub(crate) fn view(&self) -> View<'_, T> {
+        View {
+            keys: self.keys.as_chunks().0,
+            values: &self.values,
+            key_steps: &self.key_steps,
+            value_steps: &self.value_steps,
+            width: self.width,
+        }
+    }
+}
+
+/// Keys and values as they are read.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a, T> {
+    /// Block after block, sixteen positions of a column together.
+    keys: &'a [[T; LANES]],
+    values: &'a [T],
+    key_steps: &'a [f32],
+    value_steps: &'a [f32],
+    pub(crate) width: usize,
+}
+
+impl<'a, T: Number> View<'a, T> {
     /// Columns of a head of a block of sixteen positions.
     #[inline(always)]
-    pub(crate) fn keys(&self, block: usize, columns: std::ops::Range<usize>) -> &[[T; LANES]] {
+    pub(crate) fn keys(&self, block: usize, columns: std::ops::Range<usize>) -> &'a [[T; LANES]] {
         let start = block * self.width;
-        &self.keys.as_chunks().0[start + columns.start..start + columns.end]
+        &self.keys[start + columns.start..start + columns.end]
     }
 
     #[inline(always)]
-    pub(crate) fn value(&self, position: u32, columns: std::ops::Range<usize>) -> &[T] {
+    pub(crate) fn value(&self, position: u32, columns: std::ops::Range<usize>) -> &'a [T] {
         let start = position as usize * self.width;
         &self.values[start + columns.start..start + columns.end]
     }
