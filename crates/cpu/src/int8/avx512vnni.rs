@@ -2,7 +2,6 @@
 //! to 12 rows by 2 panels, or 6 by 4, or 2 by 8: 24 accumulators in registers at most. The next panels'
 //! weights are asked for while these are multiplied: for few rows reading them is all of the cost.
 
-use std::arch::asm;
 use std::arch::x86_64::*;
 use std::ptr;
 
@@ -10,7 +9,7 @@ use bytemuck::Zeroable;
 
 use super::{Bytes, Sums, Task};
 use crate::lanes::LANES;
-use crate::tiles::{Tile, of_shape, tiles};
+use crate::tiles::{Tile, of_shape, opaque, tiles};
 
 /// See [`super::multiply`]; in tiles of at most so many panels.
 ///
@@ -101,15 +100,4 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
             }
         }
     }
-}
-
-/// The same pointer, of which the compiler knows nothing. It would else work out the address of each row anew
-/// at every step, by an instruction each.
-#[inline(always)]
-fn opaque(mut pointer: *const u8) -> *const u8 {
-    // SAFETY: there is no instruction.
-    unsafe {
-        asm!("/* {0} */", inout(reg) pointer, options(pure, nomem, nostack, preserves_flags));
-    }
-    pointer
 }

@@ -186,18 +186,35 @@ mod vnni {
 
     /// The sum over the lanes of each of sixteen vectors.
     #[target_feature(enable = "avx512f")]
+    #[inline]
     fn add_lanes(v: [__m512i; LANES]) -> __m512i {
-        // Per 128 bits: pairs side by side, then fours, ...
-        let two = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-        let four =
-            |a, b| _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-        // ... then the four 128-bit parts.
-        let parts = |a, b| {
-            let (even, odd) =
-                (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
-            _mm512_add_epi32(even, odd)
-        };
-        let f = [0, 4, 8, 12].map(|i| four(two(v[i], v[i + 1]), two(v[i + 2], v[i + 3])));
+        let f = [
+            four(two(v[0], v[1]), two(v[2], v[3])),
+            four(two(v[4], v[5]), two(v[6], v[7])),
+            four(two(v[8], v[9]), two(v[10], v[11])),
+            four(two(v[12], v[13]), two(v[14], v[15])),
+        ];
         parts(parts(f[0], f[1]), parts(f[2], f[3]))
+    }
+
+    /// Per 128 bits: pairs side by side,
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn two(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+    }
+
+    /// then fours,
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn four(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+    }
+
+    /// then the four 128-bit parts.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn parts(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b))
     }
 }
