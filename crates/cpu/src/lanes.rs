@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn filling_up_does_not_change_a_softmax() {
-        for n in 1..70 {
+        for n in 1..70usize {
             let mut plain: Vec<f32> = (0..n).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
             let mut filled = vec![[f32::NEG_INFINITY; LANES]; n.div_ceil(LANES)];
             filled.as_flattened_mut()[..n].copy_from_slice(&plain);

@@ -18,6 +18,7 @@
 use super::{INPUT_MULTIPLE, Packed8, Quantised};
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
+use crate::parallel;
 
 /// Weights an output after the other.
 pub(crate) struct Rows8 {
@@ -51,13 +52,15 @@ impl Rows8 {
         let width = packed.inputs.div_ceil(INPUT_MULTIPLE);
         let groups = packed.groups();
         let mut lines = vec![Line8([0; INPUT_MULTIPLE]); packed.outputs * width];
-        for (output, lines) in lines.chunks_mut(width.max(1)).enumerate() {
-            let panel = &packed.lines[output / LANES * groups..][..groups];
-            let bytes = lines.iter_mut().flat_map(|line| line.0.as_chunks_mut::<4>().0);
-            for (to, from) in bytes.zip(panel) {
-                *to = from.0[output % LANES];
+        let panels = packed.lines.chunks(groups.max(1)).zip(lines.chunks_mut(LANES * width.max(1)));
+        parallel::for_each(panels.collect(), |(panel, lines)| {
+            for (lane, lines) in lines.chunks_mut(width).enumerate() {
+                let bytes = lines.iter_mut().flat_map(|line| line.0.as_chunks_mut::<4>().0);
+                for (to, from) in bytes.zip(panel) {
+                    *to = from.0[lane];
+                }
             }
-        }
+        });
         Rows8 { lines, width }
     }
 
