@@ -61,10 +61,11 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
 /// The largest magnitude; 0 if there are none. A NaN counts as no value.
 #[inline(always)]
 pub(crate) fn largest_magnitude(row: &[f32]) -> f32 {
-    let (chunks, rest) = row.as_chunks::<LANES>();
-    let mut lanes = [0f32; LANES];
+    // Four vectors at a time: one alone would wait for the comparison before.
+    let (chunks, rest) = row.as_chunks::<{ 4 * LANES }>();
+    let mut lanes = [0f32; 4 * LANES];
     for chunk in chunks {
-        for i in 0..LANES {
+        for i in 0..4 * LANES {
             let v = chunk[i].abs();
             lanes[i] = if v > lanes[i] { v } else { lanes[i] };
         }

@@ -121,6 +121,7 @@ pub(crate) fn tiles(
 /// at every step, by an instruction each.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "there is no instruction")]
 pub(crate) fn opaque<T>(mut pointer: *const T) -> *const T {
     // SAFETY: there is no instruction.
     unsafe {
