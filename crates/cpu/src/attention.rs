@@ -479,6 +479,7 @@ mod tests {
     use super::*;
     use crate::cache::Keeping;
     use crate::isa::{Isa, Level};
+    use crate::matrix::Matrix;
 
     fn wave(i: usize) -> f32 {
         ((i * 37 % 101) as f32 / 50.0 - 1.0) * 1.5
@@ -489,10 +490,16 @@ mod tests {
         let keys: Vec<f32> = (0..positions * width).map(wave).collect();
         let values: Vec<f32> = (0..positions * width).map(|i| wave(i + 11)).collect();
         let mut cache = Cache::new(keeping);
-        for p in 0..positions {
-            cache.grow(p + 1, width);
-            cache.store(Isa::best(), p, &keys[p * width..][..width], &values[p * width..][..width]);
-        }
+        // In runs of all kinds: single ones, to the end of a block, and not from its beginning.
+        let mut at: Vec<u32> = (0..positions as u32).collect();
+        at[17..20].reverse();
+        let row = |&p: &u32| {
+            let columns = p as usize * width..(p as usize + 1) * width;
+            [&[f32::NAN], &keys[columns.clone()], &values[columns]].concat()
+        };
+        let rows = Matrix::from_rows(2 * width + 1, at.iter().flat_map(row).collect());
+        cache.grow(positions, width);
+        cache.store(Isa::best(), &rows, 1, &at);
         (keys, values, cache)
     }
 

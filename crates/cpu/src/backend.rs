@@ -281,11 +281,7 @@ impl Backend for Cpu {
     }
 
     fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {
-        let width = (x.width() - key_column) / 2;
-        for (row, &at) in x.iter().zip(at) {
-            let (key, value) = row[key_column..].split_at(width);
-            cache.store(self.isa, at as usize, key, value);
-        }
+        cache.store(self.isa, x, key_column, at);
     }
 
     fn attend(&self, queries: &Matrix, to: Attention<'_, Cpu>, out: &mut Matrix) {
