@@ -288,19 +288,17 @@ impl Backend for Cpu {
     }
 
     fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {
-        let width = (x.width() - key_column) / 2;
-        for (row, &at) in x.iter().zip(at) {
-            let (key, value) = row[key_column..].split_at(width);
-            cache.store(self.isa, at as usize, key, value);
-        }
+        cache.store(self.isa, x, key_column, at);
     }
 
     fn attend(&self, queries: &Matrix, to: Attention<'_, Cpu>, out: &mut Matrix) {
         out.shape(queries.rows(), to.width);
         let stride = queries.width();
         let mut weights = Vec::new();
-        for (rows, positions) in to.reads.groups() {
-            let reading = Reading { cache: to.cache, positions, heads: to.heads };
+        let mut groups = to.reads.groups().peekable();
+        while let Some((rows, positions)) = groups.next() {
+            let next = groups.peek().map_or(&[][..], |&(_, next)| next);
+            let reading = Reading { cache: to.cache, positions, heads: to.heads, next };
             let queries = Queries { values: &queries.values()[rows.start * stride..], stride };
             let out = &mut out.values_mut()[rows.start * to.width..rows.end * to.width];
             attention::attend(self.isa, queries, reading, &mut weights, out);
@@ -317,7 +315,8 @@ impl Backend for Cpu {
         out.clear();
         let mut weights = Vec::new();
         for (i, query) in queries.iter().enumerate() {
-            let reading = Reading { cache: to.cache, positions: to.reads.of(i), heads: to.heads };
+            let positions = to.reads.of(i);
+            let reading = Reading { cache: to.cache, positions, heads: to.heads, next: &[] };
             let start = out.len();
             out.resize(start + reading.positions.len(), 0.0);
             let out = &mut out[start..];

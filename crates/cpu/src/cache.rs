@@ -18,6 +18,7 @@ use bytemuck::Zeroable;
 use crate::arena::Store;
 use crate::isa::{Isa, kernel};
 use crate::lanes::LANES;
+use crate::matrix::Matrix;
 
 /// In how many bits attention keeps its keys and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,9 +74,14 @@ impl Cache {
         }
     }
 
-    /// Puts a key and a value into a position.
-    pub(crate) fn store(&mut self, isa: Isa, position: usize, key: &[f32], value: &[f32]) {
-        store(isa, &mut self.0, position, key, value);
+    /// Puts each row's key and value, from a column of it on, into a position.
+    pub(crate) fn store(&mut self, isa: Isa, rows: &Matrix, key_column: usize, at: &[u32]) {
+        let mut first = 0;
+        for run in at.chunk_by(|a, b| a + 1 == *b && a / LANES as u32 == b / LANES as u32) {
+            let rows = Rows { values: rows.values(), stride: rows.width(), key_column, first };
+            store(isa, &mut self.0, run, rows);
+            first += run.len();
+        }
     }
 
     pub(crate) fn width(&self) -> usize {
@@ -87,16 +93,35 @@ impl Cache {
     }
 }
 
+/// Rows to be stored, from the `first` on: a key begins at `key_column`, a value follows it.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    values: &'a [f32],
+    stride: usize,
+    key_column: usize,
+    first: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// The key and the value of a row.
+    #[inline(always)]
+    fn row(&self, row: usize) -> (&'a [f32], &'a [f32]) {
+        let row = &self.values[(self.first + row) * self.stride..][..self.stride];
+        let both = &row[self.key_column..];
+        both.split_at(both.len() / 2)
+    }
+}
+
 kernel! {
-    fn store(kept: &mut Kept, position: usize, key: &[f32], value: &[f32]) = store_body
+    fn store(kept: &mut Kept, run: &[u32], rows: Rows<'_>) = store_body
 }
 
 #[inline(always)]
-fn store_body<const FMA: bool>(kept: &mut Kept, position: usize, key: &[f32], value: &[f32]) {
+fn store_body<const FMA: bool>(kept: &mut Kept, run: &[u32], rows: Rows<'_>) {
     match kept {
-        Kept::Float32(kept) => kept.store(position, key, value),
-        Kept::Bfloat16(kept) => kept.store(position, key, value),
-        Kept::Int8(kept) => kept.store(position, key, value),
+        Kept::Float32(kept) => kept.store(run, rows),
+        Kept::Bfloat16(kept) => kept.store(run, rows),
+        Kept::Int8(kept) => kept.store(run, rows),
     }
 }
 
@@ -192,7 +217,7 @@ pub(crate) struct Positions<T> {
     key_steps: Vec<f32>,
     /// and of its value.
     value_steps: Vec<f32>,
-    pub(crate) width: usize,
+    width: usize,
 }
 
 impl<T: Number> Positions<T> {
@@ -216,34 +241,83 @@ impl<T: Number> Positions<T> {
         }
     }
 
+    /// Stores rows in neighbouring positions of one block.
     #[inline(always)]
-    fn store(&mut self, position: usize, key: &[f32], value: &[f32]) {
-        let (block, lane) = (position / LANES, position % LANES);
+    fn store(&mut self, run: &[u32], rows: Rows<'_>) {
+        let (block, lane) = (run[0] as usize / LANES, run[0] as usize % LANES);
         let keys = &mut self.keys[block * self.width * LANES..][..self.width * LANES];
-        let (scale, step) = T::scale(key);
-        for (column, &key) in keys.as_chunks_mut::<LANES>().0.iter_mut().zip(key) {
-            column[lane] = T::narrow(key * scale);
+        let mut scales = [1.0; LANES];
+        for (row, scale) in scales.iter_mut().enumerate().take(run.len()) {
+            *scale = T::scale(rows.row(row).0).0;
         }
-        let (value_scale, value_step) = T::scale(value);
-        let values = &mut self.values[position * self.width..][..self.width];
-        for (kept, &value) in values.iter_mut().zip(value) {
-            *kept = T::narrow(value * value_scale);
+        if let [_] = run {
+            let (key, _) = rows.row(0);
+            for (column, &key) in keys.as_chunks_mut::<LANES>().0.iter_mut().zip(key) {
+                column[lane] = T::narrow(key * scales[0]);
+            }
+        } else {
+            // Sixteen columns of all keys are turned at a time: each line is written once.
+            let mut turned = [[T::zeroed(); LANES]; LANES];
+            for (tile, keys) in keys.as_chunks_mut::<LANES>().0.chunks_mut(LANES).enumerate() {
+                for (row, scale) in scales.iter().enumerate().take(run.len()) {
+                    for (to, v) in turned.iter_mut().zip(&rows.row(row).0[tile * LANES..]) {
+                        to[row] = T::narrow(v * scale);
+                    }
+                }
+                for (key, turned) in keys.iter_mut().zip(&turned) {
+                    for (to, v) in key[lane..].iter_mut().zip(&turned[..run.len()]) {
+                        *to = *v;
+                    }
+                }
+            }
         }
-        if T::STEPS {
-            self.key_steps[position] = step;
-            self.value_steps[position] = value_step;
+        for (row, &position) in run.iter().enumerate() {
+            let (key, value) = rows.row(row);
+            let (scale, step) = T::scale(value);
+            let values = &mut self.values[position as usize * self.width..][..self.width];
+            for (kept, &value) in values.iter_mut().zip(value) {
+                *kept = T::narrow(value * scale);
+            }
+            if T::STEPS {
+                self.key_steps[position as usize] = T::scale(key).1;
+                self.value_steps[position as usize] = step;
+            }
         }
     }
 
+    /// What there is to read.
+    pub(crate) fn view(&self) -> View<'_, T> {
+        View {
+            keys: self.keys.as_chunks().0,
+            values: &self.values,
+            key_steps: &self.key_steps,
+            value_steps: &self.value_steps,
+            width: self.width,
+        }
+    }
+}
+
+/// Keys and values as they are read.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a, T> {
+    /// Block after block, sixteen positions of a column together.
+    keys: &'a [[T; LANES]],
+    values: &'a [T],
+    key_steps: &'a [f32],
+    value_steps: &'a [f32],
+    pub(crate) width: usize,
+}
+
+impl<'a, T: Number> View<'a, T> {
     /// Columns of a head of a block of sixteen positions.
     #[inline(always)]
-    pub(crate) fn keys(&self, block: usize, columns: std::ops::Range<usize>) -> &[[T; LANES]] {
+    pub(crate) fn keys(&self, block: usize, columns: std::ops::Range<usize>) -> &'a [[T; LANES]] {
         let start = block * self.width;
-        &self.keys.as_chunks().0[start + columns.start..start + columns.end]
+        &self.keys[start + columns.start..start + columns.end]
     }
 
     #[inline(always)]
-    pub(crate) fn value(&self, position: u32, columns: std::ops::Range<usize>) -> &[T] {
+    pub(crate) fn value(&self, position: u32, columns: std::ops::Range<usize>) -> &'a [T] {
         let start = position as usize * self.width;
         &self.values[start + columns.start..start + columns.end]
     }

@@ -61,10 +61,11 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
 /// The largest magnitude; 0 if there are none. A NaN counts as no value.
 #[inline(always)]
 pub(crate) fn largest_magnitude(row: &[f32]) -> f32 {
-    let (chunks, rest) = row.as_chunks::<LANES>();
-    let mut lanes = [0f32; LANES];
+    // Four vectors at a time: one alone would wait for the comparison before.
+    let (chunks, rest) = row.as_chunks::<{ 4 * LANES }>();
+    let mut lanes = [0f32; 4 * LANES];
     for chunk in chunks {
-        for i in 0..LANES {
+        for i in 0..4 * LANES {
             let v = chunk[i].abs();
             lanes[i] = if v > lanes[i] { v } else { lanes[i] };
         }
@@ -140,6 +141,25 @@ pub(crate) fn softmax<const FMA: bool>(scores: &mut [f32]) {
     }
 }
 
+/// The same for whole vectors; those filled up with negative infinity have no part in it.
+#[inline(always)]
+pub(crate) fn softmax_lanes<const FMA: bool>(scores: &mut [[f32; LANES]]) {
+    let most = largest(scores.as_flattened());
+    let mut sums = [0.0; LANES];
+    for chunk in &mut *scores {
+        each_exp::<FMA>(most, chunk);
+        for i in 0..LANES {
+            sums[i] += chunk[i];
+        }
+    }
+    let scale = 1.0 / fold(sums, |a, b| a + b);
+    for chunk in scores {
+        for s in chunk {
+            *s *= scale;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +179,18 @@ mod tests {
         }
         assert_eq!(exp::<true>(0.0), 1.0);
         assert!(exp::<true>(-1e30) < 2e-38 && exp::<true>(1e30) > 1e38);
+    }
+
+    #[test]
+    fn filling_up_does_not_change_a_softmax() {
+        for n in 1..70usize {
+            let mut plain: Vec<f32> = (0..n).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
+            let mut filled = vec![[f32::NEG_INFINITY; LANES]; n.div_ceil(LANES)];
+            filled.as_flattened_mut()[..n].copy_from_slice(&plain);
+            softmax::<true>(&mut plain);
+            softmax_lanes::<true>(&mut filled);
+            assert_eq!(filled.as_flattened()[..n], plain);
+        }
     }
 
     #[test]

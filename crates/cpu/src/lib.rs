@@ -29,6 +29,7 @@ mod recurrent;
 mod split;
 mod tiles;
 mod tuner;
+mod vectors;
 
 pub use backend::{Cpu, Integers};
 pub use bfloat16::PackedHalf;

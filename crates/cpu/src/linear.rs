@@ -12,7 +12,7 @@ use crate::bfloat16::{self, PackedHalf, Rounded};
 use crate::either::Either;
 use crate::elementwise::activate;
 use crate::int8::rows::{Picked8, Rows8};
-use crate::int8::screen::Screen;
+use crate::int8::screen::{Sample, Screen};
 use crate::int8::{self, Packed8, Quantised};
 use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
@@ -276,6 +276,16 @@ pub(crate) fn survivors(
             screen.survivors(isa, (quantised, packed), banned, (bounds, words))
         })
     })
+}
+
+/// Has a sample of the words look at one row, see [`Sample::look`].
+pub(crate) fn look(isa: Isa, x: &[f32], packed: &Packed8, sample: &Sample, best: f32) {
+    BLOCK.with_borrow_mut(|bounds| {
+        QUANTISED.with_borrow_mut(|quantised| {
+            quantised.fill(isa, x, packed);
+            sample.look(isa, quantised, best, bounds);
+        });
+    });
 }
 
 /// The multiplier with which all parts' inputs fit, if each has one.

@@ -14,10 +14,10 @@ use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
 use crate::int8::Packed8;
 use crate::int8::rows::{Picked8, Rows8};
-use crate::int8::screen::Screen;
+use crate::int8::screen::{Sample, Screen};
 use crate::isa::{Isa, kernel};
 use crate::lanes::{exp, largest, sum};
-use crate::linear::{Linear, multiply_scattered, survivors};
+use crate::linear::{Linear, look, multiply_scattered, survivors};
 use crate::matrix::Matrix;
 
 /// Panels worked on at a time: 512 words.
@@ -29,16 +29,21 @@ const MANY_ROWS: usize = 8;
 /// Rows up to which reading weights is so much of the cost that screening pays.
 const SCREENED_ROWS: usize = 2;
 
-/// Rows after which a second copy of the weights pays for itself.
+/// Rows after which a second copy of the weights pays for itself,
 const ROWS_BEFORE_SCREENING: u32 = 100;
+
+/// and those of them, the last ones, that tell whether it would.
+const ROWS_LOOKED_AT: u32 = 20;
 
 /// A prepared output layer.
 pub struct Output {
     pub(crate) linear: Linear,
     /// The weights a word after the other, once there is a shortlist or a screen.
     rows: OnceLock<Arc<Rows8>>,
-    /// The weights in four bits, once few rows at a time have come often enough; not if it is not wanted.
+    /// The weights in four bits, once few rows at a time have come often enough; not if it is not wanted,
+    /// or a sample of them tells that it would not pay.
     screen: OnceLock<Screen>,
+    sample: OnceLock<Sample>,
     screening: bool,
     few_rows: AtomicU32,
 }
@@ -52,23 +57,33 @@ pub struct Selection {
     packed: OnceLock<Linear>,
 }
 
+/// What screening does with a row.
+#[derive(Clone, Copy)]
+enum Screening<'a> {
+    /// Its best word is found without; a sample of the words tells whether it would have helped.
+    Tried(&'a Sample),
+    /// Its best word is sought among those that are left.
+    Done(&'a Screen),
+}
+
 impl Output {
     pub(crate) fn new(linear: Linear, screening: bool) -> Output {
         let few_rows = AtomicU32::new(0);
-        Output { linear, rows: OnceLock::new(), screen: OnceLock::new(), screening, few_rows }
+        let (rows, screen, sample) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Output { linear, rows, screen, sample, screening, few_rows }
     }
 
     fn rows(&self, packed: &Packed8) -> &Arc<Rows8> {
         self.rows.get_or_init(|| Arc::new(Rows8::new(packed)))
     }
 
-    /// What screens the words of these rows, if it pays: nothing but the best word is asked for.
-    fn screen(
+    /// How the words of these rows are screened, if it may pay: nothing but the best word is asked for.
+    fn screening(
         &self,
         isa: Isa,
         question: Question<'_>,
         rows: &Range<usize>,
-    ) -> Option<(&Packed8, &Screen)> {
+    ) -> Option<(&Packed8, Screening<'_>)> {
         let Linear::Int8(packed) = &self.linear else { return None };
         let best_only = |ask: &Ask<'_>| ask.count == 1 && ask.forced.is_none();
         let fits = self.screening
@@ -77,12 +92,20 @@ impl Output {
             && question.asks[rows.clone()].iter().all(best_only)
             && Rows8::is_fast(isa)
             && !packed.saturates();
-        if !fits || self.few_rows.fetch_add(1, Relaxed) < ROWS_BEFORE_SCREENING {
+        let before = if fits { self.few_rows.fetch_add(1, Relaxed) } else { 0 };
+        if before + ROWS_LOOKED_AT < ROWS_BEFORE_SCREENING {
+            return None;
+        }
+        let sample = self.sample.get_or_init(|| Sample::new(packed));
+        if before < ROWS_BEFORE_SCREENING {
+            return Some((packed, Screening::Tried(sample)));
+        }
+        if !sample.pays() {
             return None;
         }
         let rows = Arc::clone(self.rows(packed));
         let screen = self.screen.get_or_init(|| Screen::new(packed, rows));
-        screen.pays().then_some((packed, screen))
+        screen.pays().then_some((packed, Screening::Done(screen)))
     }
 
     pub(crate) fn select(&self, isa: Isa, words: &[u32]) -> Selection {
@@ -136,7 +159,8 @@ pub(crate) fn best(
         let inputs = output.linear.inputs();
         let x = &x.values()[rows.start * inputs..rows.end * inputs];
         let few = rows.len() < MANY_ROWS;
-        let screen = if selection.is_none() { output.screen(isa, question, &rows) } else { None };
+        let none = selection.is_none();
+        let screening = if none { output.screening(isa, question, &rows) } else { None };
         let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
         let mut lists = LISTS.take();
         running.extend(
@@ -164,14 +188,19 @@ pub(crate) fn best(
             (Some(selection), _) => {
                 selection.packed(output).multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take);
             }
-            (None, linear) => match screen {
-                Some(screen) => {
+            (None, linear) => match screening {
+                Some((packed, Screening::Done(screen))) => {
                     for (running, x) in running.iter_mut().zip(x.chunks_exact(inputs)) {
-                        best_screened(isa, x, linear, screen, running);
+                        best_screened(isa, x, linear, (packed, screen), running);
                     }
                 }
-                None => linear.multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take),
+                _ => linear.multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take),
             },
+        }
+        if let Some((packed, Screening::Tried(sample))) = screening {
+            for (running, x) in running.iter().zip(x.chunks_exact(inputs)) {
+                look(isa, x, packed, sample, running.floor);
+            }
         }
         for row in running.drain(..) {
             let list = row.finish();

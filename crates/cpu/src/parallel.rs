@@ -1,4 +1,4 @@
-//! Work on several cores while a model is opened. Verbs use one core each; packing may use all.
+//! Work on several cores while weights are packed. Verbs use one core each; packing may use all.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;

@@ -117,6 +117,19 @@ pub(crate) fn tiles(
     })
 }
 
+/// The same pointer, of which the compiler knows nothing. It would else work out the address of each row anew
+/// at every step, by an instruction each.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "there is no instruction")]
+pub(crate) fn opaque<T>(mut pointer: *const T) -> *const T {
+    // SAFETY: there is no instruction.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) pointer, options(pure, nomem, nostack, preserves_flags));
+    }
+    pointer
+}
+
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;

@@ -3,10 +3,13 @@
 //! weights are asked for while these are multiplied: for few rows reading them is all of the cost.
 
 use std::arch::x86_64::*;
+use std::ptr;
 
-use super::{Bytes, Task};
+use bytemuck::Zeroable;
+
+use super::{Bytes, Sums, Task};
 use crate::lanes::LANES;
-use crate::tiles::{Tile, of_shape, tiles};
+use crate::tiles::{Tile, of_shape, opaque, tiles};
 
 /// See [`super::multiply`]; in tiles of at most so many panels.
 ///
@@ -52,38 +55,45 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         // This tile's share of the next panels, spread over its own steps.
         let (share, shares) = place.share;
         let next = lines.wrapping_add(PANELS * groups).cast::<i8>();
-        let ahead = next.wrapping_add(PANELS * stride * LANES / shares * share);
+        let mut ahead = next.wrapping_add(PANELS * stride * LANES / shares * share);
         let pace = PANELS * size_of::<Bytes>() / shares;
+        // Of every fourth row; the three behind it are a multiple of the stride away.
+        let mut x: [*const u8; 3] = std::array::from_fn(|i| x.wrapping_add(i * 4 * stride));
         for g in 0..groups {
-            if shares == 1 {
-                for line in 0..PANELS {
-                    let line = (g * PANELS + line) * size_of::<Bytes>();
-                    _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(line));
-                }
-            } else {
-                _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(g * pace));
+            for line in 0..if shares == 1 { PANELS } else { 1 } {
+                _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(line * size_of::<Bytes>()));
             }
+            ahead = ahead.wrapping_add(pace);
             let mut w = [_mm512_setzero_si512(); PANELS];
             for (p, w) in w.iter_mut().enumerate() {
                 *w = _mm512_load_si512(lines.add(p * groups + g).cast());
             }
             for (r, row) in sums.iter_mut().enumerate() {
-                let four = x.add(r * stride + g * 4).cast::<i32>().read_unaligned();
+                let four = x[r / 4].add(r % 4 * stride).cast::<i32>().read_unaligned();
                 let x = _mm512_set1_epi32(four);
                 for (sum, w) in row.iter_mut().zip(w) {
                     *sum = _mm512_dpbusd_epi32(*sum, x, w);
                 }
             }
+            for x in x.iter_mut().take(R.div_ceil(4)) {
+                *x = opaque(x.wrapping_add(4));
+            }
+        }
+        // The loop above keeps its sums in registers only if nothing else reaches them by number.
+        let mut done = [[Sums::zeroed(); PANELS]; R];
+        for (done, sum) in done.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
+            _mm512_store_si512(ptr::from_mut(done).cast(), *sum);
         }
         let floor = if task.relu { _mm512_setzero_ps() } else { _mm512_set1_ps(f32::NEG_INFINITY) };
         let last = ((1u32 << place.in_last) - 1) as __mmask16;
-        for (r, row) in sums.iter().enumerate() {
+        for (r, row) in done.iter().enumerate() {
             let row_step = _mm512_set1_ps(task.steps[place.row + r]);
             for (p, sum) in row.iter().enumerate() {
+                let sum = _mm512_load_si512(ptr::from_ref(sum).cast());
                 let step = _mm512_load_ps(packed.steps.as_ptr().add(panel + p).cast());
                 let bias = _mm512_load_ps(packed.bias.as_ptr().add(panel + p).cast());
                 // Not fused: every kernel must round alike.
-                let y = _mm512_mul_ps(_mm512_cvtepi32_ps(*sum), _mm512_mul_ps(step, row_step));
+                let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(step, row_step));
                 let y = _mm512_max_ps(_mm512_add_ps(y, bias), floor);
                 let mask = if p + 1 == PANELS { last } else { !0 };
                 _mm512_mask_storeu_ps(out.add(r * width + p * LANES), mask, y);

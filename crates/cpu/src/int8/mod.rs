@@ -553,6 +553,30 @@ mod tests {
         }
     }
 
+    /// With 2048 random inputs bounds are wider than scores differ; a word far ahead needs no screen to be
+    /// told from the others.
+    #[test]
+    fn a_sample_tells_whether_screening_pays() {
+        let Some(isa) = levels().find(|&isa| rows::Rows8::is_fast(isa)) else { return };
+        let (inputs, outputs) = (2048, 640);
+        let x = numbers(inputs, 3);
+        for (ahead, pays) in [(0.0, false), (1.0, true)] {
+            let mut weights = numbers(inputs * outputs, 4);
+            for (weight, x) in weights.iter_mut().zip(&x) {
+                *weight += ahead * x;
+            }
+            let (packed, _) = pack(weights, &vec![0.0; outputs], inputs);
+            let sample = screen::Sample::new(&packed);
+            let mut quantised = Quantised::default();
+            quantised.fill(isa, &x, &packed);
+            let best = run(isa, &x, &packed).into_iter().reduce(f32::max).expect("words");
+            for _ in 0..20 {
+                sample.look(isa, &quantised, best, &mut Vec::new());
+            }
+            assert_eq!(sample.pays(), pays, "the best word's score is {best}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 

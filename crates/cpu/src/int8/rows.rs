@@ -18,6 +18,7 @@
 use super::{INPUT_MULTIPLE, Packed8, Quantised};
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
+use crate::parallel;
 
 /// Weights an output after the other.
 pub(crate) struct Rows8 {
@@ -39,6 +40,8 @@ pub(crate) struct Picked8 {
     steps: Vec<f32>,
     bias: Vec<f32>,
     count: usize,
+    /// The last of them.
+    last: u32,
 }
 
 impl Rows8 {
@@ -51,13 +54,15 @@ impl Rows8 {
         let width = packed.inputs.div_ceil(INPUT_MULTIPLE);
         let groups = packed.groups();
         let mut lines = vec![Line8([0; INPUT_MULTIPLE]); packed.outputs * width];
-        for (output, lines) in lines.chunks_mut(width.max(1)).enumerate() {
-            let panel = &packed.lines[output / LANES * groups..][..groups];
-            let bytes = lines.iter_mut().flat_map(|line| line.0.as_chunks_mut::<4>().0);
-            for (to, from) in bytes.zip(panel) {
-                *to = from.0[output % LANES];
+        let panels = packed.lines.chunks(groups.max(1)).zip(lines.chunks_mut(LANES * width.max(1)));
+        parallel::for_each(panels.collect(), |(panel, lines)| {
+            for (lane, lines) in lines.chunks_mut(width).enumerate() {
+                let bytes = lines.iter_mut().flat_map(|line| line.0.as_chunks_mut::<4>().0);
+                for (to, from) in bytes.zip(panel) {
+                    *to = from.0[lane];
+                }
             }
-        }
+        });
         Rows8 { lines, width }
     }
 
@@ -82,6 +87,7 @@ impl Picked8 {
     /// The same in the memory of others.
     pub(crate) fn fill(&mut self, packed: &Packed8, outputs: &[u32]) {
         self.count = outputs.len();
+        self.last = outputs.iter().copied().max().unwrap_or(0);
         let filled = outputs.iter().copied().chain(outputs.last().copied().into_iter().cycle());
         self.outputs.clear();
         self.outputs.extend(filled.take(self.count.next_multiple_of(LANES)));
@@ -116,8 +122,8 @@ pub(crate) fn multiply(
     assert_eq!(x.stride, rows.width * INPUT_MULTIPLE, "as many inputs as weights");
     assert_eq!(x.bytes.len(), x.steps.len() * x.stride, "whole rows");
     assert_eq!(out.len(), x.steps.len() * columns.len(), "room for every output");
-    let exists = |&output: &u32| (output as usize + 1) * rows.width <= rows.lines.len();
-    assert!(picked.outputs[columns.clone()].iter().all(exists), "outputs that exist");
+    let exists = (picked.last as usize + 1) * rows.width <= rows.lines.len();
+    assert!(exists || picked.count == 0, "outputs that exist");
     #[cfg(target_arch = "x86_64")]
     for (row, out) in out.chunks_exact_mut(columns.len().max(1)).enumerate() {
         let bytes = &x.bytes[row * x.stride..][..x.stride];
@@ -186,18 +192,35 @@ mod vnni {
 
     /// The sum over the lanes of each of sixteen vectors.
     #[target_feature(enable = "avx512f")]
+    #[inline]
     fn add_lanes(v: [__m512i; LANES]) -> __m512i {
-        // Per 128 bits: pairs side by side, then fours, ...
-        let two = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-        let four =
-            |a, b| _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
-        // ... then the four 128-bit parts.
-        let parts = |a, b| {
-            let (even, odd) =
-                (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
-            _mm512_add_epi32(even, odd)
-        };
-        let f = [0, 4, 8, 12].map(|i| four(two(v[i], v[i + 1]), two(v[i + 2], v[i + 3])));
+        let f = [
+            four(two(v[0], v[1]), two(v[2], v[3])),
+            four(two(v[4], v[5]), two(v[6], v[7])),
+            four(two(v[8], v[9]), two(v[10], v[11])),
+            four(two(v[12], v[13]), two(v[14], v[15])),
+        ];
         parts(parts(f[0], f[1]), parts(f[2], f[3]))
+    }
+
+    /// Per 128 bits: pairs side by side,
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn two(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+    }
+
+    /// then fours,
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn four(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+    }
+
+    /// then the four 128-bit parts.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn parts(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b))
     }
 }

@@ -23,9 +23,13 @@ use super::{Packed8, Quantised};
 use crate::arena::Store;
 use crate::isa::Isa;
 use crate::lanes::LANES;
+use crate::parallel;
 
 /// Where more than one word in so many is left, all of them are computed.
 const FEW: usize = 4;
+
+/// One word in so many is a sample of them.
+const SAMPLED: usize = 16;
 
 /// What rounding may add to a score, as a part of its terms.
 const ROUNDING: f32 = 1e-6;
@@ -65,7 +69,7 @@ impl Screen {
         let mut steps = vec![1f32; errors.len()];
         let panels = packed.lines.chunks(groups).zip(lines.chunks_mut(groups / 2));
         let words = errors.chunks_mut(LANES).zip(steps.chunks_mut(LANES));
-        for ((from, to), (errors, steps)) in panels.zip(words) {
+        parallel::for_each(panels.zip(words).collect(), |((from, to), (errors, steps))| {
             for (lane, (error, step)) in errors.iter_mut().zip(steps).enumerate() {
                 let weights = || from.iter().flat_map(|line| line.0[lane]);
                 *step = coarse_step(weights(), packed.inputs);
@@ -85,7 +89,7 @@ impl Screen {
                 }
                 *error = squares.sqrt() as f32 * (1.0 + ROUNDING);
             }
-        }
+        });
         let (tried, failed) = (AtomicU64::new(0), AtomicU64::new(0));
         Screen { lines, errors, steps, rows, tried, failed }
     }
@@ -104,24 +108,11 @@ impl Screen {
         banned: &[u32],
         (bounds, words): (&mut Vec<f32>, &mut Vec<u32>),
     ) -> bool {
-        assert!(Rows8::is_fast(isa) && x.steps.len() == 1, "one row, and a kernel");
-        assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
-        assert_eq!(self.lines.len() * 2, packed.lines.len(), "the same layer");
-        self.tried.fetch_add(1, Relaxed);
-        let integers = || x.bytes.iter().map(|&byte| i64::from(byte) - 128);
-        let row = Row {
-            bytes: &x.bytes,
-            step: x.steps[0],
-            start: -8 * integers().sum::<i64>() as i32,
-            norm: (integers().map(|x| x * x).sum::<i64>() as f32).sqrt() * (1.0 + ROUNDING),
-        };
-        bounds.resize(self.errors.len(), 0.0);
         words.clear();
+        let best = self.bounds(isa, (x, packed), bounds);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `is_fast` has told that the processor has the instructions; sizes have been checked.
+        // SAFETY: `is_fast` has told that the processor has the instructions.
         unsafe {
-            let best = vnni::bounds(self, packed, row, bounds);
-            bounds.truncate(packed.outputs);
             for &word in banned {
                 if let Some(bound) = bounds.get_mut(word as usize) {
                     *bound = f32::NEG_INFINITY;
@@ -136,11 +127,69 @@ impl Screen {
                 vnni::at_least(score, bounds, words);
             }
         }
-        if words.is_empty() || words.len() > packed.outputs / FEW {
-            self.failed.fetch_add(1, Relaxed);
-            return false;
-        }
-        true
+        let few = !words.is_empty() && words.len() <= packed.outputs / FEW;
+        self.note(few);
+        few
+    }
+
+    fn note(&self, few: bool) {
+        self.tried.fetch_add(1, Relaxed);
+        self.failed.fetch_add(u64::from(!few), Relaxed);
+    }
+
+    /// For each word of `packed` a number that its score for the only row of `x` does not exceed. Tells the words
+    /// that seem best.
+    fn bounds(
+        &self,
+        isa: Isa,
+        (x, packed): (&Quantised, &Packed8),
+        bounds: &mut Vec<f32>,
+    ) -> [usize; LANES] {
+        assert!(Rows8::is_fast(isa) && x.steps.len() == 1, "one row, and a kernel");
+        assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
+        assert_eq!(self.lines.len() * 2, packed.lines.len(), "the same layer");
+        let integers = || x.bytes.iter().map(|&byte| i64::from(byte) - 128);
+        let row = Row {
+            bytes: &x.bytes,
+            step: x.steps[0],
+            start: -8 * integers().sum::<i64>() as i32,
+            norm: (integers().map(|x| x * x).sum::<i64>() as f32).sqrt() * (1.0 + ROUNDING),
+        };
+        bounds.resize(self.errors.len(), 0.0);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `is_fast` has told that the processor has the instructions; sizes have been checked.
+        let best = unsafe { vnni::bounds(self, packed, row, bounds) };
+        // Never so: there is no kernel.
+        #[cfg(not(target_arch = "x86_64"))]
+        let best = [row.bytes.len(); LANES];
+        bounds.truncate(packed.outputs);
+        best
+    }
+}
+
+/// Some of a layer's words: they tell, before there is a screen of all, whether it would pay.
+pub(crate) struct Sample {
+    packed: Packed8,
+    screen: Screen,
+}
+
+impl Sample {
+    pub(crate) fn new(packed: &Packed8) -> Sample {
+        let words: Vec<u32> = (0..packed.outputs as u32).step_by(SAMPLED).collect();
+        let packed = packed.select(&words);
+        let screen = Screen::new(&packed, Arc::new(Rows8::new(&packed)));
+        Sample { packed, screen }
+    }
+
+    /// Looks at a row whose best score is known.
+    pub(crate) fn look(&self, isa: Isa, x: &Quantised, best: f32, bounds: &mut Vec<f32>) {
+        self.screen.bounds(isa, (x, &self.packed), bounds);
+        let left = bounds.iter().filter(|bound| **bound >= best).count();
+        self.screen.note(left <= self.packed.outputs / FEW);
+    }
+
+    pub(crate) fn pays(&self) -> bool {
+        self.screen.pays()
     }
 }
 

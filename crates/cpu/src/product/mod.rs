@@ -37,7 +37,7 @@ pub(crate) type Line = Lanes<f32>;
 pub type Packed = Panels<f32>;
 
 /// Bytes of `x` that a block of rows may take: it is read again for every pair of panels.
-const BLOCK_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 512 << 10;
 
 impl Packed {
     /// Packs dense layers that share their input.

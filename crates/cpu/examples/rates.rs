@@ -1,0 +1,50 @@
+//! How far products are from what the processor can do: billions of multiply-adds a second, by
+//! precision, shape and rows.
+//!
+//! `rates [ISA]`. The fastest of many rounds counts: another program can only make a product slower.
+
+use std::time::Instant;
+
+use peregrine_cpu::{Cpu, Isa, Level, Matrix};
+use peregrine_model::{Precision, Weight};
+use peregrine_nn::{After, Backend, Dense};
+
+const ROUNDS: usize = 12;
+const ROWS: [usize; 6] = [1, 8, 24, 64, 96, 512];
+
+fn main() {
+    let name = std::env::args().nth(1);
+    let level = Level::ALL.into_iter().find(|level| Some(level.name()) == name.as_deref());
+    let isa = level.and_then(Isa::new).unwrap_or_else(Isa::best);
+    for precision in [Precision::Int8, Precision::Float32] {
+        println!("{precision:?}, {}; rows: {ROWS:?}", isa.level().name());
+        for (inputs, outputs) in
+            [(256, 256), (256, 1536), (1536, 256), (512, 512), (512, 2048), (2048, 512)]
+        {
+            let rates =
+                ROWS.map(|rows| format!("{:7.1}", rate(isa, precision, rows, inputs, outputs)));
+            println!("{inputs:6} {outputs:6} {}", rates.join(" "));
+        }
+    }
+}
+
+fn rate(isa: Isa, precision: Precision, rows: usize, inputs: usize, outputs: usize) -> f64 {
+    let values =
+        |n: usize| -> Vec<f32> { (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 100.0).collect() };
+    let weight = Weight::from_f32(vec![outputs, inputs], &values(outputs * inputs));
+    let cpu = Cpu::new(isa, precision);
+    let linear = cpu.prepare_linear(&[Dense { weight: &weight, bias: None, alpha: None }]);
+    let x = Matrix::from_rows(inputs, values(rows * inputs));
+    let mut out = Matrix::default();
+    let multiply_adds = rows * inputs * outputs;
+    let calls = (20_000_000 / multiply_adds).max(1);
+    let mut least = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..calls {
+            cpu.linear(&x, &linear, After::nothing(), &mut out);
+        }
+        least = least.min(start.elapsed().as_secs_f64() / calls as f64);
+    }
+    multiply_adds as f64 / least / 1e9
+}

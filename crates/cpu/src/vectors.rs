@@ -1,0 +1,257 @@
+//! Sixteen numbers as what an instruction set has for them.
+//!
+//! Compilers turn most plain loops over arrays of sixteen into vector instructions (`lanes`). Where several
+//! such arrays are summed up at once, as attention does, they may take them apart and keep them in memory;
+//! these types leave them no choice. A value of `Avx2` or `Avx512` can only be had where the instructions are.
+
+use crate::lanes::LANES;
+
+/// How to compute with sixteen numbers at a time.
+pub(crate) trait Vectors: Copy {
+    /// Sixteen numbers.
+    type V: Copy;
+    /// Whether a multiply-add rounds once.
+    const FMA: bool;
+    /// Rows of attention whose sums fit the registers.
+    const ROWS: usize;
+
+    /// The same number sixteen times.
+    fn all(self, v: f32) -> Self::V;
+    fn load(self, from: &[f32; LANES]) -> Self::V;
+    fn store(self, v: Self::V, to: &mut [f32; LANES]);
+    fn multiply(self, a: Self::V, b: Self::V) -> Self::V;
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a · b + c`.
+    fn multiply_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+
+    /// Asks for memory that is read soon.
+    #[inline(always)]
+    fn prefetch<T>(_: &[T]) {}
+}
+
+/// Plain Rust.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain<const FMA: bool>;
+
+impl<const FMA: bool> Vectors for Plain<FMA> {
+    type V = [f32; LANES];
+    const FMA: bool = FMA;
+    const ROWS: usize = 2;
+
+    #[inline(always)]
+    fn all(self, v: f32) -> [f32; LANES] {
+        [v; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> [f32; LANES] {
+        *from
+    }
+
+    #[inline(always)]
+    fn store(self, v: [f32; LANES], to: &mut [f32; LANES]) {
+        *to = v;
+    }
+
+    #[inline(always)]
+    fn multiply(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn add(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+
+    #[inline(always)]
+    fn multiply_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| crate::lanes::multiply_add::<FMA>(a[i], b[i], c[i]))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::{LANES, Vectors};
+
+    /// Into the second cache: the first is too small for what is read until then.
+    #[inline(always)]
+    fn prefetch<T>(memory: &[T]) {
+        for line in (0..size_of_val(memory)).step_by(64) {
+            let line = memory.as_ptr().cast::<i8>().wrapping_add(line);
+            // SAFETY: every processor of this architecture has it, and it may be given any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(line) };
+        }
+    }
+
+    /// A register of AVX-512.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512(());
+
+    impl Avx512 {
+        /// # Safety
+        /// The processor has AVX-512F.
+        #[inline(always)]
+        pub(crate) unsafe fn new() -> Avx512 {
+            Avx512(())
+        }
+    }
+
+    // In all of these: `self` proves the instructions; what is loaded or stored has sixteen numbers.
+    impl Vectors for Avx512 {
+        type V = __m512;
+        const FMA: bool = true;
+        const ROWS: usize = 4;
+
+        #[inline(always)]
+        fn prefetch<T>(memory: &[T]) {
+            prefetch(memory);
+        }
+
+        #[inline(always)]
+        fn all(self, v: f32) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_set1_ps(v) }
+        }
+
+        #[inline(always)]
+        fn load(self, from: &[f32; LANES]) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_loadu_ps(from.as_ptr()) }
+        }
+
+        #[inline(always)]
+        fn store(self, v: __m512, to: &mut [f32; LANES]) {
+            // SAFETY: see above.
+            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
+        }
+
+        #[inline(always)]
+        fn multiply(self, a: __m512, b: __m512) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_mul_ps(a, b) }
+        }
+
+        #[inline(always)]
+        fn add(self, a: __m512, b: __m512) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_add_ps(a, b) }
+        }
+
+        #[inline(always)]
+        fn multiply_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_fmadd_ps(a, b, c) }
+        }
+    }
+
+    /// Two registers of AVX2.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2(());
+
+    impl Avx2 {
+        /// # Safety
+        /// The processor has AVX2 and FMA.
+        #[inline(always)]
+        pub(crate) unsafe fn new() -> Avx2 {
+            Avx2(())
+        }
+    }
+
+    // As above.
+    impl Vectors for Avx2 {
+        type V = [__m256; 2];
+        const FMA: bool = true;
+        const ROWS: usize = 2;
+
+        #[inline(always)]
+        fn prefetch<T>(memory: &[T]) {
+            prefetch(memory);
+        }
+
+        #[inline(always)]
+        fn all(self, v: f32) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe { [_mm256_set1_ps(v); 2] }
+        }
+
+        #[inline(always)]
+        fn load(self, from: &[f32; LANES]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))] }
+        }
+
+        #[inline(always)]
+        fn store(self, v: [__m256; 2], to: &mut [f32; LANES]) {
+            // SAFETY: see above.
+            unsafe {
+                _mm256_storeu_ps(to.as_mut_ptr(), v[0]);
+                _mm256_storeu_ps(to.as_mut_ptr().add(8), v[1]);
+            }
+        }
+
+        #[inline(always)]
+        fn multiply(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe { [_mm256_mul_ps(a[0], b[0]), _mm256_mul_ps(a[1], b[1])] }
+        }
+
+        #[inline(always)]
+        fn add(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
+        }
+
+        #[inline(always)]
+        fn multiply_add(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
+        }
+    }
+}
+
+/// Makes `fn NAME(isa, ARGS)` from a generic `BODY(vectors, ARGS)`, as `kernel!` does from one that is generic in a
+/// constant.
+macro_rules! vector_kernel {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $body:ident) => {
+        $(#[$meta])*
+        $vis fn $name(isa: $crate::isa::Isa, $($arg: $type),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $type),*) {
+                // SAFETY: this function is compiled for, and called with, these instructions.
+                $body(unsafe { $crate::vectors::Avx2::new() }, $($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            fn avx512($($arg: $type),*) {
+                // SAFETY: as above.
+                $body(unsafe { $crate::vectors::Avx512::new() }, $($arg),*)
+            }
+            match isa.level() {
+                // SAFETY: an `Isa` of this level exists only where the processor has AVX2 and FMA.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Level::Avx2 | $crate::isa::Level::AvxVnni => unsafe { avx2($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Level::Avx512
+                | $crate::isa::Level::Avx512Vnni
+                | $crate::isa::Level::Amx => {
+                    // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
+                    unsafe { avx512($($arg),*) }
+                }
+                // What is compiled for the architecture has NEON and its fused multiply-add already.
+                #[cfg(target_arch = "aarch64")]
+                $crate::isa::Level::Neon | $crate::isa::Level::NeonDot => {
+                    $body($crate::vectors::Plain::<true>, $($arg),*)
+                }
+                _ => $body($crate::vectors::Plain::<false>, $($arg),*),
+            }
+        }
+    };
+}
+
+pub(crate) use vector_kernel;
