@@ -110,22 +110,22 @@ impl Screen {
     ) -> bool {
         words.clear();
         let best = self.bounds(isa, (x, packed), bounds);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `is_fast` has told that the processor has the instructions.
-        unsafe {
-            for &word in banned {
-                if let Some(bound) = bounds.get_mut(word as usize) {
-                    *bound = f32::NEG_INFINITY;
-                }
+        for &word in banned {
+            if let Some(bound) = bounds.get_mut(word as usize) {
+                *bound = f32::NEG_INFINITY;
             }
-            // Any word's score is one that the best must reach; that of a likely one is a high one.
-            let allowed =
-                |word: &usize| *word < packed.outputs && !banned.contains(&(*word as u32));
-            let score =
-                best.into_iter().filter(allowed).map(|word| self.rows.score(x, packed, word));
-            if let Some(score) = score.reduce(f32::max) {
+        }
+        // Any word's score is one that the best must reach; that of a likely one is a high one.
+        let allowed = |word: &usize| *word < packed.outputs && !banned.contains(&(*word as u32));
+        let score = best.into_iter().filter(allowed).map(|word| self.rows.score(x, packed, word));
+        if let Some(score) = score.reduce(f32::max) {
+            // SAFETY: `bounds` has asked for the instructions.
+            #[cfg(target_arch = "x86_64")]
+            unsafe {
                 vnni::at_least(score, bounds, words);
             }
+            #[cfg(not(target_arch = "x86_64"))]
+            words.extend((0..).zip(&*bounds).filter(|(_, b)| **b >= score).map(|(word, _)| word));
         }
         let few = !words.is_empty() && words.len() <= packed.outputs / FEW;
         self.note(few);
