@@ -14,7 +14,7 @@ use peregrine::{
 };
 use serde_json::{Value, json};
 
-use crate::bench::{count_tokens, cpu_time};
+use crate::measures::{count_tokens, cpu_time};
 use crate::plot::{Bar, Bars};
 
 /// A technique that can be on or off.

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use peregrine::{Options, Policy, Request, Stats, TracedStep, Translator};
 use serde_json::{Value, json};
 
-use crate::bench::{cpu_time, read_lengths};
 use crate::lines::Lines;
+use crate::measures::{cpu_time, read_lengths};
 use crate::model_args::ModelArgs;
 use crate::plot::{Plot, Series};
 use crate::search_args::SearchArgs;

@@ -20,6 +20,7 @@ mod inspect;
 mod interrupt;
 mod lines;
 mod make_model;
+mod measures;
 mod model_args;
 mod notes;
 mod plot;
