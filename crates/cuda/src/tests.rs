@@ -1,10 +1,10 @@
 //! Verbs on a driver that has no device: which kernels they choose, that a question asked again is
 //! replayed, and what happens when memory is full.
 
-use peregrine_model::{Finish, Weight};
+use peregrine_model::{Finish, Weight, made_up_model, preset};
 use peregrine_nn::{
     Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Moves, Origin, Question,
-    Race, Scoring, Source,
+    Race, Row, Scoring, Sentence, Source, prepare,
 };
 
 use crate::backend::Cuda;
@@ -389,5 +389,30 @@ fn states_follow_places() {
         gpu.average(x, moves, &[1, 2, 3, 4], &mut state, &mut out);
         gpu.finish().expect("finished");
         check("average", 32, Some(parents));
+    }
+}
+
+#[test]
+fn whether_rows_come_in_parties_is_a_matter_of_the_search() {
+    let fake = Fake::new(1 << 30);
+    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
+    let architecture = preset("student", Some(100)).expect("a known shape");
+    let model = made_up_model(architecture, 1).expect("a model");
+    let member = &model.members[0];
+    let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
+    let mut session = network.session();
+    // The same session serves a beam and then a greedy search.
+    for (beam, expected) in [(true, "attend_few_32"), (false, "attend_wide_1")] {
+        let slots = session.admit(&[Sentence { source: &[5, 6, 7], words: None, beam }]);
+        fake.ran();
+        let row = Row { slot: slots[0], from: Origin::Start, position: 0 };
+        session.step(&[row], false);
+        let asks = [Ask { count: 1, banned: &[], forced: None, path: 0.0 }];
+        session.ask(Question { asks: &asks, scoring: Scoring::Logit, race: None });
+        session.answer(&mut Choices::default());
+        let ran = fake.ran();
+        let source = ran.iter().rfind(|kernel| kernel.starts_with("attend"));
+        assert_eq!(source.map(|kernel| kernel.as_str()), Some(expected), "{ran:?}");
+        session.release(slots[0]);
     }
 }

@@ -316,10 +316,11 @@ impl Reads {
         new
     }
 
-    /// Says that rows which share a list come in parties, even where a party is down to one row. A device may
-    /// serve parties in another way than single rows, to the last bit: so this must not depend on who else is in a batch.
-    pub fn expect_parties(&mut self) {
-        self.parties = true;
+    /// Says whether rows which share a list come in parties, even where a party is down to one row. A device
+    /// may serve parties in another way than single rows, to the last bit: so this must depend on the search
+    /// alone, neither on who else is in a batch nor on what was there before.
+    pub fn expect_parties(&mut self, parties: bool) {
+        self.parties = parties;
     }
 
     /// Whether rows that share a list come in parties.

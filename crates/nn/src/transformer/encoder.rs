@@ -118,7 +118,7 @@ impl Places {
     /// Sentences begin at whole blocks.
     fn new<'s>(sources: impl Iterator<Item = &'s [u32]>) -> Places {
         let mut places = Places::default();
-        places.reads.expect_parties();
+        places.reads.expect_parties(true);
         for source in sources {
             let start = places.size as u32;
             let own = start..start + source.len() as u32;

@@ -242,9 +242,7 @@ impl<B: Backend> Network for Session<B> {
         let keys = network.description.decoder.self_keys;
         let needs_first =
             self.attends_to_past() && keys == peregrine_model::SelfKeys::RawAfterFirst;
-        if sentences.iter().any(|sentence| sentence.beam) {
-            self.plan.source.expect_parties();
-        }
+        self.plan.source.expect_parties(sentences.iter().any(|sentence| sentence.beam));
         let select = |words: &[u32]| network.backend.select(&network.output, words);
         let mut slots = Vec::with_capacity(sentences.len());
         for (memory, sentence) in runs.zip(sentences) {
