@@ -49,6 +49,7 @@ CASES = {
     "enpt-many": dict(model="enpt", batch=64, sentences=1012, text="devtest.en", peer="bergamot"),
     "base-float32-1": dict(model="base", batch=1, sentences=4, precision="float32"),
     "base-float32-64": dict(model="base", batch=64, sentences=64, precision="float32"),
+    "base-bfloat16-64": dict(model="base", batch=64, sentences=64, precision="bfloat16", peer_precision="float32"),
     "base-avx2-64": dict(model="base", batch=64, sentences=64, isa="avx2"),
     "gru-32": dict(model="gru", batch=32, sentences=64, peer="marian"),
     "bideep-32": dict(model="bideep", batch=32, sentences=32, peer="marian"),
@@ -188,7 +189,7 @@ class Bench:
 
     def peregrine(self, case, source):
         model = self.path(case["model"])
-        command = [self.binary, "bench", "--source", source, "--batch-sentences", str(case["batch"]), "--batch-tokens", "100000",
+        command = [self.binary, "bench", "--device", "cpu", "--source", source, "--batch-sentences", str(case["batch"]), "--batch-tokens", "100000",
                    "--beam", str(case.get("beam", 1)), "--precision", case.get("precision", "int8"),
                    "--repeat", str(self.repeat), "--json"]
         if "text" in case:
@@ -196,7 +197,7 @@ class Bench:
         elif case.get("peer") == "marian":  # its limit counts the end symbol: one word more than the source has
             command += ["-m", f"{model}/model.npz", "--vocab", f"{model}/vocab.yml", f"{model}/vocab.yml", "--output-length", str(LENGTH + 1)]
         else:  # the file the peer opens, so that load time and memory can be compared too
-            command += ["-m", self.path(case["model"], f"ct2_{case.get('precision', 'int8')}"), "--output-length", str(LENGTH)]
+            command += ["-m", self.path(case["model"], f"ct2_{self.compute(case)}"), "--output-length", str(LENGTH)]
         if "vmap" in case:
             command += ["--shortlist", self.vmap(case)]
         if "isa" in case:
@@ -204,6 +205,10 @@ class Bench:
         report = pinned(self.core, command)
         return {self.unit(case): report[self.unit(case)] / report["cpu_seconds"], "load": report["load_seconds"],
                 "memory": report["peak_memory_mb"]}
+
+    def compute(self, case):
+        """The peer's precision: Peregrine's, where it has it."""
+        return case.get("peer_precision", case.get("precision", "int8"))
 
     def settings(self, case):
         peer = case.get("peer", "ctranslate2")
@@ -224,7 +229,7 @@ class Bench:
             return pinned(self.core, [python, "-c", BERGAMOT, json.dumps({**options, **values})])
         if peer == "marian":
             return pinned(self.core, [sys.executable, "-c", MARIAN, json.dumps(options)])
-        compute = case.get("precision", "int8")
+        compute = self.compute(case)
         if "text" in case:  # an Argos package
             folder, spm, length = self.path(case["model"], "model"), self.path(case["model"], "sentencepiece.model"), None
         else:

@@ -10,13 +10,13 @@ use peregrine_model::{Precision, Weight};
 use peregrine_nn::{After, Backend, Dense};
 
 const ROUNDS: usize = 12;
-const ROWS: [usize; 6] = [1, 8, 24, 64, 96, 512];
+const ROWS: [usize; 8] = [1, 8, 16, 24, 32, 64, 96, 512];
 
 fn main() {
     let name = std::env::args().nth(1);
     let level = Level::ALL.into_iter().find(|level| Some(level.name()) == name.as_deref());
     let isa = level.and_then(Isa::new).unwrap_or_else(Isa::best);
-    for precision in [Precision::Int8, Precision::Float32] {
+    for precision in [Precision::Int8, Precision::Bfloat16, Precision::Float32] {
         println!("{precision:?}, {}; rows: {ROWS:?}", isa.level().name());
         for (inputs, outputs) in
             [(256, 256), (256, 1536), (1536, 256), (512, 512), (512, 2048), (2048, 512)]

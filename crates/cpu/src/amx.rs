@@ -1,7 +1,7 @@
 //! The tile registers of AMX, by hand: compilers have no stable names for them.
 //!
-//! A tile is up to 16 rows of 64 bytes. Four tiles of sums (16 rows of inputs by 16 outputs each) are
-//! fed by two tiles of inputs and two of weights:
+//! A tile is 16 rows of 64 bytes. Four tiles of sums (16 rows of inputs by 16 outputs each) are fed by
+//! two tiles of inputs and two of weights:
 //!
 //! ```text
 //!                 weights 6 │ weights 7        one step: 64 bytes of every input row,
@@ -9,10 +9,14 @@
 //!     inputs 5  │  sums 2   │  sums 3
 //! ```
 //!
-//! Cost: four products of tiles for four loads, 16 · 16 · 64 multiply-adds each.
+//! Cost: four products of tiles for four loads, 16 · 16 · 64 multiply-adds each. Tiles are always whole: what
+//! is computed of rows that do not exist is not looked at. While two panels are multiplied, the lines of the
+//! next two are asked for, some at every step. Sums are turned into outputs one block late, so that the
+//! processor does it while tiles are multiplied.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 /// Rows of a tile.
@@ -88,43 +92,28 @@ struct Shapes {
     rows: [u8; 16],
 }
 
-/// The tiles in use by this thread, for `upper` and `lower` rows of inputs (at most 16 each). They are
-/// given up when this is dropped.
-pub(crate) struct Tiles {
-    upper: usize,
-    lower: usize,
-}
+/// Eight whole tiles.
+static WHOLE: Shapes = {
+    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
+    let mut tile = 0;
+    while tile < 8 {
+        row_bytes[tile] = BYTES as u16;
+        rows[tile] = ROWS as u8;
+        tile += 1;
+    }
+    Shapes { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
+};
+
+/// The tiles in use by this thread. They are given up when this is dropped.
+pub(crate) struct Tiles(());
 
 impl Tiles {
-    /// Shapes the tiles.
-    ///
     /// # Safety
     /// [`available`] has said yes, and this thread has no other `Tiles`.
-    pub(crate) unsafe fn new(upper: usize, lower: usize) -> Tiles {
-        assert!(upper <= ROWS && lower <= ROWS, "rows of a tile");
-        let mut shapes = Shapes {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
-        // A tile must have a row; one of a missing lower half is never stored.
-        let heights = [upper, upper, lower, lower, upper, lower, ROWS, ROWS];
-        for (tile, height) in heights.into_iter().enumerate() {
-            shapes.row_bytes[tile] = BYTES as u16;
-            shapes.rows[tile] = height.max(1) as u8;
-        }
+    unsafe fn new() -> Tiles {
         // SAFETY: 64 readable bytes in the layout the instruction wants.
-        unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &shapes, options(nostack, readonly));
-        }
-        Tiles { upper, lower }
-    }
-
-    /// Whether these are the tiles for so many rows.
-    pub(crate) fn fit(&self, upper: usize, lower: usize) -> bool {
-        (self.upper, self.lower) == (upper, lower)
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &WHOLE, options(nostack, readonly)) };
+        Tiles(())
     }
 }
 
@@ -135,69 +124,188 @@ impl Drop for Tiles {
     }
 }
 
-/// Four tiles of sums.
+/// Rows of inputs times panels of weights.
 #[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(crate) struct Block<T>(pub(crate) [[[T; 16]; ROWS]; 4]);
-
-/// What [`feed_bytes`] and [`feed_halves`] multiply.
-#[derive(Clone, Copy)]
-pub(crate) struct Feed {
-    /// First of the upper rows of inputs,
-    pub(crate) upper: *const u8,
-    /// and of the lower ones (again the upper ones where there are none).
-    pub(crate) lower: *const u8,
-    /// Bytes from row to row.
+pub(crate) struct Product {
+    /// First of the rows of inputs,
+    pub(crate) inputs: *const u8,
+    /// bytes from one to the next,
     pub(crate) stride: usize,
-    /// Panels of weights (the same twice where there is one only).
-    pub(crate) panels: [*const u8; 2],
+    /// and how many they are. There is memory for a multiple of 16.
+    pub(crate) rows: usize,
+    /// First of the panels,
+    pub(crate) weights: *const u8,
+    /// and how many they are.
+    pub(crate) panels: usize,
     /// Steps of 64 bytes of inputs.
     pub(crate) steps: usize,
 }
 
+impl Product {
+    /// Hands the sums, tile by tile, to `finish(row, panel, sums)`: those of the rows from `row` on that
+    /// exist. A panel's sums begin with `starts(panel)`.
+    ///
+    /// # Safety
+    /// [`available`] has said yes; rows and panels are whole steps long and where `self` says.
+    #[inline(always)]
+    pub(crate) unsafe fn multiply<'a, T: Sum>(
+        self,
+        starts: impl Fn(usize) -> &'a [T; 16],
+        mut finish: impl FnMut(usize, usize, &[[T; 16]]),
+    ) {
+        // SAFETY: the caller vouches for tiles.
+        let tiles = unsafe { Tiles::new() };
+        let mut blocks = [const { MaybeUninit::<Block<T>>::uninit() }; 2];
+        let mut late: Option<(usize, usize)> = None;
+        let mut now = 0;
+        for left in (0..self.panels).step_by(2) {
+            for row in (0..self.rows).step_by(2 * ROWS) {
+                let (feed, sums) = (self.feed(left, row, &starts), blocks[now].as_mut_ptr());
+                // SAFETY: what the caller vouches for; `feed` stays inside it.
+                unsafe {
+                    if self.rows - row > ROWS {
+                        T::feed_four(&tiles, feed, sums);
+                    } else {
+                        T::feed_two(&tiles, feed, sums);
+                    }
+                }
+                now = 1 - now;
+                if let Some((left, row)) = late.replace((left, row)) {
+                    // SAFETY: these sums were stored in the round before.
+                    unsafe { self.hand_over(left, row, &blocks[now], &mut finish) };
+                }
+            }
+        }
+        if let Some((left, row)) = late {
+            // SAFETY: as above.
+            unsafe { self.hand_over(left, row, &blocks[1 - now], &mut finish) };
+        }
+    }
+
+    fn feed<'a, T>(
+        &self,
+        left: usize,
+        row: usize,
+        starts: impl Fn(usize) -> &'a [T; 16],
+    ) -> Feed<'a, T> {
+        // Where there is no second panel the first is computed twice.
+        let right = (left + 1).min(self.panels - 1);
+        let panel = |panel: usize| self.weights.wrapping_add(panel * self.steps * ROWS * BYTES);
+        // The next two panels are four times eight lines a step; the rounds of all rows share them.
+        let (share, shares) = (row / (2 * ROWS), self.rows.div_ceil(2 * ROWS));
+        let eights = 4usize.div_ceil(shares);
+        Feed {
+            inputs: self.inputs.wrapping_add(row * self.stride),
+            stride: self.stride,
+            panels: [panel(left), panel(right)],
+            steps: self.steps,
+            starts: [starts(left), starts(right)],
+            soon: panel(left + 2).wrapping_add(share * eights * self.steps * 8 * BYTES),
+            eights: if share * eights < 4 { eights } else { 0 },
+        }
+    }
+
+    /// # Safety
+    /// The tiles of rows and panels that exist were stored in `block`.
+    #[inline(always)]
+    unsafe fn hand_over<T>(
+        &self,
+        left: usize,
+        row: usize,
+        block: &MaybeUninit<Block<T>>,
+        finish: &mut impl FnMut(usize, usize, &[[T; 16]]),
+    ) {
+        let tiles: *const [[T; 16]; ROWS] = block.as_ptr().cast();
+        for (half, row) in (row..self.rows).step_by(ROWS).take(2).enumerate() {
+            for (side, panel) in (left..self.panels).take(2).enumerate() {
+                // SAFETY: what the caller vouches for.
+                let sums = unsafe { &*tiles.add(2 * half + side) };
+                finish(row, panel, &sums[..(self.rows - row).min(ROWS)]);
+            }
+        }
+    }
+}
+
+/// Four tiles of sums.
+#[repr(C, align(64))]
+pub(crate) struct Block<T>([[[T; 16]; ROWS]; 4]);
+
+/// What one block is computed from.
+pub(crate) struct Feed<'a, T> {
+    inputs: *const u8,
+    stride: usize,
+    panels: [*const u8; 2],
+    steps: usize,
+    starts: [&'a [T; 16]; 2],
+    /// Weights that are wanted next,
+    soon: *const u8,
+    /// and how many times eight lines of them to ask for at every step.
+    eights: usize,
+}
+
+/// What sums are made of: bytes or halves of floats.
+pub(crate) trait Sum: Copy + 'static {
+    /// Sums of 32 rows and two panels.
+    ///
+    /// # Safety
+    /// This thread has `tiles`; `feed` names rows, `stride` apart and `64 · steps` bytes long, panels
+    /// of `16 · steps` lines of 64 bytes, and more than no steps; `sums` can be written.
+    unsafe fn feed_four(tiles: &Tiles, feed: Feed<'_, Self>, sums: *mut Block<Self>);
+
+    /// Sums of 16 rows and two panels: the upper half.
+    ///
+    /// # Safety
+    /// As above, for 16 rows.
+    unsafe fn feed_two(tiles: &Tiles, feed: Feed<'_, Self>, sums: *mut Block<Self>);
+}
+
+/// A function of [`Sum`]: what is done with the tiles at the start, at every step and at the end.
 macro_rules! feed {
-    ($(#[$meta:meta])* $name:ident, $type:ty, $product:literal) => {
-        $(#[$meta])*
-        ///
-        /// # Safety
-        /// `tiles` are this thread's; each half has as many rows at its address as its tile, of
-        /// `64 · steps` bytes, `stride` apart; each panel has `16 · steps` lines of 64 bytes;
-        /// `steps > 0`.
-        pub(crate) unsafe fn $name(_tiles: &Tiles, feed: Feed, sums: &mut Block<$type>) {
-            // SAFETY: every address is inside what the caller vouches for or `sums`.
+    ($name:ident, $sum:ty, [$($start:literal)*], [$($step:expr),*], [$($end:literal)*]) => {
+        unsafe fn $name(_tiles: &Tiles, feed: Feed<'_, $sum>, sums: *mut Block<$sum>) {
+            // SAFETY: every address is inside what the caller vouches for, a line of `starts` (read for all rows, zero
+            // bytes apart) or `sums`; what is only asked for need not exist.
             unsafe {
                 asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tilezero tmm2",
-                    "tilezero tmm3",
+                    $($start,)*
                     "2:",
-                    "tileloadd tmm4, [{upper} + {stride}*1]",
-                    "tileloadd tmm5, [{lower} + {stride}*1]",
-                    "tileloadd tmm6, [{left} + {line}*1]",
-                    "tileloadd tmm7, [{right} + {line}*1]",
-                    concat!($product, " tmm0, tmm4, tmm6"),
-                    concat!($product, " tmm1, tmm4, tmm7"),
-                    concat!($product, " tmm2, tmm5, tmm6"),
-                    concat!($product, " tmm3, tmm5, tmm7"),
+                    $($step,)*
                     "add {upper}, 64",
                     "add {lower}, 64",
                     "add {left}, 1024",
                     "add {right}, 1024",
+                    "mov {n}, {eights}",
+                    "test {n}, {n}",
+                    "jz 4f",
+                    "3:",
+                    "prefetcht1 [{soon}]",
+                    "prefetcht1 [{soon} + 64]",
+                    "prefetcht1 [{soon} + 128]",
+                    "prefetcht1 [{soon} + 192]",
+                    "prefetcht1 [{soon} + 256]",
+                    "prefetcht1 [{soon} + 320]",
+                    "prefetcht1 [{soon} + 384]",
+                    "prefetcht1 [{soon} + 448]",
+                    "add {soon}, 512",
+                    "dec {n}",
+                    "jnz 3b",
+                    "4:",
                     "dec {steps}",
                     "jnz 2b",
-                    "tilestored [{sums} + {line}*1], tmm0",
-                    "tilestored [{sums} + {line}*1 + 1024], tmm1",
-                    "tilestored [{sums} + {line}*1 + 2048], tmm2",
-                    "tilestored [{sums} + {line}*1 + 3072], tmm3",
-                    upper = inout(reg) feed.upper => _,
-                    lower = inout(reg) feed.lower => _,
+                    $($end,)*
+                    upper = inout(reg) feed.inputs => _,
+                    lower = inout(reg) feed.inputs.wrapping_add(ROWS * feed.stride) => _,
                     stride = in(reg) feed.stride,
                     left = inout(reg) feed.panels[0] => _,
                     right = inout(reg) feed.panels[1] => _,
-                    line = in(reg) 64usize,
+                    line = in(reg) BYTES,
                     steps = inout(reg) feed.steps => _,
+                    soon = inout(reg) feed.soon => _,
+                    eights = in(reg) feed.eights,
                     sums = in(reg) sums,
+                    starts = in(reg) &feed.starts,
+                    n = out(reg) _,
+                    zero = out(reg) _,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack),
@@ -207,16 +315,66 @@ macro_rules! feed {
     };
 }
 
-feed!(
-    /// Sums of unsigned bytes of inputs times signed bytes of weights, exact in 32 bits.
-    feed_bytes,
-    i32,
-    "tdpbusd"
-);
+macro_rules! sums {
+    ($sum:ty, $product:literal) => {
+        impl Sum for $sum {
+            feed!(
+                feed_four,
+                $sum,
+                [
+                    "xor {zero:e}, {zero:e}"
+                    "mov {n}, [{starts}]"
+                    "tileloadd tmm0, [{n} + {zero}*1]"
+                    "tileloadd tmm2, [{n} + {zero}*1]"
+                    "mov {n}, [{starts} + 8]"
+                    "tileloadd tmm1, [{n} + {zero}*1]"
+                    "tileloadd tmm3, [{n} + {zero}*1]"
+                ],
+                [
+                    "tileloadd tmm4, [{upper} + {stride}*1]",
+                    "tileloadd tmm6, [{left} + {line}*1]",
+                    "tileloadd tmm7, [{right} + {line}*1]",
+                    concat!($product, " tmm0, tmm4, tmm6"),
+                    concat!($product, " tmm1, tmm4, tmm7"),
+                    "tileloadd tmm5, [{lower} + {stride}*1]",
+                    concat!($product, " tmm2, tmm5, tmm6"),
+                    concat!($product, " tmm3, tmm5, tmm7")
+                ],
+                [
+                    "tilestored [{sums} + {line}*1], tmm0"
+                    "tilestored [{sums} + {line}*1 + 1024], tmm1"
+                    "tilestored [{sums} + {line}*1 + 2048], tmm2"
+                    "tilestored [{sums} + {line}*1 + 3072], tmm3"
+                ]
+            );
 
-feed!(
-    /// Sums of bfloat16 inputs times bfloat16 weights: see `bfloat16` for the order of additions.
-    feed_halves,
-    f32,
-    "tdpbf16ps"
-);
+            feed!(
+                feed_two,
+                $sum,
+                [
+                    "xor {zero:e}, {zero:e}"
+                    "mov {n}, [{starts}]"
+                    "tileloadd tmm0, [{n} + {zero}*1]"
+                    "mov {n}, [{starts} + 8]"
+                    "tileloadd tmm1, [{n} + {zero}*1]"
+                ],
+                [
+                    "tileloadd tmm4, [{upper} + {stride}*1]",
+                    "tileloadd tmm6, [{left} + {line}*1]",
+                    "tileloadd tmm7, [{right} + {line}*1]",
+                    concat!($product, " tmm0, tmm4, tmm6"),
+                    concat!($product, " tmm1, tmm4, tmm7")
+                ],
+                [
+                    "tilestored [{sums} + {line}*1], tmm0"
+                    "tilestored [{sums} + {line}*1 + 1024], tmm1"
+                ]
+            );
+        }
+    };
+}
+
+// Unsigned bytes of inputs times signed bytes of weights, exact in 32 bits.
+sums!(i32, "tdpbusd");
+// bfloat16 inputs times bfloat16 weights: see `bfloat16` for the order of additions.
+sums!(f32, "tdpbf16ps");

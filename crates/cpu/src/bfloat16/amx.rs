@@ -2,7 +2,7 @@
 //! of its instruction is the one this module defines.
 
 use super::{RUN_LINES, Task};
-use crate::amx::{Block, Feed, ROWS, Tiles, feed_halves};
+use crate::amx::Product;
 use crate::lanes::LANES;
 
 /// See [`super::multiply`].
@@ -12,49 +12,28 @@ use crate::lanes::LANES;
 /// [`super::multiply`] checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (rows, width, groups) = (task.rows, task.width(), task.packed.groups());
-    let stride = task.stride * size_of::<u16>();
-    let mut block = Block([[[0f32; 16]; ROWS]; 4]);
-    let mut tiles: Option<Tiles> = None;
-    for left in (0..task.panels).step_by(2) {
-        // Where there is no second panel the first is computed twice.
-        let right = (left + 1).min(task.panels - 1);
-        for row in (0..rows).step_by(2 * ROWS) {
-            let upper = (rows - row).min(ROWS);
-            let lower = (rows - row - upper).min(ROWS);
-            // SAFETY: the caller vouches for AMX, and the old tiles are gone before there are new ones;
-            // rows and panels are those that exist, and both are whole steps of 64 bytes long.
-            unsafe {
-                if !tiles.as_ref().is_some_and(|tiles| tiles.fit(upper, lower)) {
-                    drop(tiles.take());
-                }
-                let tiles = tiles.get_or_insert_with(|| Tiles::new(upper, lower));
-                let halves: *const u8 = task.halves.as_ptr().cast::<u8>().add(row * stride);
-                let lines = |panel: usize| -> *const u8 {
-                    task.packed.lines.as_ptr().add((task.first_panel + panel) * groups).cast()
-                };
-                let feed = Feed {
-                    upper: halves,
-                    lower: if lower > 0 { halves.add(ROWS * stride) } else { halves },
-                    stride,
-                    panels: [lines(left), lines(right)],
-                    steps: groups / RUN_LINES,
-                };
-                feed_halves(tiles, feed, &mut block);
-            }
-            for (half, height) in [upper, lower].into_iter().enumerate() {
-                for (side, panel) in [left, right].into_iter().enumerate().take(right - left + 1) {
-                    let bias = &task.packed.bias[task.first_panel + panel].0;
-                    let columns = (width - panel * LANES).min(LANES);
-                    for (r, sums) in block.0[2 * half + side][..height].iter().enumerate() {
-                        let start = (row + half * ROWS + r) * width + panel * LANES;
-                        let out = &mut out[start..start + columns];
-                        for ((out, sum), bias) in out.iter_mut().zip(sums).zip(bias) {
-                            *out = sum + bias;
-                        }
-                    }
-                }
+    let (width, packed, first) = (task.width(), task.packed, task.first_panel);
+    let product = Product {
+        inputs: task.halves.as_ptr().cast(),
+        stride: task.stride * size_of::<u16>(),
+        rows: task.rows,
+        weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
+        panels: task.panels,
+        steps: packed.groups() / RUN_LINES,
+    };
+    let finish = |row: usize, panel: usize, sums: &[[f32; LANES]]| {
+        let bias = &packed.bias[first + panel].0;
+        let columns = panel * LANES..width.min((panel + 1) * LANES);
+        for (sums, out) in sums.iter().zip(out[row * width..].chunks_exact_mut(width)) {
+            let out = &mut out[columns.clone()];
+            if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
+                *out = std::array::from_fn(|i| sums[i] + bias[i]);
+            } else {
+                out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out = sum + bias);
             }
         }
-    }
+    };
+    // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Rounded`), and rows and panels
+    // are as long as each other.
+    unsafe { product.multiply(|_| &[0f32; LANES], finish) };
 }

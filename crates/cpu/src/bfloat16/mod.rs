@@ -41,6 +41,9 @@ const RUN: usize = 32;
 /// The same in lines.
 const RUN_LINES: usize = RUN / 2;
 
+/// Rows of inputs that AMX loads at a time.
+const TILE_ROWS: usize = 16;
+
 /// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
 const BLOCK_BYTES: usize = 256 << 10;
 
@@ -88,6 +91,8 @@ impl Rounded {
         self.halves.clear();
         if isa.level() == Level::Amx {
             self.halves.resize(self.rows * self.stride, 0);
+            // Tiles are loaded whole: there must be memory behind the last row.
+            self.halves.reserve(TILE_ROWS * self.stride);
         }
         round_rows(isa, x, width, self);
     }
@@ -160,7 +165,7 @@ pub(crate) fn multiply(
     if width == 0 || x.stride == 0 {
         return;
     }
-    let block = (BLOCK_BYTES / (x.stride * size_of::<f32>())).max(1);
+    let block = (BLOCK_BYTES / (x.stride * size_of::<f32>())).next_multiple_of(2 * TILE_ROWS);
     for (i, out) in out.chunks_mut(block * width).enumerate() {
         let (first, rows) = (i * block, out.len() / width);
         let part = first * x.stride..(first + rows) * x.stride;

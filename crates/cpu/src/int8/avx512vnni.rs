@@ -84,20 +84,54 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         for (done, sum) in done.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
             _mm512_store_si512(ptr::from_mut(done).cast(), *sum);
         }
-        let floor = if task.relu { _mm512_setzero_ps() } else { _mm512_set1_ps(f32::NEG_INFINITY) };
-        let last = ((1u32 << place.in_last) - 1) as __mmask16;
+        let scales: [Scales; PANELS] = std::array::from_fn(|p| Scales::of(task, place.panel + p));
         for (r, row) in done.iter().enumerate() {
-            let row_step = _mm512_set1_ps(task.steps[place.row + r]);
             for (p, sum) in row.iter().enumerate() {
                 let sum = _mm512_load_si512(ptr::from_ref(sum).cast());
-                let step = _mm512_load_ps(packed.steps.as_ptr().add(panel + p).cast());
-                let bias = _mm512_load_ps(packed.bias.as_ptr().add(panel + p).cast());
-                // Not fused: every kernel must round alike.
-                let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(step, row_step));
-                let y = _mm512_max_ps(_mm512_add_ps(y, bias), floor);
-                let mask = if p + 1 == PANELS { last } else { !0 };
-                _mm512_mask_storeu_ps(out.add(r * width + p * LANES), mask, y);
+                let y = scales[p].apply(sum, task.steps[place.row + r]);
+                let lanes = lanes_of(if p + 1 == PANELS { place.in_last } else { LANES });
+                _mm512_mask_storeu_ps(out.add(r * width + p * LANES), lanes, y);
             }
         }
     }
+}
+
+/// What turns a panel's sums into outputs.
+#[derive(Clone, Copy)]
+pub(super) struct Scales {
+    step: __m512,
+    bias: __m512,
+    floor: __m512,
+}
+
+impl Scales {
+    /// Those of a panel of `task`.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub(super) fn of(task: Task<'_>, panel: usize) -> Scales {
+        let panel = task.first_panel + panel;
+        let floor = if task.relu { 0.0 } else { f32::NEG_INFINITY };
+        // SAFETY: both are sixteen floats.
+        unsafe {
+            Scales {
+                step: _mm512_load_ps(task.packed.steps[panel].0.as_ptr()),
+                bias: _mm512_load_ps(task.packed.bias[panel].0.as_ptr()),
+                floor: _mm512_set1_ps(floor),
+            }
+        }
+    }
+
+    /// A row's outputs. Not fused: every kernel must round alike.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub(super) fn apply(self, sum: __m512i, row_step: f32) -> __m512 {
+        let step = _mm512_mul_ps(self.step, _mm512_set1_ps(row_step));
+        let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), step);
+        _mm512_max_ps(_mm512_add_ps(y, self.bias), self.floor)
+    }
+}
+
+/// The lanes of a panel of which so many columns are left.
+pub(super) fn lanes_of(columns: usize) -> __mmask16 {
+    if columns < LANES { (1 << columns) - 1 } else { !0 }
 }

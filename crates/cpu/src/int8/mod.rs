@@ -59,6 +59,9 @@ const INPUT_MULTIPLE: usize = 64;
 /// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
 const BLOCK_BYTES: usize = 128 << 10;
 
+/// Rows of inputs that AMX loads at a time.
+const TILE_ROWS: usize = 16;
+
 /// From so many rows on tiles are worth filling.
 #[cfg(target_arch = "x86_64")]
 const AMX_ROWS: usize = 13;
@@ -167,6 +170,8 @@ impl Quantised {
         self.stride = width.next_multiple_of(INPUT_MULTIPLE);
         let rows = x.len() / width.max(1);
         self.bytes.resize(rows * self.stride, 128);
+        // Tiles are loaded whole: there must be memory behind the last row.
+        self.bytes.reserve(TILE_ROWS * self.stride);
         self.steps.resize(rows, 0.0);
         quantise_rows(isa, x, width, packed.ways.alpha, self);
     }
@@ -257,7 +262,7 @@ pub(crate) fn multiply(
     if width == 0 || x.stride == 0 {
         return;
     }
-    let block = (BLOCK_BYTES / x.stride).max(1);
+    let block = (BLOCK_BYTES / x.stride).next_multiple_of(2 * TILE_ROWS);
     let inputs = x.bytes.chunks(block * x.stride).zip(x.steps.chunks(block));
     for ((bytes, steps), out) in inputs.zip(out.chunks_mut(block * width)) {
         multiply_block(isa, Task { bytes, steps, ..task }, out);
@@ -326,7 +331,7 @@ fn ways(level: Level, rows: usize) -> &'static [Way] {
 
 /// Turns sums into outputs, for kernels that do not do so in registers: those of one panel of `task` and
 /// the rows from `first` on, to which `starts` are added.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn finish(
     task: Task<'_>,
