@@ -73,9 +73,9 @@ impl PackedHalf {
 /// Rounded rows of inputs, each filled up to a multiple of 32.
 #[derive(Default)]
 pub(crate) struct Rounded {
-    /// As floats, for kernels that multiply floats.
+    /// As floats, for kernels that multiply floats,
     floats: Vec<f32>,
-    /// As they are, for AMX.
+    /// or as they are, for AMX.
     halves: Vec<u16>,
     rows: usize,
     stride: usize,
@@ -86,32 +86,53 @@ impl Rounded {
     pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], width: usize) {
         self.stride = width.next_multiple_of(RUN);
         self.rows = x.len() / width.max(1);
-        self.floats.clear();
-        self.floats.resize(self.rows * self.stride, 0.0);
-        self.halves.clear();
-        if isa.level() == Level::Amx {
-            self.halves.resize(self.rows * self.stride, 0);
+        let (floats, halves) = match isa.level() {
+            Level::Amx => (0, self.rows * self.stride),
+            _ => (self.rows * self.stride, 0),
+        };
+        self.floats.resize(floats, 0.0);
+        self.halves.resize(halves, 0);
+        if halves > 0 {
             // Tiles are loaded whole: there must be memory behind the last row.
             self.halves.reserve(TILE_ROWS * self.stride);
+            round_to_halves(isa, x, width, self.stride, &mut self.halves);
+        } else {
+            round_to_floats(isa, x, width, self.stride, &mut self.floats);
         }
-        round_rows(isa, x, width, self);
     }
 }
 
 kernel! {
-    fn round_rows(x: &[f32], width: usize, out: &mut Rounded) = round_rows_body
+    fn round_to_halves(x: &[f32], width: usize, stride: usize, out: &mut [u16]) = to_halves
+}
+
+kernel! {
+    fn round_to_floats(x: &[f32], width: usize, stride: usize, out: &mut [f32]) = to_floats
 }
 
 #[inline(always)]
-fn round_rows_body<const FMA: bool>(x: &[f32], width: usize, out: &mut Rounded) {
-    let (width, stride) = (width.max(1), out.stride.max(1));
-    for (row, floats) in x.chunks_exact(width).zip(out.floats.chunks_exact_mut(stride)) {
-        for (float, &x) in floats.iter_mut().zip(row) {
-            *float = f32::from_bits(u32::from(round_to_upper(x)) << 16);
-        }
-    }
-    for (half, float) in out.halves.iter_mut().zip(&out.floats) {
-        *half = (float.to_bits() >> 16) as u16;
+fn to_halves<const FMA: bool>(x: &[f32], width: usize, stride: usize, out: &mut [u16]) {
+    round_rows(x, width, stride, out, round_to_upper);
+}
+
+#[inline(always)]
+fn to_floats<const FMA: bool>(x: &[f32], width: usize, stride: usize, out: &mut [f32]) {
+    round_rows(x, width, stride, out, |x| f32::from_bits(u32::from(round_to_upper(x)) << 16));
+}
+
+/// Zeros behind each row too: what a longer one has left there could be infinite.
+#[inline(always)]
+fn round_rows<T: Copy + Default>(
+    x: &[f32],
+    width: usize,
+    stride: usize,
+    out: &mut [T],
+    round: impl Fn(f32) -> T,
+) {
+    for (row, out) in x.chunks_exact(width.max(1)).zip(out.chunks_exact_mut(stride.max(1))) {
+        let (out, behind) = out.split_at_mut(width);
+        out.iter_mut().zip(row).for_each(|(out, &x)| *out = round(x));
+        behind.fill(T::default());
     }
 }
 
@@ -156,11 +177,8 @@ pub(crate) fn multiply(
     let width = task.width();
     assert_eq!(x.stride, packed.groups() * 2, "as many inputs as weights");
     assert!(panels.end <= packed.panels(), "panels that exist");
-    assert_eq!(x.floats.len(), x.rows * x.stride, "whole rows");
-    assert!(
-        isa.level() != Level::Amx || x.halves.len() == x.floats.len(),
-        "rounded for this level"
-    );
+    let rounded = if isa.level() == Level::Amx { x.halves.len() } else { x.floats.len() };
+    assert_eq!(rounded, x.rows * x.stride, "whole rows, rounded for this level");
     assert_eq!(out.len(), x.rows * width, "room for every output");
     if width == 0 || x.stride == 0 {
         return;
@@ -170,7 +188,8 @@ pub(crate) fn multiply(
         let (first, rows) = (i * block, out.len() / width);
         let part = first * x.stride..(first + rows) * x.stride;
         let halves = x.halves.get(part.clone()).unwrap_or_default();
-        let task = Task { floats: &x.floats[part], halves, rows, ..task };
+        let floats = x.floats.get(part).unwrap_or_default();
+        let task = Task { floats, halves, rows, ..task };
         multiply_block(isa, task, out);
     }
 }
