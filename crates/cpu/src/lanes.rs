@@ -44,34 +44,37 @@ pub(crate) fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
 /// The largest value; negative infinity if there are none. A NaN counts as no value.
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
-    let most = |a: f32, b: f32| if b > a { b } else { a };
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    for chunk in chunks {
-        for i in 0..LANES {
-            lanes[i] = most(lanes[i], chunk[i]);
-        }
-    }
-    for (lane, &v) in lanes.iter_mut().zip(rest) {
-        *lane = most(*lane, v);
-    }
-    fold(lanes, most)
+    largest_of(values, f32::NEG_INFINITY, |v| v)
 }
 
 /// The largest magnitude; 0 if there are none. A NaN counts as no value.
 #[inline(always)]
-pub(crate) fn largest_magnitude(row: &[f32]) -> f32 {
-    // Four vectors at a time: one alone would wait for the comparison before.
-    let (chunks, rest) = row.as_chunks::<{ 4 * LANES }>();
-    let mut lanes = [0f32; 4 * LANES];
+pub(crate) fn largest_magnitude(values: &[f32]) -> f32 {
+    largest_of(values, 0.0, f32::abs)
+}
+
+/// Four vectors at a time: one alone would wait for the comparison before.
+#[inline(always)]
+fn largest_of(values: &[f32], least: f32, f: impl Fn(f32) -> f32) -> f32 {
+    const WIDE: usize = 4 * LANES;
+    let most = |a: f32, b: f32| if b > a { b } else { a };
+    let (chunks, rest) = values.as_chunks::<WIDE>();
+    let mut wide = [least; WIDE];
     for chunk in chunks {
-        for i in 0..4 * LANES {
-            let v = chunk[i].abs();
-            lanes[i] = if v > lanes[i] { v } else { lanes[i] };
+        for i in 0..WIDE {
+            wide[i] = most(wide[i], f(chunk[i]));
         }
     }
-    let rest = rest.iter().fold(0f32, |most, v| most.max(v.abs()));
-    largest(&lanes).max(rest)
+    for (lane, &v) in wide.iter_mut().zip(rest) {
+        *lane = most(*lane, f(v));
+    }
+    let mut lanes = [least; LANES];
+    for quarter in wide.as_chunks::<LANES>().0 {
+        for i in 0..LANES {
+            lanes[i] = most(lanes[i], quarter[i]);
+        }
+    }
+    fold(lanes, most)
 }
 
 /// `y += a · x`.

@@ -299,29 +299,42 @@ impl<'a> Running<'a> {
         {
             self.best.push(Choice { token, score: scores[column] });
         }
+        let mut most = f32::NEG_INFINITY;
+        block_largest(isa, scores, &mut most);
         if self.scoring == Scoring::LogProbability {
-            self.add_to_sum(isa, scores);
+            self.add_to_sum(isa, scores, most);
         }
-        for &word in self.ask.banned {
-            if let Some(column) = words.column(word, scores.len()) {
-                scores[column] = f32::NEG_INFINITY;
-            }
+        if self.ban(scores, words) {
+            most = f32::NEG_INFINITY;
+            block_largest(isa, scores, &mut most);
         }
         if self.scoring == Scoring::LogProbabilityOfAllowed {
-            self.add_to_sum(isa, scores);
+            self.add_to_sum(isa, scores, most);
         }
         if self.scoring != Scoring::Logit {
             profile::lap("output softmax");
         }
-        if self.ask.forced.is_none() && self.ask.count > 0 {
+        // Nearly every block has nothing that beats the floor.
+        if self.ask.forced.is_none() && self.ask.count > 0 && most > self.floor {
             self.search(isa, scores, words);
         }
         profile::lap("output best words");
     }
 
-    fn add_to_sum(&mut self, isa: Isa, scores: &[f32]) {
-        let mut most = self.most;
-        block_largest(isa, scores, &mut most);
+    /// Puts banned words out of reach, and says whether there were any.
+    fn ban(&self, scores: &mut [f32], words: Words<'_>) -> bool {
+        let mut any = false;
+        for &word in self.ask.banned {
+            if let Some(column) = words.column(word, scores.len()) {
+                scores[column] = f32::NEG_INFINITY;
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn add_to_sum(&mut self, isa: Isa, scores: &[f32], most: f32) {
+        let most = most.max(self.most);
         if most == f32::NEG_INFINITY {
             return;
         }
@@ -334,16 +347,19 @@ impl<'a> Running<'a> {
         self.sum += f64::from(sum);
     }
 
-    /// Nearly every block has nothing that beats the floor, which one look at its largest tells.
+    /// Few words of a block beat the floor: runs of them are looked at whole first.
     fn search(&mut self, isa: Isa, scores: &[f32], words: Words<'_>) {
-        let mut most = self.floor;
-        block_largest(isa, scores, &mut most);
-        if most <= self.floor {
-            return;
-        }
-        for (column, &score) in scores.iter().enumerate() {
-            if score > self.floor {
-                self.insert(Choice { token: words.word(column), score });
+        const RUN: usize = 64;
+        for (run, scores) in scores.chunks(RUN).enumerate() {
+            let mut most = f32::NEG_INFINITY;
+            block_largest(isa, scores, &mut most);
+            if most <= self.floor {
+                continue;
+            }
+            for (i, &score) in scores.iter().enumerate() {
+                if score > self.floor {
+                    self.insert(Choice { token: words.word(run * RUN + i), score });
+                }
             }
         }
     }
