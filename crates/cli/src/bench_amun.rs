@@ -243,27 +243,36 @@ impl Amun<'_> {
     /// Figure 3: speed against batch size.
     fn figure_3(&self, model: &Model) -> anyhow::Result<Value> {
         const SIZES: [usize; 9] = [1, 4, 16, 64, 256, 1024, 2048, 4096, 8192];
-        const POLICIES: [Policy; 3] = [Policy::Naive, Policy::Shrink, Policy::TopUp];
         /// Amun on a V100, in seconds for 3,000 sentences (Marian's paper, Table 3).
         const AMUN: f64 = 1.6;
         let translator = self.translator(model, Compute::default())?;
+        let in_turn = Compute { encode_in_turn: true, ..Compute::default() };
+        let in_turn = self.translator(model, in_turn)?;
+        let competitors = [
+            ("naive", &translator, Policy::Naive),
+            ("shrink", &translator, Policy::Shrink),
+            ("top-up", &translator, Policy::TopUp),
+            ("encoding in turn", &in_turn, Policy::TopUp),
+        ];
         self.say("Figure 3: sentences a second by batch size, greedy");
-        self.say(&format!("{:>6} {:>9} {:>9} {:>9}", "batch", "naive", "shrink", "top-up"));
+        let names = competitors.map(|(name, ..)| format!("{name:>9}"));
+        self.say(&format!("{:>6} {}", "batch", names.join(" ")));
         let mut report = json!({});
         let mut series =
-            POLICIES.map(|policy| Series { name: policy.name().to_owned(), points: Vec::new() });
+            competitors.map(|(name, ..)| Series { name: name.to_owned(), points: Vec::new() });
         for size in SIZES {
             // Small batches see fewer sentences: the text would take minutes one by one.
             let sentences = (4 * size).clamp(64, SIZES[SIZES.len() - 1]);
-            let contestants = POLICIES.map(|policy| with(&translator, 1, size, policy));
+            let contestants =
+                competitors.map(|(_, translator, policy)| with(translator, 1, size, policy));
             let measured = self.measure(&contestants, &Lines::new(sentences));
             let speeds: Vec<f64> =
                 measured.iter().map(|measured| sentences as f64 / measured.median()).collect();
             let columns: Vec<String> = speeds.iter().map(|speed| format!("{speed:9.0}")).collect();
             self.say(&format!("{size:6} {}", columns.join(" ")));
-            for ((series, policy), &speed) in series.iter_mut().zip(POLICIES).zip(&speeds) {
+            for (series, &speed) in series.iter_mut().zip(&speeds) {
                 series.points.push((size as f64, speed));
-                report[policy.name()][size.to_string()] = json!(speed);
+                report[&series.name][size.to_string()] = json!(speed);
             }
             if size == 1024 {
                 let best = speeds.iter().copied().fold(0.0, f64::max);

@@ -38,6 +38,10 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = |name: &str| name.parse::<OutputLayer>(), value_name = "epilogue|fused|separate|best", default_value = "epilogue")]
     output_layer: OutputLayer,
 
+    /// Have a GPU encode the sentences that will join a running batch beside the steps of that batch
+    #[arg(long, value_parser = ["on", "off"], default_value = "on")]
+    encode_beside: String,
+
     /// Instructions to use [default: the best this processor has]
     #[arg(long, value_parser = parse_isa, value_name = "portable|neon|neon-dot|avx2|avx-vnni|avx512|avx512-vnni|amx")]
     isa: Option<Level>,
@@ -205,6 +209,7 @@ impl ModelArgs {
             device,
             numbers,
             output_layer: self.output_layer,
+            encode_in_turn: self.encode_beside == "off",
         })
     }
 }

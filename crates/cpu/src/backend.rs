@@ -165,6 +165,7 @@ impl Backend for Cpu {
     type Weights = Vec<f32>;
     type Pending = Choices;
     type Past = PastReads;
+    type Beside = ();
 
     fn ahead(&self) -> Ahead {
         Ahead::No

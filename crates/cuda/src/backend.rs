@@ -10,7 +10,9 @@ use peregrine_nn::{
 use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::device::{Arguments, Device, Normed, Parties, Properties, Segment, Stored, bucket};
+use crate::device::{
+    Arguments, Beside, Device, Normed, Parties, Properties, Segment, Stored, bucket,
+};
 use crate::driver::Address;
 use crate::logits::{self, OutputLayer};
 use crate::memory::{Buffer, Cache, FEW_ROWS, FOLLOWS, NONE, Rows, stride};
@@ -31,6 +33,7 @@ const ALIGN_WARPS: usize = 8;
 pub struct Cuda {
     device: Arc<Device>,
     output_layer: OutputLayer,
+    in_turn: bool,
     /// Position vectors on the device, by the table they are from: the longest last. Shorter ones stay,
     /// since work that is under way may read them.
     positions: Arc<Mutex<FxHashMap<usize, Vec<Positions>>>>,
@@ -84,12 +87,17 @@ impl Cuda {
 
     pub(crate) fn on(device: Device) -> Cuda {
         let (device, output_layer) = (Arc::new(device), OutputLayer::default());
-        Cuda { device, output_layer, positions: Arc::default() }
+        Cuda { device, output_layer, in_turn: false, positions: Arc::default() }
     }
 
     /// The same with another way to find the best words.
     pub fn with_output_layer(self, output_layer: OutputLayer) -> Cuda {
         Cuda { output_layer, ..self }
+    }
+
+    /// The same, doing nothing beside other work: everything in turn.
+    pub fn in_turn(self, in_turn: bool) -> Cuda {
+        Cuda { in_turn, ..self }
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -401,6 +409,24 @@ impl Backend for Cuda {
     type Pending = Pending;
 
     type Past = Past;
+
+    type Beside = Beside;
+
+    fn works_beside(&self) -> bool {
+        !self.in_turn
+    }
+
+    fn beside(&self, work: impl FnOnce()) -> Beside {
+        if self.in_turn {
+            work();
+            return Beside::default();
+        }
+        done(self.device.beside(work))
+    }
+
+    fn join(&self, beside: &Beside) {
+        done(self.device.join(beside));
+    }
 
     /// The papers' output layers leave no lists for a race.
     fn ahead(&self) -> Ahead {

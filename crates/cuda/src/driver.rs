@@ -59,9 +59,10 @@ functions!(Driver {
     host_free = "cuMemFreeHost" (Handle);
     copy_to_device = "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
     copy_to_host = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
-    stream_create = "cuStreamCreate" (*mut Handle, c_uint);
+    stream_create = "cuStreamCreateWithPriority" (*mut Handle, c_uint, c_int);
     stream_destroy = "cuStreamDestroy_v2" (Handle);
     stream_wait = "cuStreamSynchronize" (Handle);
+    stream_wait_event = "cuStreamWaitEvent" (Handle, Handle, c_uint);
     event_create = "cuEventCreate" (*mut Handle, c_uint);
     event_destroy = "cuEventDestroy_v2" (Handle);
     event_record = "cuEventRecord" (Handle, Handle);

@@ -18,6 +18,9 @@ const OUT_OF_MEMORY: c_int = 2;
 const NOT_FOUND: c_int = 500;
 const ILLEGAL_ADDRESS: c_int = 700;
 
+/// How many kernels have ended for certain, by their queue.
+pub(crate) type Clock = BTreeMap<usize, usize>;
+
 /// A kernel as the driver got it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Launched {
@@ -26,6 +29,8 @@ pub(crate) struct Launched {
     /// Whether it may be brought up while the one before runs.
     pub(crate) overlapped: bool,
     pub(crate) parameters: Vec<u8>,
+    /// What it waited for.
+    pub(crate) after: Clock,
 }
 
 impl Launched {
@@ -63,6 +68,8 @@ pub(crate) struct World {
     streams: Vec<usize>,
     events: Vec<usize>,
     graphs: BTreeMap<usize, Vec<Work>>,
+    /// What has ended when a queue goes on, or an event is met.
+    clocks: BTreeMap<usize, Clock>,
     /// What is being recorded, and for which queue.
     recording: Option<(usize, Vec<Work>)>,
     contexts: usize,
@@ -110,7 +117,12 @@ impl World {
     fn run(&mut self, stream: usize, work: &Work) -> c_int {
         match work {
             Work::Launch(_) if self.broken => return ILLEGAL_ADDRESS,
-            Work::Launch(launched) => self.ran.push((stream, launched.clone())),
+            Work::Launch(launched) => {
+                let clock = self.clocks.entry(stream).or_default();
+                let after = clock.clone();
+                *clock.entry(stream).or_default() += 1;
+                self.ran.push((stream, Launched { after, ..launched.clone() }));
+            }
             Work::Copy { to, from, bytes } => {
                 let (start, words) = self.memory.range_mut(..=*to).next_back().expect("memory");
                 let at = (to - start) as usize;
@@ -196,6 +208,7 @@ impl Fake {
             stream_create,
             stream_destroy,
             stream_wait,
+            stream_wait_event,
             event_create,
             event_destroy,
             event_record,
@@ -329,7 +342,7 @@ unsafe extern "C" fn copy_to_host(to: Handle, from: Address, bytes: usize, _: Ha
     unsafe { to.cast::<u8>().copy_from_nonoverlapping(from as *const u8, bytes) };
     DONE
 }
-unsafe extern "C" fn stream_create(stream: *mut Handle, _: c_uint) -> c_int {
+unsafe extern "C" fn stream_create(stream: *mut Handle, _: c_uint, _: c_int) -> c_int {
     let handle = world(|w| {
         let handle = w.handle();
         w.streams.push(handle);
@@ -346,6 +359,18 @@ unsafe extern "C" fn stream_wait(stream: Handle) -> c_int {
     world(|w| assert!(w.streams.contains(&(stream as usize)), "a queue that does not exist"));
     DONE
 }
+unsafe extern "C" fn stream_wait_event(stream: Handle, event: Handle, _: c_uint) -> c_int {
+    world(|w| {
+        assert!(w.recording.is_none(), "no graph waits for what is outside it");
+        let met = w.clocks.get(&(event as usize)).cloned().unwrap_or_default();
+        let clock = w.clocks.entry(stream as usize).or_default();
+        for (queue, ended) in met {
+            let known = clock.entry(queue).or_default();
+            *known = ended.max(*known);
+        }
+    });
+    DONE
+}
 unsafe extern "C" fn event_create(event: *mut Handle, _: c_uint) -> c_int {
     let handle = world(|w| {
         let handle = w.handle();
@@ -359,8 +384,12 @@ unsafe extern "C" fn event_destroy(event: Handle) -> c_int {
     world(|w| w.events.retain(|&other| other != event as usize));
     DONE
 }
-unsafe extern "C" fn event_record(event: Handle, _: Handle) -> c_int {
-    world(|w| assert!(w.events.contains(&(event as usize)), "an event that does not exist"));
+unsafe extern "C" fn event_record(event: Handle, stream: Handle) -> c_int {
+    world(|w| {
+        assert!(w.events.contains(&(event as usize)), "an event that does not exist");
+        let clock = w.clocks.get(&(stream as usize)).cloned().unwrap_or_default();
+        w.clocks.insert(event as usize, clock);
+    });
     DONE
 }
 unsafe extern "C" fn event_wait(event: Handle) -> c_int {
@@ -432,6 +461,7 @@ unsafe extern "C" fn launch(
             grid: [config.grid[0], config.grid[1]],
             overlapped: config.attribute_count > 0,
             parameters,
+            after: Clock::new(),
         };
         w.enqueue(config.stream as usize, Work::Launch(launched))
     })

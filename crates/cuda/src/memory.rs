@@ -15,9 +15,11 @@ pub(crate) const FOLLOWS: u32 = 1 << 31;
 pub(crate) const FEW_ROWS: usize = 8;
 
 /// Device memory. It goes back to the lane of the thread that drops it, whose work was the last to use
-/// it: whoever gets it next on that lane is recorded later.
+/// it: whoever gets it next on that lane is recorded later. Where it was taken for work beside that lane, it
+/// goes back there.
 pub(crate) struct Buffer {
     device: Arc<Device>,
+    aside: bool,
     pub(crate) address: Address,
     pub(crate) bytes: usize,
 }
@@ -26,7 +28,8 @@ impl Buffer {
     pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Buffer, Error> {
         let lane = device.lane()?;
         let (address, bytes) = device.allocate(&lane, bytes)?;
-        Ok(Buffer { device: Arc::clone(device), address, bytes })
+        let aside = device.is_aside();
+        Ok(Buffer { device: Arc::clone(device), aside, address, bytes })
     }
 
     pub(crate) fn of_floats(device: &Arc<Device>, values: &[f32]) -> Result<Buffer, Error> {
@@ -40,7 +43,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.device.give_back(self.address, self.bytes);
+        self.device.give_back(self.address, self.bytes, self.aside);
     }
 }
 
@@ -126,6 +129,7 @@ impl Rows {
         if let Some(old) = self.buffer.replace(new)
             && self.count > 0
         {
+            device.catch_up()?;
             copy(device, old.address, self.address(), self.count * row)?;
         }
         Ok(())

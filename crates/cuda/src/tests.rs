@@ -3,8 +3,8 @@
 
 use peregrine_model::{Finish, Weight, made_up_model, preset};
 use peregrine_nn::{
-    Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Moves, Origin, Question,
-    Race, Row, Scoring, Sentence, Source, prepare,
+    Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Moves, Network, Origin,
+    Question, Race, Row, Scoring, Sentence, Slot, Source, prepare,
 };
 
 use crate::backend::Cuda;
@@ -415,4 +415,101 @@ fn whether_rows_come_in_parties_is_a_matter_of_the_search() {
         assert_eq!(source.map(|kernel| kernel.as_str()), Some(expected), "{ran:?}");
         session.release(slots[0]);
     }
+}
+
+/// Sentences are encoded beside the steps of others, and only a step that reads them waits for that.
+#[test]
+fn steps_wait_for_the_encoding_of_those_they_read() {
+    for shape in ["student", "gru", "rnnfc-s3"] {
+        let fake = Fake::new(1 << 30);
+        let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
+        let model = made_up_model(preset(shape, Some(100)).expect("a known shape"), 1);
+        let member = &model.expect("a model").members[0];
+        let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
+        let mut session = network.session();
+        assert!(session.encodes_beside());
+        // Room for all that follows.
+        let long = session.admit(&[Sentence { source: &[5; 100], words: None, beam: false }])[0];
+        session.release(long);
+        fake.ran();
+        // The queue of what was sent last and how much that is in all, what it waited for at the least.
+        let sent = || {
+            fake.world(|w| {
+                let (queue, last) = w.ran.last().expect("a kernel").clone();
+                let waited = |(_, launched): &(usize, Launched)| launched.after.clone();
+                let first = w.ran.first().map(waited).expect("a kernel");
+                assert!(w.ran.drain(..).all(|(other, _)| other == queue), "{shape}");
+                (queue, last.after[&queue] + 1, first)
+            })
+        };
+        let sentence = Sentence { source: &[5, 6, 7], words: None, beam: false };
+        let step = |session: &mut Box<dyn Network>, slots: &[(Slot, Origin)]| {
+            let row = |&(slot, from): &(Slot, Origin)| Row { slot, from, position: 0 };
+            session.step(&slots.iter().map(row).collect::<Vec<_>>(), false);
+            let asks = vec![Ask { count: 1, banned: &[], forced: None, path: 0.0 }; slots.len()];
+            session.ask(Question { asks: &asks, scoring: Scoring::Logit, race: None });
+            session.answer(&mut Choices::default());
+            sent()
+        };
+        let first = session.admit(&[sentence])[0];
+        let (beside, encoded, _) = sent();
+        let (own, stepped, waited) = step(&mut session, &[(first, Origin::Start)]);
+        assert_ne!(own, beside);
+        assert_eq!(waited[&beside], encoded, "{shape}: the first step reads what was encoded");
+        let second = session.admit(&[sentence])[0];
+        let (_, both_encoded, waited) = sent();
+        assert_eq!(waited[&own], stepped, "{shape}: what is encoded may take rows just left");
+        let on = Origin::Row { row: 0, token: 9 };
+        let (.., waited) = step(&mut session, &[(first, on)]);
+        assert_eq!(waited[&beside], encoded, "{shape}: nobody reads the second sentence yet");
+        let (.., waited) = step(&mut session, &[(first, on), (second, Origin::Start)]);
+        assert_eq!(waited[&beside], both_encoded, "{shape}");
+        // One that nobody ever read: its rows are not given to others before they are written.
+        let third = session.admit(&[sentence])[0];
+        let (_, all_encoded, _) = sent();
+        session.release(third);
+        let (.., waited) = step(&mut session, &[(first, on)]);
+        assert_eq!(waited[&beside], all_encoded, "{shape}");
+    }
+}
+
+/// A cache that grows is copied; what is being written to it must be there.
+#[test]
+fn caches_that_grow_wait_for_what_is_encoded() {
+    let fake = Fake::new(1 << 30);
+    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
+    let model = made_up_model(preset("student", Some(100)).expect("a known shape"), 1);
+    let member = &model.expect("a model").members[0];
+    let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
+    let mut session = network.session();
+    session.admit(&[Sentence { source: &[5; 3], words: None, beam: false }]);
+    let encoded = fake.world(|w| w.ran.drain(..).last().map(|(queue, l)| l.after[&queue] + 1));
+    let encoded = encoded.expect("a kernel");
+    session.admit(&[Sentence { source: &[5; 100], words: None, beam: false }]);
+    fake.world(|w| {
+        let (beside, _) = w.ran.last().expect("a kernel").clone();
+        // Not those of caches that nobody else knows.
+        let copies = w
+            .ran
+            .iter()
+            .filter(|(queue, launched)| *queue != beside && launched.kernel == "copy_words");
+        let waited: Vec<_> = copies.map(|(_, copy)| copy.after.get(&beside)).collect();
+        assert!(!waited.is_empty() && waited.iter().all(|waited| *waited == Some(&encoded)));
+    });
+}
+
+/// In turn, everything is one queue's.
+#[test]
+fn nothing_is_done_beside_where_that_is_not_wanted() {
+    let fake = Fake::new(1 << 30);
+    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device")).in_turn(true);
+    let model = made_up_model(preset("student", Some(100)).expect("a known shape"), 1);
+    let member = &model.expect("a model").members[0];
+    let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
+    let mut session = network.session();
+    assert!(!session.encodes_beside());
+    let slots = session.admit(&[Sentence { source: &[5, 6, 7], words: None, beam: false }]);
+    session.step(&[Row { slot: slots[0], from: Origin::Start, position: 0 }], false);
+    let queues = fake.world(|w| w.ran.iter().map(|(queue, _)| *queue).collect::<Vec<_>>());
+    assert!(queues.iter().all(|&queue| queue == queues[0]));
 }

@@ -48,6 +48,8 @@ struct Work<'a> {
     banned: Banned,
     /// Whether anybody wants to know how it went.
     measured: bool,
+    /// Whether sentences are encoded before there is a place for them.
+    encodes_ahead: bool,
 }
 
 impl Decoder {
@@ -79,7 +81,9 @@ impl Decoder {
     ) {
         let measured = stats.is_some();
         let banned = Banned::new(settings);
-        let mut work = Work { queue, batching: *batching, settings, banned, measured };
+        let encodes_ahead = batching.rules().joins_running && self.scorer.encodes_beside();
+        let mut work =
+            Work { queue, batching: *batching, settings, banned, measured, encodes_ahead };
         let mut nobodys = Stats::default();
         let stats = stats.unwrap_or(&mut nobodys);
         let mut batch = Batch::default();
@@ -138,7 +142,7 @@ impl Decoder {
     }
 
     /// Where the batch was too large for the device, its sentences begin again in a batch of half
-    /// the size. Anything else is passed on.
+    /// the size, with nobody waiting beside it. Anything else is passed on.
     fn retry_smaller(
         &mut self,
         reason: Box<dyn Any + Send>,
@@ -147,7 +151,8 @@ impl Decoder {
     ) {
         let memory = reason.downcast_ref::<Fault>().is_some_and(|fault| fault.out_of_memory);
         let size = &mut work.batching.size;
-        if !memory || size.sentences < 2 {
+        let ahead = std::mem::take(&mut work.encodes_ahead);
+        if !memory || (size.sentences < 2 && !ahead) {
             resume_unwind(reason);
         }
         self.faulted = true;
@@ -158,7 +163,7 @@ impl Decoder {
         // Half of those there were; none were there yet if the first could not be encoded.
         let there = batch.running.len() + batch.ready.len();
         let tried = if there > 1 { size.sentences.min(there) } else { size.sentences };
-        size.sentences = tried / 2;
+        size.sentences = (tried / 2).max(1);
         size.tokens = (size.tokens / 2).max(1);
         work.batching.encode_tokens = (work.batching.encode_tokens / 2).max(1);
         let begun = std::mem::take(batch);
@@ -179,15 +184,23 @@ impl Decoder {
     /// Lets sentences join where the policy has them join.
     fn fill(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
         let batching = &work.batching;
-        if !batching.admits(batch.running.len()) {
-            return;
-        }
-        if !batching.rules().joins_running {
+        let admits = batching.admits(batch.running.len());
+        if admits && !batching.rules().joins_running {
             let waiting = take(work, batching.size, Haste::Idle, stats);
             let encoded = self.encode(waiting, work, stats);
             batch.join(encoded);
-            return;
+        } else if admits {
+            self.top_up(batch, work, stats);
         }
+        // Those who will take the places of half the batch, while it runs.
+        if work.encodes_ahead && 2 * batch.ready.len() < batch.running.len() {
+            self.encode_some(Haste::Busy, batch, work, stats);
+        }
+    }
+
+    /// Fills a running batch, or an empty one.
+    fn top_up(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
+        let batching = &work.batching;
         let mut wanted = batching.size;
         if batching.policy == Policy::Auto {
             let waiting = work.queue.len() + batch.ready.len() + batch.running.len();
@@ -206,14 +219,26 @@ impl Decoder {
                 n if 2 * n <= wanted.sentences => Haste::Eager,
                 _ => Haste::Busy,
             };
-            let size = BatchSize { tokens: batching.encode_tokens, ..batching.size };
-            let waiting = take(work, size, haste, stats);
-            if waiting.is_empty() {
+            if !self.encode_some(haste, batch, work, stats) {
                 return;
             }
-            let encoded = self.encode(waiting, work, stats);
-            batch.ready.extend(encoded);
         }
+    }
+
+    /// Encodes sentences for a batch they can join later. Whether there were any.
+    fn encode_some(
+        &mut self,
+        haste: Haste,
+        batch: &mut Batch,
+        work: &Work<'_>,
+        stats: &mut Stats,
+    ) -> bool {
+        let size = BatchSize { tokens: work.batching.encode_tokens, ..work.batching.size };
+        let waiting = take(work, size, haste, stats);
+        let any = !waiting.is_empty();
+        let encoded = self.encode(waiting, work, stats);
+        batch.ready.extend(encoded);
+        any
     }
 
     /// Encodes sentences, a run's worth at a time, and gives them their slots.

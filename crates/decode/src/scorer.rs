@@ -66,6 +66,11 @@ impl Scorer {
         self.alone().map_or(Ahead::No, |network| network.ahead())
     }
 
+    /// Whether sentences are encoded beside the steps of others.
+    pub(crate) fn encodes_beside(&self) -> bool {
+        self.members.iter().all(|member| member.network.encodes_beside())
+    }
+
     pub(crate) fn members(&self) -> usize {
         self.members.len()
     }

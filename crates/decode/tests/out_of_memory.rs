@@ -75,6 +75,10 @@ impl Network for Parrot {
         if self.ahead { Ahead::Greedy } else { Ahead::No }
     }
 
+    fn encodes_beside(&self) -> bool {
+        self.ahead
+    }
+
     fn logits(&mut self, _: &mut Vec<f32>) {
         unreachable!("one network answers by itself");
     }

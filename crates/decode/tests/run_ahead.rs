@@ -1,4 +1,5 @@
-//! Steps begun before the last one is answered give the translations they would give after it.
+//! Steps begun before the last one is answered give the translations they would give after it, and sentences
+//! encoded beside the steps of others those they would give in turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,8 @@ struct Chain {
     slots: Vec<Option<(u32, Vec<u32>)>>,
     /// The slot of each row of the last step, and all it has seen.
     seen: Vec<(Slot, u32)>,
+    /// Admitted since.
+    new: Vec<Slot>,
     /// Who is at each place of the last question,
     places: Vec<Option<Place>>,
     /// and how many may go on, a sentence.
@@ -47,6 +50,9 @@ struct Counts {
     /// Rows that went on from places, and those of them that were empty.
     followed: AtomicUsize,
     empty: AtomicUsize,
+    /// Sentences that joined others: just admitted, or before an earlier step.
+    hasty: AtomicUsize,
+    rested: AtomicUsize,
 }
 
 fn mixed(a: u32, b: u32) -> u32 {
@@ -143,7 +149,9 @@ impl Network for Chain {
             self.slots.push(Some((hash, words)));
             Slot(self.slots.len() as u32 - 1)
         };
-        sentences.iter().map(&mut add).collect()
+        let slots: Vec<Slot> = sentences.iter().map(&mut add).collect();
+        self.new.extend(&slots);
+        slots
     }
 
     fn release(&mut self, slot: Slot) {
@@ -155,6 +163,14 @@ impl Network for Chain {
     }
 
     fn step(&mut self, rows: &[Row], _: bool) {
+        let start = |row: &&Row| matches!(row.from, Origin::Start);
+        if !rows.iter().all(|row| start(&row)) {
+            let (hasty, rested): (Vec<&Row>, Vec<&Row>) =
+                rows.iter().filter(start).partition(|row| self.new.contains(&row.slot));
+            self.counts.hasty.fetch_add(hasty.len(), Relaxed);
+            self.counts.rested.fetch_add(rested.len(), Relaxed);
+        }
+        self.new.clear();
         let see = |row: &Row| {
             let (source, _) = *self.slots[row.slot.0 as usize].as_ref().expect("a sentence");
             let (before, word) = match row.from {
@@ -211,6 +227,10 @@ impl Network for Chain {
         self.ahead
     }
 
+    fn encodes_beside(&self) -> bool {
+        self.ahead > Ahead::No
+    }
+
     fn logits(&mut self, _: &mut Vec<f32>) {
         unreachable!("one network answers by itself");
     }
@@ -249,6 +269,7 @@ fn translate(
     let chain = Chain {
         slots: Vec::new(),
         seen: Vec::new(),
+        new: Vec::new(),
         places: Vec::new(),
         widths: Vec::new(),
         width_of: HashMap::new(),
@@ -262,7 +283,8 @@ fn translate(
         queue.push(Waiting { ticket, job: job(ticket) });
     }
     queue.close();
-    let batching = Batching::new(policy, BatchSize { sentences: 8, tokens: 1000 });
+    let mut batching = Batching::new(policy, BatchSize { sentences: 8, tokens: 1000 });
+    batching.encode_tokens = 10;
     let mut results = vec![None; SENTENCES as usize];
     let mut done = |done: Done| {
         let before = results[done.ticket as usize].replace((done.hypotheses, done.verdict));
@@ -323,6 +345,20 @@ fn some_places_are_empty() {
         let (_, counts) = translate(&settings(4, number), Policy::TopUp, Ahead::Beams);
         let (followed, empty) = (counts.followed.load(Relaxed), counts.empty.load(Relaxed));
         assert!(0 < empty && 2 * empty < followed, "{number}: {empty} of {followed}");
+    }
+}
+
+/// With encoders that work beside, a step has to wait for few.
+#[test]
+fn sentences_are_encoded_before_there_is_a_place_for_them() {
+    for policy in [Policy::TopUp, Policy::Auto] {
+        let joined = |ahead: Ahead| {
+            let (_, counts) = translate(&settings(3, 0), policy, ahead);
+            (counts.hasty.load(Relaxed), counts.rested.load(Relaxed))
+        };
+        let ((hasty, rested), in_turn) = (joined(Ahead::Beams), joined(Ahead::No));
+        assert!(10 * hasty < rested, "{policy}: {hasty}, {rested}");
+        assert!(in_turn.0 > in_turn.1, "{policy}: {in_turn:?}");
     }
 }
 

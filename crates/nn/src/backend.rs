@@ -40,6 +40,27 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// What rows read of their own past.
     type Past: AsRef<Reads> + Default + Send;
 
+    /// The end of what is done [beside](Self::beside) other work.
+    type Beside: Clone + Default + Send;
+
+    /// Whether anything is done beside other work.
+    fn works_beside(&self) -> bool {
+        false
+    }
+
+    /// Does work beside what follows, as far as the device can. It sees all that was done before. What it
+    /// writes nobody may read, and nobody else write, before it is [joined](Self::join), nor may rows and
+    /// caches that others know grow in it.
+    fn beside(&self, work: impl FnOnce()) -> Self::Beside {
+        work();
+        Self::Beside::default()
+    }
+
+    /// What follows sees what was done beside.
+    fn join(&self, beside: &Self::Beside) {
+        let _ = beside;
+    }
+
     /// Whether [`Self::ask`] returns before the answer is known, and the next step may be begun
     /// meanwhile.
     fn ahead(&self) -> Ahead;

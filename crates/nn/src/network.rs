@@ -68,6 +68,12 @@ pub trait Network: Send {
         Ahead::No
     }
 
+    /// Whether sentences are encoded beside the steps of others, so that it pays to admit them before there
+    /// is a place for them.
+    fn encodes_beside(&self) -> bool {
+        false
+    }
+
     /// The scores of all words (or the allowed ones) of each row of the last step, end to end.
     fn logits(&mut self, out: &mut Vec<f32>);
 

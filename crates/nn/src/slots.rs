@@ -24,6 +24,8 @@ pub(crate) struct Owned<B: Backend, P> {
     /// Rows of the memory caches, one a source token.
     pub(crate) memory: Range<u32>,
     pub(crate) past: P,
+    /// The end of its encoding, to be joined by the first step.
+    pub(crate) encoded: B::Beside,
     list: Option<Arc<WordList<B>>>,
 }
 
@@ -37,6 +39,7 @@ impl<B: Backend, P> Slots<B, P> {
         &mut self,
         memory: Range<u32>,
         past: P,
+        encoded: B::Beside,
         words: Option<&[u32]>,
         select: impl FnOnce(&[u32]) -> B::Selection,
     ) -> Slot {
@@ -48,7 +51,7 @@ impl<B: Backend, P> Slots<B, P> {
             self.slots.push(None);
             self.slots.len() as u32 - 1
         });
-        self.slots[index as usize] = Some(Owned { memory, past, list });
+        self.slots[index as usize] = Some(Owned { memory, past, encoded, list });
         Slot(index)
     }
 

@@ -33,6 +33,8 @@ pub struct Compute {
     pub numbers: Option<Numbers>,
     /// How a GPU finds the best words; all ways find the same.
     pub output_layer: OutputLayer,
+    /// Whether a GPU encodes sentences in turn with the steps of those that are running, not beside them.
+    pub encode_in_turn: bool,
 }
 
 /// Where a model is computed.
@@ -96,7 +98,9 @@ impl Compute {
             Device::Cuda(number) => Some(Cuda::open(number, numbers)?),
             Device::Auto => Cuda::open(0, numbers).ok(),
         };
-        Ok(gpu.map(|gpu| gpu.with_output_layer(self.output_layer)))
+        let with =
+            |gpu: Cuda| gpu.with_output_layer(self.output_layer).in_turn(self.encode_in_turn);
+        Ok(gpu.map(with))
     }
 
     /// Matrices that do not fit 16-bit fixed point, and so are computed in float32: a note each.

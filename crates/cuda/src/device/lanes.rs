@@ -1,8 +1,8 @@
 //! Lanes: what threads have of a device, a queue and memory of their own.
 
 use std::cell::RefCell;
-use std::ffi::{c_uint, c_void};
-use std::sync::{Arc, Mutex};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustc_hash::FxHashMap;
 
@@ -16,6 +16,8 @@ pub(crate) struct Lane {
     pub(super) stream: *mut c_void,
     pub(super) recorder: Mutex<Recorder>,
     pub(super) pool: Mutex<Pool>,
+    /// Where work is done beside this lane's.
+    pub(super) beside: OnceLock<Arc<Lane>>,
 }
 
 // SAFETY: as for [`Device`].
@@ -30,6 +32,8 @@ struct Lanes(Vec<Held>);
 struct Held {
     device: u64,
     lane: Arc<Lane>,
+    /// Whether the lane beside it is the thread's for now.
+    aside: bool,
     /// Where it goes when the thread ends.
     resting: Arc<Mutex<Vec<Arc<Lane>>>>,
 }
@@ -50,58 +54,81 @@ impl Device {
     /// This thread's lane, the device being current.
     pub(crate) fn lane(&self) -> Result<Arc<Lane>, Error> {
         self.make_current()?;
-        let known = LANES.with_borrow(|lanes| {
-            let held = lanes.0.iter().find(|held| held.device == self.identity);
-            held.map(|held| Arc::clone(&held.lane))
-        });
-        if let Some(lane) = known {
+        if let Some(lane) = self.lane_of(self.is_aside()) {
             return Ok(lane);
         }
         let rested = lock(&self.resting).pop();
         let lane = match rested {
             Some(lane) => self.woken(lane)?,
-            None => self.new_lane()?,
+            None => self.new_lane(FOREGROUND)?,
         };
         let held = Held {
             device: self.identity,
             lane: Arc::clone(&lane),
+            aside: false,
             resting: Arc::clone(&self.resting),
         };
         LANES.with_borrow_mut(|lanes| lanes.0.push(held));
         Ok(lane)
     }
 
+    /// The lane this thread has, if it has one, or the one beside that.
+    fn lane_of(&self, aside: bool) -> Option<Arc<Lane>> {
+        let find = |lanes: &RefCell<Lanes>| {
+            let lanes = lanes.try_borrow().ok()?;
+            let held = lanes.0.iter().find(|held| held.device == self.identity)?;
+            if aside { held.lane.beside.get().cloned() } else { Some(Arc::clone(&held.lane)) }
+        };
+        LANES.try_with(find).ok().flatten()
+    }
+
+    /// Whether what this thread does goes to the lane beside its own.
+    pub(crate) fn is_aside(&self) -> bool {
+        LANES.with_borrow(|lanes| {
+            lanes.0.iter().any(|held| held.device == self.identity && held.aside)
+        })
+    }
+
+    pub(super) fn set_aside(&self, aside: bool) {
+        LANES.with_borrow_mut(|lanes| {
+            let held = lanes.0.iter_mut().filter(|held| held.device == self.identity);
+            held.for_each(|held| held.aside = aside);
+        });
+    }
+
     /// A lane of a thread that ended: what it left undone nobody wants.
     fn woken(&self, lane: Arc<Lane>) -> Result<Arc<Lane>, Error> {
-        let mut recorder = lock(&lane.recorder);
-        recorder.forget_segment();
-        self.wait(&lane, &mut recorder)?;
-        drop(recorder);
+        for lane in std::iter::once(&lane).chain(lane.beside.get()) {
+            let mut recorder = lock(&lane.recorder);
+            recorder.forget_segment();
+            self.wait(lane, &mut recorder)?;
+        }
         Ok(lane)
     }
 
-    fn new_lane(&self) -> Result<Arc<Lane>, Error> {
+    pub(super) fn new_lane(&self, priority: c_int) -> Result<Arc<Lane>, Error> {
         const NON_BLOCKING: c_uint = 1;
         let mut stream = null();
         // SAFETY: a place for a handle.
-        let code = unsafe { (self.driver.stream_create)(&mut stream, NON_BLOCKING) };
-        self.driver.check("cuStreamCreate", code)?;
-        let lane = Arc::new(Lane { stream, recorder: Mutex::default(), pool: Mutex::default() });
+        let code = unsafe { (self.driver.stream_create)(&mut stream, NON_BLOCKING, priority) };
+        self.driver.check("cuStreamCreateWithPriority", code)?;
+        let lane = Lane {
+            stream,
+            recorder: Mutex::default(),
+            pool: Mutex::default(),
+            beside: OnceLock::new(),
+        };
+        let lane = Arc::new(lane);
         lock(&self.lanes).push(Arc::clone(&lane));
         Ok(lane)
     }
 
-    /// Takes memory back that this thread was the last to use.
-    pub(crate) fn give_back(&self, address: Address, bytes: usize) {
-        let lane = LANES.try_with(|lanes| {
-            let lanes = lanes.try_borrow().ok()?;
-            let held = lanes.0.iter().find(|held| held.device == self.identity)?;
-            Some(Arc::clone(&held.lane))
-        });
-        match lane {
-            Ok(Some(lane)) => lane.give_back(address, bytes),
+    /// Takes memory back that this thread was the last to use, in its lane or beside it.
+    pub(crate) fn give_back(&self, address: Address, bytes: usize, aside: bool) {
+        match self.lane_of(aside) {
+            Some(lane) => lane.give_back(address, bytes),
             // A thread that has no lane did no work; the driver waits for that of others.
-            _ if self.make_current().is_ok() => {
+            None if self.make_current().is_ok() => {
                 // SAFETY: memory of ours that nobody refers to any more.
                 unsafe { (self.driver.memory_free)(address) };
             }
@@ -113,7 +140,9 @@ impl Device {
     pub(crate) fn allocate(&self, lane: &Lane, bytes: usize) -> Result<(Address, usize), Error> {
         match self.take(lane, bytes) {
             Err(Error::OutOfMemory) => {
-                self.trim(lane)?;
+                for lane in [false, true].into_iter().filter_map(|aside| self.lane_of(aside)) {
+                    self.trim(&lane)?;
+                }
                 self.take(lane, bytes)
             }
             taken => taken,
@@ -137,8 +166,8 @@ impl Device {
         self.driver.check("cuMemAlloc", code).map(|()| address)
     }
 
-    /// Frees what nobody uses.
-    pub(super) fn trim(&self, lane: &Lane) -> Result<(), Error> {
+    /// Frees what nobody uses of a lane's memory.
+    fn trim(&self, lane: &Lane) -> Result<(), Error> {
         let mut recorder = lock(&lane.recorder);
         self.submit(lane, &mut recorder)?;
         self.wait(lane, &mut recorder)?;
@@ -182,6 +211,9 @@ impl Device {
         }
     }
 }
+
+/// The priority of a thread's own queue; lower numbers go first.
+const FOREGROUND: c_int = -1;
 
 /// Memory at rest, by size.
 #[derive(Default)]

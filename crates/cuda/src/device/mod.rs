@@ -24,6 +24,7 @@ use crate::compiler::{self, Code, Target};
 use crate::driver::{Address, Driver, Map, Matrix};
 use crate::precision::Numbers;
 
+mod beside;
 mod kernels;
 mod lanes;
 mod recorder;
@@ -33,6 +34,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use beside::Beside;
 pub(crate) use kernels::kernels;
 use kernels::{LARGE_SHARED, MOST_SHARED};
 pub(crate) use lanes::Lane;

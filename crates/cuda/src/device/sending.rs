@@ -54,16 +54,21 @@ impl Device {
 
     /// Marks the end of what was sent off with a stage.
     fn mark(&self, lane: &Lane, stage: &mut Stage) -> Result<(), Error> {
-        const WITHOUT_TIMES: c_uint = 2;
         if stage.sent.is_null() {
-            // SAFETY: a place for a handle.
-            let code = unsafe { (self.driver.event_create)(&mut stage.sent, WITHOUT_TIMES) };
-            self.driver.check("cuEventCreate", code)?;
+            stage.sent = self.new_event()?;
         }
         // SAFETY: our event and our stream.
         let code = unsafe { (self.driver.event_record)(stage.sent, lane.stream) };
         stage.in_flight = true;
         self.driver.check("cuEventRecord", code)
+    }
+
+    pub(super) fn new_event(&self) -> Result<*mut c_void, Error> {
+        const WITHOUT_TIMES: c_uint = 2;
+        let mut event = null();
+        // SAFETY: a place for a handle.
+        let code = unsafe { (self.driver.event_create)(&mut event, WITHOUT_TIMES) };
+        self.driver.check("cuEventCreate", code).map(|()| event)
     }
 
     pub(super) fn wait(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {

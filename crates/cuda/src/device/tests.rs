@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use super::sending::MOST_GRAPHS;
 use super::*;
-use crate::fake::Fake;
+use crate::fake::{Fake, Launched};
 use crate::memory::Buffer;
 
 const ROOM: usize = 64 << 20;
@@ -132,6 +132,92 @@ fn graphs_are_forgotten_when_there_are_too_many() {
     }
     assert!((1..=MOST_GRAPHS).contains(&most), "{most}");
     assert_eq!(fake.ran().len(), 6 * MOST_GRAPHS);
+}
+
+/// What ran since this was last asked: its queue, and how many kernels of the other it waited for.
+fn waits(fake: &Fake, other: usize) -> Vec<(usize, usize)> {
+    fake.world(|w| {
+        let of = |(queue, launched): (usize, Launched)| {
+            (queue, launched.after.get(&other).copied().unwrap_or(0))
+        };
+        w.ran.drain(..).map(of).collect()
+    })
+}
+
+#[test]
+fn what_is_done_beside_is_waited_for_where_it_is_joined() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let own = device.lane().expect("a lane").stream as usize;
+    work(&device, 1, 8);
+    let beside = device.beside(|| work(&device, 2, 8)).expect("done beside");
+    let other = fake.world(|w| w.ran.last().expect("a kernel").0);
+    assert_ne!(own, other);
+    let twice = |queue, waited| vec![(queue, waited); 2];
+    // It goes off at once, after all that was recorded before.
+    assert_eq!(waits(&fake, own), [(own, 0), (own, 1), (other, 2), (other, 2)]);
+    let step = |number| {
+        work(&device, number, 8);
+        device.finish().expect("finished");
+        waits(&fake, other)
+    };
+    assert_eq!(step(3), twice(own, 0), "nobody has joined it");
+    device.join(&beside).expect("joined");
+    assert_eq!(step(4), twice(own, 2));
+    // The next is not waited for by those who join the first.
+    let _next = device.beside(|| work(&device, 5, 8)).expect("done beside");
+    waits(&fake, other);
+    device.join(&beside).expect("joined");
+    assert_eq!(step(6), twice(own, 2));
+    device.catch_up().expect("joined");
+    assert_eq!(step(7), twice(own, 4));
+}
+
+#[test]
+fn what_is_done_beside_is_replayed_too() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    for number in 0..6 {
+        device.beside(|| work(&device, number, 8)).expect("done beside");
+        work(&device, number, 8);
+        device.finish().expect("finished");
+    }
+    let before = fake.world(|w| (w.launches, w.replays));
+    device.beside(|| work(&device, 7, 8)).expect("done beside");
+    let after = fake.world(|w| (w.launches, w.replays));
+    assert_eq!((after.0 - before.0, after.1 - before.1), (0, 1));
+}
+
+#[test]
+fn memory_taken_beside_goes_back_there() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let buffer = || Buffer::new(&device, 1 << 20).expect("memory");
+    let mut taken = None;
+    device.beside(|| taken = Some(buffer())).expect("done beside");
+    let taken = taken.map(|buffer| buffer.address).expect("memory");
+    assert_ne!(buffer().address, taken, "work beside may still use it");
+    device.beside(|| assert_eq!(buffer().address, taken)).expect("done beside");
+    // Where memory is scarce all that is at rest goes, whichever lane it is of.
+    drop(Buffer::new(&device, 63 << 20).expect("room was made"));
+}
+
+#[test]
+fn work_beside_that_fails_leaves_nothing_behind() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let fails = || {
+        work(&device, 1, 8);
+        std::panic::resume_unwind(Box::new("a fault"));
+    };
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| device.beside(fails)));
+    assert!(failed.is_err());
+    assert!(!device.is_aside());
+    let own = device.lane().expect("a lane").stream as usize;
+    work(&device, 2, 8);
+    device.finish().expect("finished");
+    device.beside(|| ()).expect("nothing to do");
+    assert_eq!(waits(&fake, own), [(own, 0), (own, 1)]);
 }
 
 #[test]

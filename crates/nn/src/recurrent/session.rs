@@ -107,6 +107,8 @@ impl Plan {
 pub(crate) struct Session<B: Backend, N: Core<B>> {
     network: Arc<N>,
     work: N::Work,
+    /// Another for encoding, where that is done beside steps.
+    encoding: Option<N::Work>,
     memory: Vec<B::Rows>,
     states: Vec<State<B>>,
     memory_pool: RowPool,
@@ -127,6 +129,7 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
         let states = network.states();
         Session {
             work: network.work(),
+            encoding: backend.works_beside().then(|| network.work()),
             memory: network.memories().iter().map(|_| backend.rows()).collect(),
             states: states.iter().map(|&(_, cell)| State::new(backend, cell)).collect(),
             memory_pool: RowPool::default(),
@@ -174,6 +177,9 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
             lane = if i > 0 && rows[i - 1].slot == row.slot { lane + 1 } else { 0 };
             let own = self.lane(row.slot, lane);
             let sentence = self.slots.of(row.slot);
+            if matches!(row.from, Origin::Start) {
+                self.network.backend().join(&sentence.encoded);
+            }
             let start = sentence.past[0] + 1;
             plan.from.push(match row.from {
                 Origin::Start => Source::State(start),
@@ -229,7 +235,7 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
     fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot> {
         let network = Arc::clone(&self.network);
         let backend = network.backend();
-        let mut slots = Vec::with_capacity(sentences.len());
+        let mut owned = Vec::with_capacity(sentences.len());
         let (mut at, mut start, mut reads) = (Vec::new(), Vec::new(), Reads::default());
         let mut tokens = 0;
         for sentence in sentences {
@@ -240,9 +246,7 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
             start.push(lane + 1);
             reads.push(tokens..tokens + length);
             tokens += length;
-            let select = |words: &[u32]| backend.select(network.output(), words);
-            let memory = first..first + length;
-            slots.push(self.slots.add(memory, vec![lane], sentence.words, select));
+            owned.push((first..first + length, vec![lane]));
         }
         for (cache, width) in self.memory.iter_mut().zip(network.memories()) {
             backend.reserve(cache, self.memory_pool.size(), width);
@@ -260,12 +264,18 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
             states: &mut self.states,
             start: &start,
         };
-        network.encode(encode, &mut self.work);
-        slots
+        let work = self.encoding.as_mut().unwrap_or(&mut self.work);
+        let encoded = backend.beside(|| network.encode(encode, work));
+        let select = |words: &[u32]| backend.select(network.output(), words);
+        let add = |((memory, lanes), sentence): (_, &Sentence<'_>)| {
+            self.slots.add(memory, lanes, encoded.clone(), sentence.words, select)
+        };
+        owned.into_iter().zip(sentences).map(add).collect()
     }
 
     fn release(&mut self, slot: Slot) {
         let Some(sentence) = self.slots.release(slot) else { return };
+        self.network.backend().join(&sentence.encoded);
         self.memory_pool.give_back(sentence.memory.start, sentence.memory.len() as u32);
         for lane in sentence.past {
             self.state_pool.give_back(lane, 2);
@@ -307,6 +317,10 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
 
     fn ahead(&self) -> Ahead {
         self.network.backend().ahead()
+    }
+
+    fn encodes_beside(&self) -> bool {
+        self.network.backend().works_beside()
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {

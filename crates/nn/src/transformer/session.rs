@@ -34,6 +34,8 @@ pub(super) fn whole_blocks(length: usize) -> u32 {
 pub(super) struct Session<B: Backend> {
     network: Arc<Transformer<B>>,
     buffers: Buffers<B>,
+    /// Others for encoding, where that is done beside steps.
+    encoding: Option<Buffers<B>>,
     caches: Caches<B>,
     memory_pool: RowPool,
     past_pool: RowPool,
@@ -105,6 +107,7 @@ impl<B: Backend> Session<B> {
         };
         Session {
             buffers: Buffers::new(backend),
+            encoding: backend.works_beside().then(|| Buffers::new(backend)),
             caches,
             memory_pool: RowPool::default(),
             past_pool: RowPool::default(),
@@ -150,6 +153,9 @@ impl<B: Backend> Session<B> {
         for (i, row) in rows.iter().enumerate() {
             lane = if i > 0 && rows[i - 1].slot == row.slot { lane + 1 } else { 0 };
             let own = self.past_row(row.slot, lane, row.position);
+            if matches!(row.from, Origin::Start) {
+                self.network.backend.join(&self.slots.of(row.slot).encoded);
+            }
             let first_token = self.network.start_token();
             plan.slots.push(row.slot);
             plan.tokens.push(row.from.token().or(first_token));
@@ -228,7 +234,6 @@ impl<B: Backend> Prepared for Transformer<B> {
 impl<B: Backend> Network for Session<B> {
     fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot> {
         let network = Arc::clone(&self.network);
-        network.encode(sentences.iter().map(|s| s.source), &mut self.buffers);
         let starts: Vec<u32> =
             sentences.iter().map(|s| self.memory_pool.take(whole_blocks(s.source.len()))).collect();
         for cache in &mut self.caches.memory {
@@ -237,7 +242,12 @@ impl<B: Backend> Network for Session<B> {
         }
         let runs = starts.iter().zip(sentences).map(|(&s, t)| s..s + t.source.len() as u32);
         let at: Vec<u32> = runs.clone().flatten().collect();
-        network.remember(&at, &mut self.buffers, &mut self.caches.memory);
+        let memory = &mut self.caches.memory;
+        let buffers = self.encoding.as_mut().unwrap_or(&mut self.buffers);
+        let encoded = network.backend.beside(|| {
+            network.encode(sentences.iter().map(|s| s.source), buffers);
+            network.remember(&at, buffers, memory);
+        });
         profile::lap("source keys and values");
         let keys = network.description.decoder.self_keys;
         let needs_first =
@@ -248,7 +258,7 @@ impl<B: Backend> Network for Session<B> {
         for (memory, sentence) in runs.zip(sentences) {
             let first = needs_first.then(|| self.past_pool.take(CHUNK));
             let past = Past { lanes: Vec::new(), first };
-            slots.push(self.slots.add(memory, past, sentence.words, select));
+            slots.push(self.slots.add(memory, past, encoded.clone(), sentence.words, select));
         }
         profile::lap("word lists");
         slots
@@ -256,6 +266,7 @@ impl<B: Backend> Network for Session<B> {
 
     fn release(&mut self, slot: Slot) {
         let Some(sentence) = self.slots.release(slot) else { return };
+        self.network.backend.join(&sentence.encoded);
         let memory = sentence.memory;
         self.memory_pool.give_back(memory.start, whole_blocks(memory.len()));
         let length = if self.attends_to_past() { CHUNK } else { 2 };
@@ -293,6 +304,10 @@ impl<B: Backend> Network for Session<B> {
 
     fn ahead(&self) -> Ahead {
         self.network.backend.ahead()
+    }
+
+    fn encodes_beside(&self) -> bool {
+        self.network.backend.works_beside()
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {
