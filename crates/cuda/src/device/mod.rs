@@ -229,8 +229,12 @@ impl Device {
     }
 
     /// Ends a segment: what is recorded from here on will be alike from step to step. One that looks words of
-    /// places up, as the next does (`follows`), is of the same step and goes on.
+    /// places up, as the next does (`follows`), is of the same step and goes on; so does what is done beside, or
+    /// the host would wait for its first parts there.
     pub(crate) fn new_segment(&self, follows: bool) -> Result<(), Error> {
+        if self.is_aside() {
+            return Ok(());
+        }
         let lane = self.lane()?;
         let mut recorder = lock(&lane.recorder);
         if !(follows && recorder.follows) {
