@@ -437,7 +437,11 @@ impl Backend for Cuda {
     }
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
-        done(Linear::prepare(&self.device, parts))
+        done(Linear::prepare(&self.device, self.numbers(), parts))
+    }
+
+    fn prepare_source_linear(&self, parts: &[Dense<'_>]) -> Linear {
+        done(Linear::prepare(&self.device, self.numbers().for_source(), parts))
     }
 
     fn prepare_table(&self, table: &Weight) -> Table {

@@ -11,7 +11,7 @@ pub enum Numbers {
     Bfloat16,
     /// Products in int8, a scale for each row of activations; the rest half precision.
     Int8,
-    /// Products in fp8 (e4m3), a scale for each row of activations; the rest half precision.
+    /// Products of steps in fp8 (e4m3), a scale for each row of activations; the rest half precision.
     Fp8,
 }
 
@@ -35,6 +35,16 @@ impl Numbers {
             Numbers::Bfloat16 => "bfloat16",
             Numbers::Int8 => "int8",
             Numbers::Fp8 => "fp8",
+        }
+    }
+
+    /// What products of the source are computed with. They are done once a sentence, and with three bits of
+    /// mantissa their errors would be most of what fp8 loses: those of keys and queries go through a softmax, and
+    /// every word reads what comes of them.
+    pub(crate) fn for_source(self) -> Numbers {
+        match self {
+            Numbers::Fp8 => Numbers::Float16,
+            other => other,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::Error;
 use crate::device::{Arguments, Device, Segment, bucket};
 use crate::driver::{Address, Map, Matrix};
 use crate::memory::{Buffer, FEW_ROWS, Rows, stride};
+use crate::precision::Numbers;
 
 /// Bytes of k that kernels take at a time: rows of weights are padded to whole ones.
 const CHUNK: usize = 64;
@@ -28,6 +29,7 @@ pub(crate) fn norms(device: &Device, rows: usize, width: usize) -> bool {
 
 /// One or several dense layers side by side.
 pub struct Linear {
+    numbers: Numbers,
     weights: Buffer,
     /// Quantised precisions: a scale for each output.
     scales: Option<Buffer>,
@@ -68,18 +70,21 @@ pub(crate) struct Target {
 
 impl Linear {
     /// Uploads weights and has the device convert them.
-    pub(crate) fn prepare(device: &Arc<Device>, parts: &[Dense<'_>]) -> Result<Linear, Error> {
+    pub(crate) fn prepare(
+        device: &Arc<Device>,
+        numbers: Numbers,
+        parts: &[Dense<'_>],
+    ) -> Result<Linear, Error> {
         let inputs = parts.first().map_or(0, |part| part.weight.columns());
         let outputs: usize = parts.iter().map(|part| part.weight.rows()).sum();
-        let row = (inputs * device.numbers.product_size()).next_multiple_of(CHUNK);
+        let row = (inputs * numbers.product_size()).next_multiple_of(CHUNK);
         let weights = Buffer::new(device, row * outputs)?;
-        let quantises = device.numbers.quantises();
-        let scales = quantises.then(|| Buffer::new(device, 4 * outputs)).transpose()?;
+        let scales = numbers.quantises().then(|| Buffer::new(device, 4 * outputs)).transpose()?;
         let mut first = 0;
         for part in parts {
             let rows = part.weight.rows();
             let floats = Buffer::of_floats(device, &part.weight.to_f32())?;
-            device.record(|segment| {
+            device.record_as(numbers, |segment| {
                 let scales = scales.as_ref().map_or(0, |s| s.address + 4 * first as Address);
                 let arguments = Arguments::default()
                     .address(floats.address)
@@ -97,11 +102,11 @@ impl Linear {
             let (address, rows) = (weights.address, outputs);
             device.map(&Matrix { address, bytes: row, stride: row, rows, box_rows })
         };
-        let maps = match device.has_warpgroups() {
+        let maps = match device.has_warpgroups(numbers) {
             true => Some([map(NARROW_BOX)?, map(BOX)?]),
             false => None,
         };
-        Ok(Linear { weights, scales, bias, maps, inputs, outputs })
+        Ok(Linear { numbers, weights, scales, bias, maps, inputs, outputs })
     }
 
     /// `out = activation(x · Wᵀ + b) + input`.
@@ -112,9 +117,9 @@ impl Linear {
         target: &Target,
     ) -> Result<(), Error> {
         let operand = self.operand(device, x)?;
-        device.record(|segment| {
+        device.record_as(self.numbers, |segment| {
             let rows = bucket(x.count);
-            let mut kernel = Kernel::choose(device, rows, self.inputs, self.outputs);
+            let mut kernel = self.kernel(device, rows);
             let normed = segment.take_normed(|normed| {
                 normed.out == operand.address
                     && (normed.rows, normed.width) == (x.count, x.width)
@@ -150,7 +155,7 @@ impl Linear {
         let Some(maps) = &self.maps else { return Ok((arguments, threads)) };
         let x = Matrix {
             address: operand.address,
-            bytes: stride(self.inputs) * device.numbers.product_size(),
+            bytes: stride(self.inputs) * self.numbers.product_size(),
             stride: operand.stride,
             rows: operand.room,
             box_rows: BOX,
@@ -166,9 +171,8 @@ impl Linear {
     /// The rows of a product, quantised where the precision has it so.
     pub(crate) fn operand(&self, device: &Arc<Device>, x: &Rows) -> Result<Operand, Error> {
         debug_assert_eq!(x.width, self.inputs);
-        let numbers = device.numbers;
-        if !numbers.quantises() {
-            let stride = x.stride() * numbers.row_size();
+        if !self.numbers.quantises() {
+            let stride = x.stride() * self.numbers.row_size();
             let room = x.capacity(device);
             return Ok(Operand { address: x.address(), scales: 0, stride, room, _quantised: None });
         }
@@ -224,6 +228,38 @@ impl Linear {
             .number(target.exact.into())
             .end())
     }
+
+    /// All give the same sums: this is only about speed.
+    fn kernel(&self, device: &Device, rows: usize) -> Kernel {
+        if !self.numbers.uses_tensor_cores() {
+            return match rows {
+                0..=16 => Kernel::new("product_16", (16, 64), 256, 0),
+                _ => Kernel::new("product_64", (64, 64), 256, 0),
+            };
+        }
+        let row_bytes = (self.inputs * self.numbers.product_size()).next_multiple_of(CHUNK);
+        let few_bytes = FEW_ROWS * (row_bytes + CHUNK / 2);
+        if rows <= FEW_ROWS && few_bytes <= device.most_shared() {
+            return Kernel::new("product_few", (FEW_ROWS, 8), 128, few_bytes);
+        }
+        // Large tiles read less, but should keep about all processors busy: measured on an H200.
+        let processors = device.properties.processors;
+        let enough = |kernel: &Kernel, share: usize| {
+            let tiles = rows.div_ceil(kernel.rows) * self.outputs.div_ceil(kernel.columns);
+            4 * tiles >= share * processors
+        };
+        let large = Kernel::tile("product_large", (128, 128), 256, 3);
+        let tall = Kernel::tile("product_tall", (128, 64), 256, 4);
+        let middle = Kernel::tile("product_middle", (64, 64), 128, 5);
+        let slim = Kernel::tile("product_slim", (64, 32), 128, 6);
+        match () {
+            () if enough(&large, 5) => large,
+            () if enough(&tall, 2) => tall,
+            () if enough(&middle, 3) => middle,
+            () if enough(&slim, 2) => slim,
+            () => Kernel::tile("product_thin", (64, 16), 128, 8),
+        }
+    }
 }
 
 /// A kernel and the tile a block of it computes.
@@ -262,38 +298,6 @@ impl Kernel {
     ) -> Kernel {
         let shared = tile_bytes(rows, columns, stages);
         Kernel { name, rows, columns, threads, shared, grouped: true }
-    }
-
-    /// All give the same sums: this is only about speed.
-    fn choose(device: &Device, rows: usize, inputs: usize, columns: usize) -> Kernel {
-        if !device.numbers.uses_tensor_cores() {
-            return match rows {
-                0..=16 => Kernel::new("product_16", (16, 64), 256, 0),
-                _ => Kernel::new("product_64", (64, 64), 256, 0),
-            };
-        }
-        let row_bytes = (inputs * device.numbers.product_size()).next_multiple_of(CHUNK);
-        let few_bytes = FEW_ROWS * (row_bytes + CHUNK / 2);
-        if rows <= FEW_ROWS && few_bytes <= device.most_shared() {
-            return Kernel::new("product_few", (FEW_ROWS, 8), 128, few_bytes);
-        }
-        // Large tiles read less, but should keep about all processors busy: measured on an H200.
-        let processors = device.properties.processors;
-        let enough = |kernel: &Kernel, share: usize| {
-            let tiles = rows.div_ceil(kernel.rows) * columns.div_ceil(kernel.columns);
-            4 * tiles >= share * processors
-        };
-        let large = Kernel::tile("product_large", (128, 128), 256, 3);
-        let tall = Kernel::tile("product_tall", (128, 64), 256, 4);
-        let middle = Kernel::tile("product_middle", (64, 64), 128, 5);
-        let slim = Kernel::tile("product_slim", (64, 32), 128, 6);
-        match () {
-            () if enough(&large, 5) => large,
-            () if enough(&tall, 2) => tall,
-            () if enough(&middle, 3) => middle,
-            () if enough(&slim, 2) => slim,
-            () => Kernel::tile("product_thin", (64, 16), 128, 8),
-        }
     }
 }
 

@@ -513,3 +513,28 @@ fn nothing_is_done_beside_where_that_is_not_wanted() {
     let queues = fake.world(|w| w.ran.iter().map(|(queue, _)| *queue).collect::<Vec<_>>());
     assert!(queues.iter().all(|&queue| queue == queues[0]));
 }
+
+/// In fp8 the source is encoded in float16, and steps are not.
+#[test]
+fn fp8_is_for_steps() {
+    let fake = Fake::new(1 << 30);
+    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Fp8).expect("a device"));
+    let model = made_up_model(preset("student", Some(100)).expect("a known shape"), 1);
+    let member = &model.expect("a model").members[0];
+    let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
+    let mut session = network.session();
+    fake.ran();
+    let quantised = || {
+        let ran = fake.ran();
+        let count = |wanted: &str| ran.iter().filter(|kernel| kernel.starts_with(wanted)).count();
+        (count("quantise"), count("product"))
+    };
+    let slots = session.admit(&[Sentence { source: &[5, 6, 7], words: None, beam: false }]);
+    // Six layers of four products, and keys and values for three.
+    assert_eq!(quantised(), (0, 6 * 4 + 3));
+    session.step(&[Row { slot: slots[0], from: Origin::Start, position: 0 }], false);
+    let asks = [Ask { count: 1, banned: &[], forced: None, path: 0.0 }];
+    session.ask(Question { asks: &asks, scoring: Scoring::Logit, race: None });
+    // Three layers of six products, and the output layer.
+    assert_eq!(quantised(), (3 * 6 + 1, 3 * 6));
+}

@@ -67,6 +67,11 @@ pub trait Backend: Sized + Send + Sync + 'static {
 
     /// Packs dense layers that share their input; their outputs stand side by side.
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;
+    /// The same for layers that see the source alone, once a sentence. What is lost there every word of the
+    /// translation misses.
+    fn prepare_source_linear(&self, parts: &[Dense<'_>]) -> Self::Linear {
+        self.prepare_linear(parts)
+    }
     /// Prepares an embedding table.
     fn prepare_table(&self, table: &Weight) -> Self::Table;
     /// Prepares a norm.

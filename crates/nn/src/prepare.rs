@@ -34,7 +34,15 @@ impl<'a, B: Backend> Preparer<'a, B> {
     }
 
     pub(crate) fn linear(&self, name: &str) -> Result<B::Linear, MissingWeight> {
-        Ok(self.backend.prepare_linear(&[self.dense(name)?]))
+        Ok(self.pack(name, &[self.dense(name)?]))
+    }
+
+    /// Dense layers of one input, of which one has that name.
+    fn pack(&self, name: &str, parts: &[Dense<'_>]) -> B::Linear {
+        match sees_source(name) {
+            true => self.backend.prepare_source_linear(parts),
+            false => self.backend.prepare_linear(parts),
+        }
     }
 
     /// Several dense layers of one input, side by side.
@@ -43,16 +51,15 @@ impl<'a, B: Backend> Preparer<'a, B> {
         block: &str,
         parts: &[&str],
     ) -> Result<B::Linear, MissingWeight> {
-        let parts: Vec<Dense<'_>> = parts
-            .iter()
-            .map(|part| self.dense(&format!("{block}.{part}")))
-            .collect::<Result<_, _>>()?;
-        Ok(self.backend.prepare_linear(&parts))
+        let names: Vec<String> = parts.iter().map(|part| format!("{block}.{part}")).collect();
+        let parts: Vec<Dense<'_>> =
+            names.iter().map(|name| self.dense(name)).collect::<Result<_, _>>()?;
+        Ok(self.pack(&names[0], &parts))
     }
 
     /// A dense layer without its bias.
     pub(crate) fn product(&self, name: &str) -> Result<B::Linear, MissingWeight> {
-        Ok(self.backend.prepare_linear(&[Dense { bias: None, ..self.dense(name)? }]))
+        Ok(self.pack(name, &[Dense { bias: None, ..self.dense(name)? }]))
     }
 
     pub(crate) fn steps(
@@ -82,4 +89,10 @@ impl<'a, B: Backend> Preparer<'a, B> {
             })
             .collect()
     }
+}
+
+/// Whether a layer sees the source alone: the encoder's, and what makes keys and values of what that leaves.
+fn sees_source(name: &str) -> bool {
+    let keys = name.ends_with(".cross.key") || name.ends_with(".cross.value");
+    name.starts_with("encoder.") || keys
 }

@@ -53,8 +53,8 @@ pub(crate) struct Device {
     pub(crate) properties: Properties,
     pub(crate) numbers: Numbers,
     context: *mut c_void,
-    module: *mut c_void,
-    functions: FxHashMap<&'static str, *mut c_void>,
+    /// One for each kind of products.
+    builds: Vec<Build>,
     overlaps: bool,
     warpgroups: bool,
     /// A number no other device has or had.
@@ -63,6 +63,13 @@ pub(crate) struct Device {
     lanes: Mutex<Vec<Arc<Lane>>>,
     /// and those whose thread has ended.
     resting: Arc<Mutex<Vec<Arc<Lane>>>>,
+}
+
+/// The kernels, compiled for one precision. Those of one device store rows alike.
+struct Build {
+    numbers: Numbers,
+    module: *mut c_void,
+    functions: FxHashMap<&'static str, *mut c_void>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -94,7 +101,7 @@ impl Device {
         driver: Driver,
         number: usize,
         numbers: Numbers,
-        kernels: impl FnOnce(&Target) -> Result<Code, Error>,
+        kernels: impl Fn(&Target) -> Result<Code, Error>,
     ) -> Result<Device, Error> {
         let found = count(&driver)?;
         if number >= found {
@@ -107,50 +114,57 @@ impl Device {
             let found = format!("{major}.{minor}");
             return Err(Error::TooOld { name: properties.name, found, needed });
         }
-        let target =
-            Target { capability: properties.capability, driver: properties.driver, numbers };
-        let code = kernels(&target)?;
-        let (mut context, mut module) = (null(), null());
+        let mut context = null();
         const SPIN: c_uint = 1;
-        // SAFETY: places for handles; the code is a whole module, text with a zero at its end.
+        // SAFETY: a place for a handle.
         unsafe {
             // Whoever set the flags before us keeps theirs.
             (driver.context_flags)(number as c_int, SPIN);
             let retained = (driver.context_retain)(&mut context, number as c_int);
             driver.check("cuDevicePrimaryCtxRetain", retained)?;
             driver.check("cuCtxSetCurrent", (driver.context_set)(context))?;
-            driver.check(
-                "cuModuleLoadData",
-                (driver.module_load)(&mut module, code.bytes.as_ptr().cast()),
-            )?;
         }
-        let overlaps = code.capability >= (9, 0);
-        let warpgroups = code.capability == (9, 0);
-        Ok(Device {
+        let mut device = Device {
             driver,
             properties,
             numbers,
             context,
-            module,
-            functions: FxHashMap::default(),
-            overlaps,
-            warpgroups,
+            builds: Vec::new(),
+            overlaps: false,
+            warpgroups: false,
             identity: LAST_IDENTITY.fetch_add(1, Relaxed) + 1,
             lanes: Mutex::default(),
             resting: Arc::default(),
-        })
-        .and_then(Device::with_functions)
+        };
+        device.load(numbers, &kernels)?;
+        if numbers.for_source() != numbers {
+            device.load(numbers.for_source(), &kernels)?;
+        }
+        Ok(device)
     }
 
-    fn with_functions(mut self) -> Result<Device, Error> {
+    /// Gets the kernels for a kind of products.
+    fn load(
+        &mut self,
+        numbers: Numbers,
+        code: &impl Fn(&Target) -> Result<Code, Error>,
+    ) -> Result<(), Error> {
         const MOST_DYNAMIC_SHARED: c_int = 8;
-        for name in kernels(self.numbers) {
+        let Properties { capability, driver, .. } = self.properties;
+        let code = code(&Target { capability, driver, numbers })?;
+        self.overlaps = code.capability >= (9, 0);
+        self.warpgroups = code.capability == (9, 0);
+        let mut module = null();
+        // SAFETY: a place for a handle; the code is a whole module, text with a zero at its end.
+        let loaded = unsafe { (self.driver.module_load)(&mut module, code.bytes.as_ptr().cast()) };
+        self.driver.check("cuModuleLoadData", loaded)?;
+        let mut functions = FxHashMap::default();
+        for name in kernels(numbers) {
             let symbol = CString::new(name).map_err(|e| Error::Compiler(e.to_string()))?;
             let mut function = null();
             // SAFETY: a place for a handle, and a name that ends in zero.
-            let code = unsafe {
-                (self.driver.module_function)(&mut function, self.module, symbol.as_ptr())
-            };
+            let code =
+                unsafe { (self.driver.module_function)(&mut function, module, symbol.as_ptr()) };
             self.driver.check("cuModuleGetFunction", code)?;
             if LARGE_SHARED.contains(&name) {
                 let most = self.most_shared() as c_int;
@@ -160,14 +174,21 @@ impl Device {
                 };
                 self.driver.check("cuFuncSetAttribute", code)?;
             }
-            self.functions.insert(name, function);
+            functions.insert(name, function);
         }
-        Ok(self)
+        self.builds.push(Build { numbers, module, functions });
+        Ok(())
+    }
+
+    /// A kernel for a kind of products.
+    fn function(&self, numbers: Numbers, kernel: &str) -> Option<*mut c_void> {
+        let build = self.builds.iter().find(|build| build.numbers == numbers)?;
+        build.functions.get(kernel).copied()
     }
 
     /// Whether products of many rows are done by warpgroups, with a copy engine to serve them.
-    pub(crate) fn has_warpgroups(&self) -> bool {
-        let exact = matches!(self.numbers, Numbers::Float16 | Numbers::Bfloat16 | Numbers::Int8);
+    pub(crate) fn has_warpgroups(&self, numbers: Numbers) -> bool {
+        let exact = matches!(numbers, Numbers::Float16 | Numbers::Bfloat16 | Numbers::Int8);
         self.warpgroups && exact
     }
 
@@ -223,14 +244,27 @@ impl Device {
         &self,
         work: impl FnOnce(&mut Segment<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.record_as(self.numbers, work)
+    }
+
+    /// The same with the kernels for a certain kind of products.
+    pub(crate) fn record_as<T>(
+        &self,
+        numbers: Numbers,
+        work: impl FnOnce(&mut Segment<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let lane = self.lane()?;
         let mut recorder = lock(&lane.recorder);
-        work(&mut Segment { device: self, lane: &lane, recorder: &mut recorder })
+        work(&mut Segment { device: self, numbers, lane: &lane, recorder: &mut recorder })
     }
 
     /// Ends a segment: what is recorded from here on will be alike from step to step. One that looks words of
-    /// places up, as the next does (`follows`), is of the same step and goes on.
+    /// places up, as the next does (`follows`), is of the same step and goes on; so does what is done beside, or
+    /// the host would wait for its first parts there.
     pub(crate) fn new_segment(&self, follows: bool) -> Result<(), Error> {
+        if self.is_aside() {
+            return Ok(());
+        }
         let lane = self.lane()?;
         let mut recorder = lock(&lane.recorder);
         if !(follows && recorder.follows) {
@@ -269,7 +303,9 @@ impl Drop for Device {
         }
         // SAFETY: everything is ours and given back once; the device has finished.
         unsafe {
-            (self.driver.module_unload)(self.module);
+            for build in &self.builds {
+                (self.driver.module_unload)(build.module);
+            }
             (self.driver.context_release)(self.properties.number as c_int);
         }
     }

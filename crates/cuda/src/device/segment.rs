@@ -84,13 +84,15 @@ impl Places {
 /// Where work is recorded.
 pub(crate) struct Segment<'a> {
     pub(super) device: &'a Device,
+    /// Whose kernels are launched.
+    pub(super) numbers: Numbers,
     pub(super) lane: &'a Lane,
     pub(super) recorder: &'a mut Recorder,
 }
 
 impl Segment<'_> {
     pub(crate) fn numbers(&self) -> Numbers {
-        self.device.numbers
+        self.numbers
     }
 
     /// Lays numbers into the stage, with room for a rounded number of them; the rest is zero.
@@ -316,7 +318,7 @@ impl Segment<'_> {
         shared: usize,
         arguments: &Arguments,
     ) -> Result<(), Error> {
-        let Some(&function) = self.device.functions.get(kernel) else {
+        let Some(function) = self.device.function(self.numbers, kernel) else {
             return Err(Error::Unsupported(format!("kernel {kernel}")));
         };
         self.recorder.stored = None;

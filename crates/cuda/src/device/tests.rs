@@ -174,6 +174,21 @@ fn what_is_done_beside_is_waited_for_where_it_is_joined() {
 }
 
 #[test]
+fn what_is_done_beside_is_one_segment() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let parts = || {
+        for part in 0..5 {
+            device.new_segment(false).expect("goes on");
+            work(&device, part, 8);
+            assert!(fake.ran().is_empty());
+        }
+    };
+    device.beside(parts).expect("done beside");
+    assert_eq!(fake.ran().len(), 2 * 5);
+}
+
+#[test]
 fn what_is_done_beside_is_replayed_too() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
