@@ -33,8 +33,11 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../kernels/logits.cu"),
 );
 
-/// Where NVRTC may be.
+/// Where NVRTC may be: where `PEREGRINE_NVRTC` says, or in the usual places.
 pub(crate) fn nvrtc_names() -> Vec<String> {
+    if let Some(name) = std::env::var("PEREGRINE_NVRTC").ok().filter(|name| !name.is_empty()) {
+        return vec![name];
+    }
     let mut names: Vec<String> =
         ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"].map(str::to_owned).to_vec();
     let homes = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(|name| std::env::var(name).ok());
