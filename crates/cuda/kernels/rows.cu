@@ -62,8 +62,8 @@ extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 w
 }
 
 struct Norm {
-    const float *scale; // missing: no norm at all
-    const float *bias;
+    const float *scale;
+    const float *bias; // may be missing
     float epsilon;
     u32 centred;
 };
@@ -79,7 +79,7 @@ template <int KEPT> __device__ __forceinline__ NormPart<KEPT> norm_part(const No
 #pragma unroll
     for (int j = 0; j < 2 * KEPT; j++) {
         u32 i = 8 * (LANE + 32 * (j / 2)) + 4 * (j % 2);
-        bool there = i < width && norm.scale;
+        bool there = i < width;
         float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         part.scale[j] = there ? *(const float4 *)(norm.scale + i) : none;
         part.bias[j] = there && norm.bias ? *(const float4 *)(norm.bias + i) : none;
@@ -112,27 +112,25 @@ __device__ __forceinline__ void norm_row(const act *x, const act *input, act *ou
             }
         }
     }
-    if (norm.scale) {
-        float mean = 0.0f, sum = 0.0f, square = 0.0f;
+    float mean = 0.0f, sum = 0.0f, square = 0.0f;
 #pragma unroll
-        for (int j = 0; j < KEPT; j++)
-            if (8 * (LANE + 32 * j) < width)
+    for (int j = 0; j < KEPT; j++)
+        if (8 * (LANE + 32 * j) < width)
 #pragma unroll
-                for (int k = 0; k < 8; k++) sum += kept[j].v[k];
-        if (norm.centred) mean = warp_sum(sum) / (float)width;
+            for (int k = 0; k < 8; k++) sum += kept[j].v[k];
+    if (norm.centred) mean = warp_sum(sum) / (float)width;
 #pragma unroll
-        for (int j = 0; j < KEPT; j++)
-            if (8 * (LANE + 32 * j) < width)
+    for (int j = 0; j < KEPT; j++)
+        if (8 * (LANE + 32 * j) < width)
 #pragma unroll
-                for (int k = 0; k < 8; k++) square = fmaf(kept[j].v[k] - mean, kept[j].v[k] - mean, square);
-        float factor = 1.0f / sqrtf(warp_sum(square) / (float)width + norm.epsilon);
+            for (int k = 0; k < 8; k++) square = fmaf(kept[j].v[k] - mean, kept[j].v[k] - mean, square);
+    float factor = 1.0f / sqrtf(warp_sum(square) / (float)width + norm.epsilon);
 #pragma unroll
-        for (int j = 0; j < KEPT; j++)
+    for (int j = 0; j < KEPT; j++)
 #pragma unroll
-            for (int k = 0; k < 8; k++)
-                kept[j].v[k] = fmaf(__fmul_rn(kept[j].v[k] - mean, factor), of_four(part.scale[2 * j + k / 4], k % 4),
-                                    of_four(part.bias[2 * j + k / 4], k % 4));
-    }
+        for (int k = 0; k < 8; k++)
+            kept[j].v[k] = fmaf(__fmul_rn(kept[j].v[k] - mean, factor), of_four(part.scale[2 * j + k / 4], k % 4),
+                                of_four(part.bias[2 * j + k / 4], k % 4));
 #pragma unroll
     for (int j = 0; j < KEPT; j++) {
         u32 i = 8 * (LANE + 32 * j);
@@ -173,19 +171,14 @@ extern "C" __global__ void add_norm_any(const act *x, const act *input, act *out
     x += (u64)row * stride;
     if (input) input += (u64)row * stride;
     out += (u64)row * stride;
-    float sum = 0.0f, square = 0.0f, mean = 0.0f, factor = 1.0f;
+    float sum = 0.0f, square = 0.0f, mean = 0.0f;
 #define AT(i) (up(x[i]) + (input ? up(input[i]) : 0.0f))
-    if (norm.scale) {
-        for (u32 i = LANE; i < width; i += 32) sum += AT(i);
-        if (norm.centred) mean = warp_sum(sum) / (float)width;
-        for (u32 i = LANE; i < width; i += 32) square = fmaf(AT(i) - mean, AT(i) - mean, square);
-        factor = 1.0f / sqrtf(warp_sum(square) / (float)width + norm.epsilon);
-    }
-    for (u32 i = LANE; i < width; i += 32) {
-        float v = AT(i);
-        if (norm.scale) v = (v - mean) * factor * norm.scale[i] + (norm.bias ? norm.bias[i] : 0.0f);
-        out[i] = down(v);
-    }
+    for (u32 i = LANE; i < width; i += 32) sum += AT(i);
+    if (norm.centred) mean = warp_sum(sum) / (float)width;
+    for (u32 i = LANE; i < width; i += 32) square = fmaf(AT(i) - mean, AT(i) - mean, square);
+    float factor = 1.0f / sqrtf(warp_sum(square) / (float)width + norm.epsilon);
+    for (u32 i = LANE; i < width; i += 32)
+        out[i] = down((AT(i) - mean) * factor * norm.scale[i] + (norm.bias ? norm.bias[i] : 0.0f));
 #undef AT
 }
 

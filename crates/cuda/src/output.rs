@@ -118,6 +118,15 @@ impl Pending {
     }
 }
 
+/// Choices a row that are looked for where so many are asked for: few different numbers, so that steps are
+/// recorded alike, but near enough, since each of them is looked for in every tile.
+fn room_for(choices: usize) -> usize {
+    match choices {
+        0..=8 => choices.max(1).next_power_of_two(),
+        _ => choices.next_multiple_of(4),
+    }
+}
+
 /// Asks `question` of every row of `x`.
 pub(crate) fn ask(
     device: &Arc<Device>,
@@ -133,7 +142,7 @@ pub(crate) fn ask(
     let words = groups.iter().map(|group| group.words(all)).max().unwrap_or(0);
     let tiles = bucket(words.div_ceil(TILE));
     let asked = question.asks.iter().map(|ask| ask.count).max().unwrap_or(0);
-    let most = bucket(asked.max(1));
+    let most = room_for(asked);
     if 8 * tiles * most > device.most_shared() {
         pending.found.clear();
         best_of_logits(device, x, output, selections, question, &mut pending.found)?;
@@ -377,4 +386,15 @@ pub(crate) fn logits(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_have_little_room_to_spare() {
+        let rooms: Vec<usize> = [0, 1, 3, 5, 8, 9, 12, 18, 2000].map(room_for).to_vec();
+        assert_eq!(rooms, [1, 1, 4, 8, 8, 12, 12, 20, 2000]);
+    }
 }

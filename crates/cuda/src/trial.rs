@@ -163,7 +163,7 @@ pub fn try_output_layers(gpu: &Cuda) -> Result<(usize, Vec<String>), Error> {
         let mut banned: Vec<u32> = [0, 1, 5, words / 2, words - 1].to_vec();
         banned.sort_unstable();
         banned.dedup();
-        for most in [1, 2, 5, 16, 32] {
+        for most in [1, 2, 5, 9, 16, 32] {
             let ask = |row: usize| Ask {
                 count: 1 + row % most,
                 banned: if row.is_multiple_of(2) { &banned } else { &[] },
