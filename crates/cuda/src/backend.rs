@@ -412,6 +412,10 @@ impl Backend for Cuda {
 
     type Beside = Beside;
 
+    fn abandon(&self) {
+        done(self.device.abandon());
+    }
+
     fn works_beside(&self) -> bool {
         !self.in_turn
     }

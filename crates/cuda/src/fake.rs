@@ -62,6 +62,8 @@ pub(crate) struct World {
     pub(crate) missing: Option<&'static str>,
     /// Whether launches fail.
     pub(crate) broken: bool,
+    /// Whether there is no memory for graphs.
+    pub(crate) no_graphs: bool,
     memory: BTreeMap<Address, Vec<u64>>,
     host: BTreeMap<usize, Vec<u64>>,
     kernels: Vec<String>,
@@ -484,6 +486,9 @@ unsafe extern "C" fn capture_end(_: Handle, graph: *mut Handle) -> c_int {
     unsafe { put(graph, handle as Handle) }
 }
 unsafe extern "C" fn graph_instantiate(executable: *mut Handle, graph: Handle, _: u64) -> c_int {
+    if world(|w| w.no_graphs) {
+        return OUT_OF_MEMORY;
+    }
     let handle = world(|w| {
         let list = w.graphs[&(graph as usize)].clone();
         let handle = w.handle();

@@ -156,10 +156,6 @@ impl Decoder {
             resume_unwind(reason);
         }
         self.faulted = true;
-        if batch.asked {
-            // The answer is nobody's any more, but it must not be taken for another.
-            self.scorer.answer(&mut batch.choices);
-        }
         // Half of those there were; none were there yet if the first could not be encoded.
         let there = batch.running.len() + batch.ready.len();
         let tried = if there > 1 { size.sentences.min(there) } else { size.sentences };

@@ -45,6 +45,7 @@ impl Network for Parrot {
     fn reset(&mut self) {
         assert!(self.slots.iter().all(Option::is_none), "no sentence is in the batch");
         self.taken = 0;
+        self.unanswered.clear();
     }
 
     fn step(&mut self, rows: &[Row], _: bool) {

@@ -43,6 +43,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// The end of what is done [beside](Self::beside) other work.
     type Beside: Clone + Default + Send;
 
+    /// Drops what this thread has begun, and gives the memory at rest back to the device: of both there may be
+    /// too much where it has run out of memory.
+    fn abandon(&self) {}
+
     /// Whether anything is done beside other work.
     fn works_beside(&self) -> bool {
         false

@@ -49,7 +49,7 @@ pub trait Network: Send {
     fn release(&mut self, slot: Slot);
 
     /// Gives all working memory back, where no sentence is in the batch: what a batch that was too large took
-    /// would be missing for the next.
+    /// would be missing for the next. Questions that were not answered are forgotten.
     fn reset(&mut self);
 
     /// One decoder step. The rows of a sentence stand together; its first step has one row.

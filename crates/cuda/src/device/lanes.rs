@@ -166,6 +166,16 @@ impl Device {
         self.driver.check("cuMemAlloc", code).map(|()| address)
     }
 
+    /// Drops what this thread recorded and did not send, and frees what it does not use: what failed for want of memory
+    /// would fail again, and graphs take memory too.
+    pub(crate) fn abandon(&self) -> Result<(), Error> {
+        for lane in [false, true].into_iter().filter_map(|aside| self.lane_of(aside)) {
+            lock(&lane.recorder).forget_segment();
+            self.trim(&lane)?;
+        }
+        Ok(())
+    }
+
     /// Frees what nobody uses of a lane's memory.
     fn trim(&self, lane: &Lane) -> Result<(), Error> {
         let mut recorder = lock(&lane.recorder);

@@ -91,13 +91,17 @@ impl Device {
                 let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
                 self.driver.check("cuGraphLaunch", code)?;
             }
-            Some(Graph::SeenOnce) => {
-                let graph = self.capture(lane, recorder)?;
-                recorder.graphs.insert(key, Graph::Ready(graph));
-                // SAFETY: as above.
-                let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
-                self.driver.check("cuGraphLaunch", code)?;
-            }
+            Some(Graph::SeenOnce) => match self.capture(lane, recorder) {
+                Ok(graph) => {
+                    recorder.graphs.insert(key, Graph::Ready(graph));
+                    // SAFETY: as above.
+                    let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
+                    self.driver.check("cuGraphLaunch", code)?;
+                }
+                // It can do without.
+                Err(Error::OutOfMemory) => self.launch(lane, recorder)?,
+                Err(error) => return Err(error),
+            },
             None => {
                 if recorder.graphs.len() >= MOST_GRAPHS {
                     self.wait(lane, recorder)?;

@@ -134,6 +134,34 @@ fn graphs_are_forgotten_when_there_are_too_many() {
     assert_eq!(fake.ran().len(), 6 * MOST_GRAPHS);
 }
 
+#[test]
+fn where_there_is_no_memory_for_graphs_kernels_run_without() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    fake.world(|w| w.no_graphs = true);
+    for number in 0..4 {
+        work(&device, number, 8);
+        device.finish().expect("finished");
+    }
+    assert_eq!(fake.ran().len(), 8);
+    assert_eq!(fake.world(|w| w.graphs()), 0);
+}
+
+#[test]
+fn what_is_abandoned_never_runs_and_keeps_no_memory() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    drop(Buffer::new(&device, 40 << 20).expect("memory"));
+    work(&device, 1, 8);
+    device.beside(|| drop(Buffer::new(&device, 10 << 20).expect("memory"))).expect("done beside");
+    work(&device, 2, 8);
+    device.abandon().expect("abandoned");
+    work(&device, 3, 8);
+    device.finish().expect("finished");
+    assert_eq!(fake.ran().len(), 4, "the second never ran");
+    assert!(device.new_memory(60 << 20).is_ok(), "nothing was kept");
+}
+
 /// What ran since this was last asked: its queue, and how many kernels of the other it waited for.
 fn waits(fake: &Fake, other: usize) -> Vec<(usize, usize)> {
     fake.world(|w| {

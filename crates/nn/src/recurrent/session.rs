@@ -284,6 +284,7 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
 
     fn reset(&mut self) {
         *self = Session::new(Arc::clone(&self.network));
+        self.network.backend().abandon();
     }
 
     fn step(&mut self, rows: &[Row], alignments: bool) {

@@ -280,6 +280,7 @@ impl<B: Backend> Network for Session<B> {
 
     fn reset(&mut self) {
         *self = Session::new(Arc::clone(&self.network));
+        self.network.backend.abandon();
     }
 
     fn step(&mut self, rows: &[Row], alignments: bool) {
