@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytemuck::Zeroable;
+use bytemuck::{Pod, Zeroable};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// Bytes mapped at a time. Only what is written takes memory.
@@ -17,6 +17,11 @@ const CHUNK: usize = 64 << 20;
 const LARGE: usize = 4 << 20;
 /// Every shelf begins at a cache line.
 const ALIGNMENT: usize = 64;
+
+/// What a cache line holds: a `Store` of these begins at one, wherever it is.
+#[derive(Clone, Copy, Zeroable, Pod)]
+#[repr(C, align(64))]
+pub(crate) struct Line([u8; ALIGNMENT]);
 
 /// Hands out memory that is never given back before the whole arena is.
 #[derive(Debug, Default, Clone)]

@@ -1,16 +1,29 @@
 //! Attention over cached keys and values, whose layout is in `cache`.
 //!
-//! A head is `D / H` neighbouring columns. Rows that read the same positions (the words of a source
-//! sentence, the hypotheses of a beam) are worked on up to four at a time, so that keys and values are
-//! loaded once for all four. The order of additions is the same for one row and for four. Eight sums are
-//! under way at a time, where there are so many: an addition takes four cycles, and two can begin in each.
+//! A head is `D / H` neighbouring columns. Positions are read one after the other, all heads of each, once for the
+//! keys and once for the values, so that memory is read in its order. The weights of a row, which are scores at
+//! first, stand in the same order:
+//!
+//! ```text
+//! position 0: head 0, head 1, … (filled up to C, a power of two) │ position 1: … │ filled up to whole vectors
+//! ```
+//!
+//! A score is a sum over vectors and then over their lanes; the latter is done for sixteen scores at once, which
+//! makes them neighbours. Softmax needs no sum over lanes but the few that are of one head.
+//!
+//! Rows that read the same positions (the words of a source sentence, the hypotheses of a beam) are worked on four
+//! at a time, so that keys and values are loaded once for all four. The order of additions is the same for one row
+//! and for four.
 //!
 //! Cost: two multiply-adds for each column and position read, one exponential for each head and
 //! position.
 
-use crate::cache::{Cache, Kept, Number, View};
-use crate::lanes::{LANES, add_scaled, multiply_add, softmax_lanes};
+use crate::cache::{Cache, Keeping, Number, Upper, View};
+use crate::lanes::{LANES, multiply_add, softmax_columns};
 use crate::vectors::{Vectors, vector_kernel};
+
+/// Rows worked on together.
+const ROWS: usize = 4;
 
 /// What a group of rows reads.
 #[derive(Clone, Copy)]
@@ -28,59 +41,48 @@ struct Kind<'a, T> {
     kept: View<'a, T>,
     positions: &'a [u32],
     heads: usize,
-    /// Whether each sixteen of the positions are a block of the cache, or begin one.
-    in_blocks: bool,
     next: &'a [u32],
 }
 
-impl<T: Number> Kind<'_, T> {
-    /// Asks for a head's share of what is read next: its keys, and some positions' values.
-    #[inline(always)]
-    fn prefetch<I: Vectors>(&self, head: usize, columns: std::ops::Range<usize>) {
-        for positions in self.next.chunks(LANES) {
-            let keys = self.kept.keys(positions[0] as usize / LANES, columns.clone());
-            I::prefetch(keys.as_flattened());
-        }
-        let share = |head: usize| self.next.len() * head / self.heads;
-        for &position in &self.next[share(head)..share(head + 1)] {
-            I::prefetch(self.kept.value(position, 0..self.kept.width));
-        }
+impl<'a, T: Number> Kind<'a, T> {
+    fn new(reading: Reading<'a>) -> Kind<'a, T> {
+        let Reading { cache, positions, heads, next } = reading;
+        Kind { kept: cache.view(), positions, heads, next }
     }
 
-    /// Weights of a row: one for each position, filled up to whole vectors.
+    fn head_width(&self) -> usize {
+        self.kept.width / self.heads
+    }
+
+    /// Weights of a position.
+    fn columns(&self) -> usize {
+        self.heads.next_power_of_two()
+    }
+
+    /// Weights of a row.
     fn stride(&self) -> usize {
-        self.positions.len().max(1).next_multiple_of(LANES)
+        (self.positions.len() * self.columns()).next_multiple_of(LANES)
     }
 }
 
 /// Calls a function that is generic in the kind of number with what `reading` keeps.
 macro_rules! with_kind {
-    ($reading:expr, |$kind:ident| $call:expr) => {{
-        let Reading { cache, positions, heads, next } = $reading;
-        let in_blocks = positions.chunks(LANES).all(is_block);
-        match &cache.0 {
-            Kept::Float32(kept) => {
-                let $kind = Kind { kept: kept.view(), positions, heads, in_blocks, next };
+    ($reading:expr, |$kind:ident| $call:expr) => {
+        match $reading.cache.keeping() {
+            Keeping::Float32 => {
+                let $kind = Kind::<f32>::new($reading);
                 $call
             }
-            Kept::Bfloat16(kept) => {
-                let $kind = Kind { kept: kept.view(), positions, heads, in_blocks, next };
+            Keeping::Bfloat16 => {
+                let $kind = Kind::<Upper>::new($reading);
                 $call
             }
-            Kept::Int8(kept) => {
-                let $kind = Kind { kept: kept.view(), positions, heads, in_blocks, next };
+            Keeping::Int8 => {
+                let $kind = Kind::<i8>::new($reading);
                 $call
             }
         }
-    }};
-}
-
-/// Whether positions are neighbours that begin a block of the cache.
-#[inline(always)]
-fn is_block(positions: &[u32]) -> bool {
-    let first = positions[0];
-    let neighbours = positions.iter().zip(first..).fold(true, |all, (&p, next)| all & (p == next));
-    neighbours && (first as usize).is_multiple_of(LANES)
+    };
 }
 
 /// Rows laid out `stride` apart.
@@ -90,8 +92,8 @@ pub(crate) struct Queries<'a> {
     pub(crate) stride: usize,
 }
 
-impl Queries<'_> {
-    fn row(&self, row: usize) -> &[f32] {
+impl<'a> Queries<'a> {
+    fn row(&self, row: usize) -> &'a [f32] {
         &self.values[row * self.stride..]
     }
 }
@@ -116,7 +118,9 @@ fn attend_body<I: Vectors>(
     out: &mut [f32],
 ) {
     with_kind!(reading, |kind| {
-        weights.resize(kind.heads * I::ROWS * kind.stride(), 0.0);
+        if weights.len() < ROWS * kind.stride() {
+            weights.resize(ROWS * kind.stride(), 0.0);
+        }
         let width = kind.kept.width;
         let mut row = 0;
         while row * width < out.len() {
@@ -124,16 +128,17 @@ fn attend_body<I: Vectors>(
             let kind = Kind { next: if row == 0 { kind.next } else { &[] }, ..kind };
             let queries = Queries { values: queries.row(row), ..queries };
             let out = &mut out[row * width..];
-            row += match (out.len() / width).min(I::ROWS) {
-                4 => attend_rows::<I, 4, _>(isa, queries, kind, weights, out),
-                2 | 3 => attend_rows::<I, 2, _>(isa, queries, kind, weights, out),
-                _ => attend_rows::<I, 1, _>(isa, queries, kind, weights, out),
-            };
+            if out.len() / width < ROWS {
+                attend_rows::<I, 1, _>(isa, queries, kind, weights, out);
+                row += 1;
+            } else {
+                attend_rows::<I, ROWS, _>(isa, queries, kind, weights, out);
+                row += ROWS;
+            }
         }
     });
 }
 
-/// `R` rows; tells how many rows that were. Weights are those of head 0, row after row, then head 1, ...
 #[inline(always)]
 fn attend_rows<I: Vectors, const R: usize, T: Number>(
     isa: I,
@@ -141,236 +146,161 @@ fn attend_rows<I: Vectors, const R: usize, T: Number>(
     kind: Kind<'_, T>,
     weights: &mut [f32],
     out: &mut [f32],
-) -> usize {
-    let head_width = kind.kept.width / kind.heads;
-    let of_head = R * kind.stride();
-    for (head, weights) in weights.chunks_exact_mut(of_head).take(kind.heads).enumerate() {
-        let columns = head * head_width..(head + 1) * head_width;
-        kind.prefetch::<I>(head, columns.clone());
-        head_weights::<I, R, T>(isa, queries, kind, columns, weights);
-        if T::STEPS {
-            for weights in weights.chunks_exact_mut(kind.stride()) {
-                for (weight, &position) in weights.iter_mut().zip(kind.positions) {
-                    *weight *= kind.kept.value_step(position);
-                }
-            }
-        }
+) {
+    rows_weights::<I, R, T>(isa, queries, kind, weights);
+    if T::STEPS {
+        scale_positions(kind, weights, |position| kind.kept.steps(position)[1]);
     }
-    // Of one row the values are read once: whole lines one after the other are read fastest.
-    let mut head = 0;
+    let (mut head, mut column) = (0, 0);
+    let head_width = kind.head_width();
     while head < kind.heads {
-        let weights = &weights[head * of_head..];
-        let start = head * head_width;
-        head += match (head_width / LANES, kind.heads - head) {
-            (2, 8..) if R == 1 && I::ROWS == 4 => {
-                weigh_heads::<I, 8, 2, T>(isa, kind, weights, start, out)
+        let at = (head, column);
+        let left = (head + 1) * head_width - column;
+        let heads = kind.heads - head;
+        // As many columns at a time as there are registers for sums: of several heads, or of one.
+        let (h, c) = match (head_width, heads) {
+            (64, 4..) if R * 16 <= I::SUMS => weigh::<I, R, 4, 4, T>(isa, kind, weights, at, out),
+            (32, 8..) if R * 16 <= I::SUMS => weigh::<I, R, 8, 2, T>(isa, kind, weights, at, out),
+            (32, 2..) if R * 4 <= I::SUMS => weigh::<I, R, 2, 2, T>(isa, kind, weights, at, out),
+            _ if R * 4 <= I::SUMS && left >= 4 * LANES => {
+                weigh::<I, R, 1, 4, T>(isa, kind, weights, at, out)
             }
-            (4, 4..) if R == 1 && I::ROWS == 4 => {
-                weigh_heads::<I, 4, 4, T>(isa, kind, weights, start, out)
-            }
-            _ => weigh_head::<I, R, T>(isa, kind, weights, start..start + head_width, out),
+            _ if left >= LANES => weigh::<I, R, 1, 1, T>(isa, kind, weights, at, out),
+            _ => weigh_rest::<I, R, T>(kind, weights, at, out),
         };
+        column += c;
+        head += if column == (head + h) * head_width { h } else { 0 };
     }
-    R
 }
 
-/// Weighted means of the values of one head.
+/// Softmax over the positions read, for each row and head: `weights` holds row after row.
 #[inline(always)]
-fn weigh_head<I: Vectors, const R: usize, T: Number>(
-    isa: I,
-    kind: Kind<'_, T>,
-    weights: &[f32],
-    columns: std::ops::Range<usize>,
-    out: &mut [f32],
-) -> usize {
-    let mut start = columns.start;
-    while start < columns.end {
-        start += match (columns.end - start) / LANES {
-            4.. if R * 2 <= I::ROWS => weigh::<I, R, 4, T>(isa, kind, weights, start, out),
-            2.. => weigh::<I, R, 2, T>(isa, kind, weights, start, out),
-            1 => weigh::<I, R, 1, T>(isa, kind, weights, start, out),
-            0 => weigh_rest::<I, R, T>(kind, weights, start..columns.end, out),
-        };
-    }
-    1
-}
-
-/// The same for one row and `H` heads of `V` vectors; tells how many heads that were.
-#[inline(always)]
-fn weigh_heads<I: Vectors, const H: usize, const V: usize, T: Number>(
-    isa: I,
-    kind: Kind<'_, T>,
-    weights: &[f32],
-    start: usize,
-    out: &mut [f32],
-) -> usize {
-    let (count, stride) = (kind.positions.len(), kind.stride());
-    let heads: [&[f32]; H] = std::array::from_fn(|head| &weights[head * stride..][..count]);
-    let mut sums = [[isa.all(0.0); V]; H];
-    for (j, &position) in kind.positions.iter().enumerate() {
-        let values = kind.kept.value(position, start..start + H * V * LANES);
-        let values = &values.as_chunks::<LANES>().0[..H * V];
-        for h in 0..H {
-            let weight = isa.all(heads[h][j]);
-            for v in 0..V {
-                sums[h][v] = isa.multiply_add(weight, load(isa, &values[h * V + v]), sums[h][v]);
-            }
-        }
-    }
-    let out = out[start..].as_chunks_mut::<LANES>().0;
-    for (sum, out) in sums.as_flattened().iter().zip(out) {
-        isa.store(*sum, out);
-    }
-    H
-}
-
-/// Softmax over the positions read, for each row: `weights` holds row after row.
-#[inline(always)]
-fn head_weights<I: Vectors, const R: usize, T: Number>(
+fn rows_weights<I: Vectors, const R: usize, T: Number>(
     isa: I,
     queries: Queries<'_>,
     kind: Kind<'_, T>,
-    columns: std::ops::Range<usize>,
     weights: &mut [f32],
 ) {
-    let query: [&[f32]; R] = std::array::from_fn(|r| &queries.row(r)[columns.clone()]);
-    if kind.in_blocks {
-        scores_of_blocks::<I, R, T>(isa, query, kind, columns, weights);
-    } else {
-        scores_anywhere::<I, R, T>(isa, query, kind, columns, weights);
+    let query: [&[f32]; R] = std::array::from_fn(|r| &queries.row(r)[..kind.kept.width]);
+    match kind.head_width() {
+        64 => scores::<I, R, 4, T>(isa, query, kind, weights),
+        32 => scores::<I, R, 2, T>(isa, query, kind, weights),
+        _ => scores::<I, R, 0, T>(isa, query, kind, weights),
     }
-    for weights in weights.chunks_exact_mut(kind.stride()).take(R) {
-        weights[kind.positions.len()..].fill(f32::NEG_INFINITY);
-        let weights = weights.as_chunks_mut().0;
-        if I::FMA { softmax_lanes::<true>(weights) } else { softmax_lanes::<false>(weights) }
+    let stride = kind.stride();
+    if T::STEPS {
+        scale_positions(kind, &mut weights[..R * stride], |position| kind.kept.steps(position)[0]);
+    }
+    for row in 0..R {
+        let weights = weights[row * stride..][..stride].as_chunks_mut().0;
+        if I::FMA {
+            softmax_columns::<true>(weights, kind.columns());
+        } else {
+            softmax_columns::<false>(weights, kind.columns());
+        }
     }
 }
 
-/// Scores where each sixteen positions are a block.
+/// Multiplies the weights of each position with its step.
 #[inline(always)]
-fn scores_of_blocks<I: Vectors, const R: usize, T: Number>(
+fn scale_positions<T: Number>(kind: Kind<'_, T>, weights: &mut [f32], step: impl Fn(u32) -> f32) {
+    for weights in weights.chunks_exact_mut(kind.stride().max(1)) {
+        for (weights, &position) in weights.chunks_exact_mut(kind.columns()).zip(kind.positions) {
+            let step = step(position);
+            for weight in weights {
+                *weight *= step;
+            }
+        }
+    }
+}
+
+/// The scores of all heads. `V` is how many vectors a head has, or 0: any number, whole or not.
+#[inline(always)]
+fn scores<I: Vectors, const R: usize, const V: usize, T: Number>(
     isa: I,
     query: [&[f32]; R],
     kind: Kind<'_, T>,
-    columns: std::ops::Range<usize>,
     weights: &mut [f32],
 ) {
-    let blocks = kind.positions.len().div_ceil(LANES);
-    let mut first = 0;
-    while first < blocks {
-        first += match blocks - first {
-            4.. if R * 4 <= I::ROWS => {
-                some_blocks::<I, R, 4, T>(isa, query, kind, (first, columns.clone()), weights)
-            }
-            2.. if R * 2 <= I::ROWS => {
-                some_blocks::<I, R, 2, T>(isa, query, kind, (first, columns.clone()), weights)
-            }
-            _ => some_blocks::<I, R, 1, T>(isa, query, kind, (first, columns.clone()), weights),
-        };
-    }
-}
-
-/// Scores of `B` blocks from one on; tells how many blocks that were.
-#[inline(always)]
-fn some_blocks<I: Vectors, const R: usize, const B: usize, T: Number>(
-    isa: I,
-    query: [&[f32]; R],
-    kind: Kind<'_, T>,
-    (first, columns): (usize, std::ops::Range<usize>),
-    weights: &mut [f32],
-) -> usize {
-    let positions = &kind.positions[first * LANES..];
-    let scale = 1.0 / (columns.len() as f32).sqrt();
-    let keys = std::array::from_fn(|b| {
-        kind.kept.keys(positions[b * LANES] as usize / LANES, columns.clone())
-    });
-    let scores = block_scores::<I, R, B, T>(isa, query, keys);
-    for (row, scores) in weights.chunks_exact_mut(kind.stride()).zip(scores) {
-        let row = row[first * LANES..].as_chunks_mut::<LANES>().0;
-        for ((to, score), positions) in row.iter_mut().zip(scores).zip(positions.chunks(LANES)) {
-            isa.store(isa.multiply(score, isa.all(scale)), to);
-            if T::STEPS {
-                isa.store(score, to);
-                for (to, &position) in to.iter_mut().zip(positions) {
-                    *to *= scale * kind.kept.key_step(position);
+    let (head_width, columns) = (kind.head_width(), kind.columns());
+    let mut products = [[[0.0; LANES]; LANES]; R];
+    for (j, &position) in kind.positions.iter().enumerate() {
+        let key = kind.kept.key(position);
+        let ahead = kind.next.get(j).map(|&position| kind.kept.key(position));
+        for (head, place) in (j * columns..(j + 1) * columns).enumerate() {
+            if head < kind.heads {
+                let numbers = head * head_width..(head + 1) * head_width;
+                if let Some(ahead) = ahead {
+                    I::prefetch(&ahead[numbers.clone()]);
                 }
+                let query = query.map(|query| &query[numbers.clone()]);
+                let of_head = multiply::<I, R, V, T>(isa, query, &key[numbers]);
+                for (products, of_head) in products.iter_mut().zip(of_head) {
+                    isa.store(of_head, &mut products[place % LANES]);
+                }
+            }
+            if place % LANES == LANES - 1 {
+                sum_up(isa, kind, &products, place / LANES, weights);
             }
         }
     }
-    B
+    let end = kind.positions.len() * columns;
+    if !end.is_multiple_of(LANES) {
+        sum_up(isa, kind, &products, end / LANES, weights);
+        for row in weights.chunks_exact_mut(kind.stride()).take(R) {
+            row[end..].fill(f32::NEG_INFINITY);
+        }
+    }
 }
 
-/// Scores of positions all over the cache: a beam's history may come from several blocks. Positions of one
-/// share its scores.
+/// Products of `R` queries with a key, lanes not yet added.
 #[inline(always)]
-fn scores_anywhere<I: Vectors, const R: usize, T: Number>(
+fn multiply<I: Vectors, const R: usize, const V: usize, T: Number>(
     isa: I,
     query: [&[f32]; R],
+    key: &[T],
+) -> [I::V; R] {
+    let (keys, last) = key.as_chunks::<LANES>();
+    let query = query.map(|query| query.as_chunks::<LANES>());
+    let mut sums = [isa.all(0.0); R];
+    let keys = if V == 0 { keys } else { &keys[..V] };
+    for (v, key) in keys.iter().enumerate() {
+        let key = load(isa, key);
+        for r in 0..R {
+            sums[r] = isa.multiply_add(isa.load(&query[r].0[v]), key, sums[r]);
+        }
+    }
+    if V == 0 && !last.is_empty() {
+        let key = load(isa, &filled_up(last));
+        for r in 0..R {
+            sums[r] = isa.multiply_add(isa.load(&filled_up(query[r].1)), key, sums[r]);
+        }
+    }
+    sums
+}
+
+/// Sixteen scores of each row from their products.
+#[inline(always)]
+fn sum_up<I: Vectors, const R: usize, T: Number>(
+    isa: I,
     kind: Kind<'_, T>,
-    columns: std::ops::Range<usize>,
+    products: &[[[f32; LANES]; LANES]; R],
+    vector: usize,
     weights: &mut [f32],
 ) {
-    let scale = 1.0 / (columns.len() as f32).sqrt();
-    for (chunk, positions) in kind.positions.chunks(LANES).enumerate() {
-        let mut open = (1u32 << positions.len()) - 1;
-        while open != 0 {
-            let block = positions[open.trailing_zeros() as usize] as usize / LANES;
-            let keys = kind.kept.keys(block, columns.clone());
-            let mut scores = [[0.0; LANES]; R];
-            for (to, [of_block]) in scores.iter_mut().zip(block_scores(isa, query, [keys])) {
-                isa.store(of_block, to);
-            }
-            for (i, &position) in positions.iter().enumerate() {
-                if position as usize / LANES == block {
-                    open &= !(1 << i);
-                    let scale = scale * kind.kept.key_step(position);
-                    for r in 0..R {
-                        let score = scores[r][position as usize % LANES];
-                        weights[r * kind.stride() + chunk * LANES + i] = score * scale;
-                    }
-                }
-            }
-        }
+    let scale = isa.all(1.0 / (kind.head_width() as f32).sqrt());
+    for (row, products) in weights.chunks_exact_mut(kind.stride()).zip(products) {
+        let to = &mut row.as_chunks_mut::<LANES>().0[vector];
+        isa.store(isa.multiply(isa.sums(products), scale), to);
     }
 }
 
-/// Products of `R` queries with the sixteen keys of each of `B` blocks. Each has two partial sums, over even
-/// and odd columns.
+/// Fewer than sixteen numbers, and zeros.
 #[inline(always)]
-fn block_scores<I: Vectors, const R: usize, const B: usize, T: Number>(
-    isa: I,
-    query: [&[f32]; R],
-    keys: [&[[T; LANES]]; B],
-) -> [[I::V; B]; R] {
-    let width = query[0].len();
-    let mut sums = [[[isa.all(0.0); 2]; B]; R];
-    {
-        let query = query.map(|query| &query.as_chunks::<2>().0[..width / 2]);
-        let keys = keys.map(|keys| &keys.as_chunks::<2>().0[..width / 2]);
-        for pair in 0..width / 2 {
-            for part in 0..2 {
-                for b in 0..B {
-                    let key = load(isa, &keys[b][pair][part]);
-                    for r in 0..R {
-                        let q = isa.all(query[r][pair][part]);
-                        sums[r][b][part] = isa.multiply_add(q, key, sums[r][b][part]);
-                    }
-                }
-            }
-        }
-    }
-    let mut scores = [[isa.all(0.0); B]; R];
-    for r in 0..R {
-        for b in 0..B {
-            let [mut even, odd] = sums[r][b];
-            if width % 2 == 1 {
-                let q = isa.all(query[r][width - 1]);
-                even = isa.multiply_add(q, load(isa, &keys[b][width - 1]), even);
-            }
-            scores[r][b] = isa.add(odd, even);
-        }
-    }
-    scores
+fn filled_up<T: Number>(numbers: &[T]) -> [T; LANES] {
+    let mut lanes = [T::zeroed(); LANES];
+    lanes[..numbers.len()].copy_from_slice(numbers);
+    lanes
 }
 
 #[inline(always)]
@@ -382,35 +312,43 @@ fn load<I: Vectors, T: Number>(isa: I, numbers: &[T; LANES]) -> I::V {
     isa.load(&wide)
 }
 
-/// Weighted mean of `C` times sixteen columns of the values; tells how many columns that were.
+/// Weighted means of the values of `H` heads, `V` vectors each, from a head and a column on; tells how many heads
+/// and columns that were.
 #[inline(always)]
-fn weigh<I: Vectors, const R: usize, const C: usize, T: Number>(
+fn weigh<I: Vectors, const R: usize, const H: usize, const V: usize, T: Number>(
     isa: I,
     kind: Kind<'_, T>,
     weights: &[f32],
-    start: usize,
+    (head, column): (usize, usize),
     out: &mut [f32],
-) -> usize {
-    let (count, stride) = (kind.positions.len(), kind.stride());
-    let rows: [&[f32]; R] = std::array::from_fn(|r| &weights[r * stride..][..count]);
-    let mut sums = [[isa.all(0.0); C]; R];
+) -> (usize, usize) {
+    let (columns, stride) = (kind.columns(), kind.stride());
+    let numbers = column..column + H * V * LANES;
+    let rows: [&[f32]; R] = std::array::from_fn(|r| &weights[r * stride + head..][..stride - head]);
+    let mut sums = [[[isa.all(0.0); V]; H]; R];
     for (j, &position) in kind.positions.iter().enumerate() {
-        let value = kind.kept.value(position, start..start + C * LANES);
-        let value = &value.as_chunks::<LANES>().0[..C];
-        for c in 0..C {
-            let value = load(isa, &value[c]);
-            for r in 0..R {
-                sums[r][c] = isa.multiply_add(isa.all(rows[r][j]), value, sums[r][c]);
+        if let Some(&ahead) = kind.next.get(j) {
+            I::prefetch(&kind.kept.value(ahead)[numbers.clone()]);
+        }
+        let values = kind.kept.value(position)[numbers.clone()].as_chunks::<LANES>().0;
+        let values = &values[..H * V];
+        for h in 0..H {
+            for v in 0..V {
+                let value = load(isa, &values[h * V + v]);
+                for r in 0..R {
+                    let weight = isa.all(rows[r][j * columns + h]);
+                    sums[r][h][v] = isa.multiply_add(weight, value, sums[r][h][v]);
+                }
             }
         }
     }
-    for (r, sums) in sums.into_iter().enumerate() {
-        let out = out[r * kind.kept.width + start..].as_chunks_mut::<LANES>().0;
-        for (sum, out) in sums.into_iter().zip(out) {
-            isa.store(sum, out);
+    for (r, sums) in sums.iter().enumerate() {
+        let out = out[r * kind.kept.width..][numbers.clone()].as_chunks_mut::<LANES>().0;
+        for (sum, out) in sums.as_flattened().iter().zip(out) {
+            isa.store(*sum, out);
         }
     }
-    C * LANES
+    (H, numbers.len())
 }
 
 /// The same for the last columns of a head whose width is no multiple of sixteen.
@@ -418,23 +356,25 @@ fn weigh<I: Vectors, const R: usize, const C: usize, T: Number>(
 fn weigh_rest<I: Vectors, const R: usize, T: Number>(
     kind: Kind<'_, T>,
     weights: &[f32],
-    columns: std::ops::Range<usize>,
+    (head, column): (usize, usize),
     out: &mut [f32],
-) -> usize {
+) -> (usize, usize) {
+    let numbers = column..(head + 1) * kind.head_width();
     for r in 0..R {
-        let out = &mut out[r * kind.kept.width..][columns.clone()];
+        let out = &mut out[r * kind.kept.width..][numbers.clone()];
         out.fill(0.0);
-        for (&weight, &position) in weights[r * kind.stride()..].iter().zip(kind.positions) {
-            for (out, v) in out.iter_mut().zip(kind.kept.value(position, columns.clone())) {
+        let weights = weights[r * kind.stride()..].chunks_exact(kind.columns());
+        for (weights, &position) in weights.zip(kind.positions) {
+            for (out, v) in out.iter_mut().zip(&kind.kept.value(position)[numbers.clone()]) {
                 *out = if I::FMA {
-                    multiply_add::<true>(weight, v.widen(), *out)
+                    multiply_add::<true>(weights[head], v.widen(), *out)
                 } else {
-                    multiply_add::<false>(weight, v.widen(), *out)
+                    multiply_add::<false>(weights[head], v.widen(), *out)
                 };
             }
         }
     }
-    columns.len()
+    (1, numbers.len())
 }
 
 vector_kernel! {
@@ -457,19 +397,13 @@ fn mean_weights_body<I: Vectors>(
     weights: &mut Vec<f32>,
     out: &mut [f32],
 ) {
-    let head_width = reading.cache.width() / reading.heads;
     let queries = Queries { values: query, stride: query.len() };
     with_kind!(reading, |kind| {
         weights.resize(kind.stride(), 0.0);
-        for head in 0..heads.min(kind.heads) {
-            let columns = head * head_width..(head + 1) * head_width;
-            head_weights::<I, 1, _>(isa, queries, kind, columns, weights);
-            let share = 1.0 / heads as f32;
-            if I::FMA {
-                add_scaled::<true>(share, weights, out);
-            } else {
-                add_scaled::<false>(share, weights, out);
-            }
+        rows_weights::<I, 1, _>(isa, queries, kind, weights);
+        let used = heads.min(kind.heads);
+        for (out, weights) in out.iter_mut().zip(weights.chunks_exact(kind.columns())) {
+            *out += weights[..used].iter().sum::<f32>() / heads as f32;
         }
     });
 }

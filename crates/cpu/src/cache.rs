@@ -1,23 +1,23 @@
 //! Keys and values of many positions, laid out for the step that reads them.
 //!
-//! Keys are kept in blocks of sixteen positions, column by column, so that one vector instruction
-//! works on sixteen positions; values are kept a row a position:
+//! A position has a row of whole cache lines, its key and then its value:
 //!
 //! ```text
-//! keys, block b:   column 0 of positions 16b … 16b+15 │ column 1 of the same │ … │ column D-1
-//! values, row p:   column 0 … column D-1
+//! row p:   key, column 0 … D-1 │ value, column 0 … D-1 │ unused, to an odd number of lines
 //! ```
+//!
+//! A step writes one row of each sentence, so that it writes whole lines, and reads rows one after the other. The number
+//! of lines is odd because rows whose distance is a power of two would share a few places of the first cache.
 //!
 //! A step of a large batch reads more bytes of keys and values than of weights, so they may be kept in
 //! fewer bits ([`Keeping`]): the upper half of each float (rounded to even), or bytes with one step
 //! for each key and each value (`max|row| / 127`). What a position keeps depends on that position
 //! alone. Arithmetic is float32 in all cases.
 
-use bytemuck::Zeroable;
+use bytemuck::{Pod, Zeroable};
 
-use crate::arena::Store;
+use crate::arena::{Line, Store};
 use crate::isa::{Isa, kernel};
-use crate::lanes::LANES;
 use crate::matrix::Matrix;
 
 /// In how many bits attention keeps its keys and values.
@@ -44,89 +44,104 @@ impl Keeping {
             Keeping::Int8 => "int8",
         }
     }
+
+    fn bytes(self) -> usize {
+        match self {
+            Keeping::Float32 => size_of::<f32>(),
+            Keeping::Bfloat16 => size_of::<Upper>(),
+            Keeping::Int8 => size_of::<i8>(),
+        }
+    }
 }
 
 /// Keys and values of many positions.
-pub struct Cache(pub(crate) Kept);
-
-pub(crate) enum Kept {
-    Float32(Positions<f32>),
-    Bfloat16(Positions<Upper>),
-    Int8(Positions<i8>),
+pub struct Cache {
+    keeping: Keeping,
+    rows: Store<Line>,
+    /// Of each position's key and of its value, where numbers have steps.
+    steps: Vec<[f32; 2]>,
+    width: usize,
 }
 
 impl Cache {
     /// With no positions yet.
     pub(crate) fn new(keeping: Keeping) -> Cache {
-        Cache(match keeping {
-            Keeping::Float32 => Kept::Float32(Positions::new()),
-            Keeping::Bfloat16 => Kept::Bfloat16(Positions::new()),
-            Keeping::Int8 => Kept::Int8(Positions::new()),
-        })
+        Cache { keeping, rows: Store::zeroed(0), steps: Vec::new(), width: 0 }
+    }
+
+    pub(crate) fn keeping(&self) -> Keeping {
+        self.keeping
+    }
+
+    fn lines_of_row(&self) -> usize {
+        let bytes = 2 * self.width * self.keeping.bytes();
+        bytes.div_ceil(size_of::<Line>()) | 1
     }
 
     /// Makes room for at least `positions` of that width, keeping what is there.
     pub(crate) fn grow(&mut self, positions: usize, width: usize) {
-        match &mut self.0 {
-            Kept::Float32(kept) => kept.grow(positions, width),
-            Kept::Bfloat16(kept) => kept.grow(positions, width),
-            Kept::Int8(kept) => kept.grow(positions, width),
+        self.width = width;
+        let lines = positions * self.lines_of_row();
+        if self.rows.len() < lines {
+            // Doubling: a cache grows a little at nearly every step.
+            let lines = lines.max(self.rows.len() * 2);
+            self.rows.grow(lines);
+            if self.keeping == Keeping::Int8 {
+                self.steps.resize(lines.div_ceil(self.lines_of_row()), [0.0; 2]);
+            }
         }
     }
 
-    /// Puts each row's key and value, from a column of it on, into a position.
+    /// Puts each row's key and value, from a column of it to its end, into a position.
     pub(crate) fn store(&mut self, isa: Isa, rows: &Matrix, key_column: usize, at: &[u32]) {
-        let mut first = 0;
-        for run in at.chunk_by(|a, b| a + 1 == *b && a / LANES as u32 == b / LANES as u32) {
-            let rows = Rows { values: rows.values(), stride: rows.width(), key_column, first };
-            store(isa, &mut self.0, run, rows);
-            first += run.len();
-        }
+        store(isa, self, rows, key_column, at);
     }
 
-    pub(crate) fn width(&self) -> usize {
-        match &self.0 {
-            Kept::Float32(kept) => kept.width,
-            Kept::Bfloat16(kept) => kept.width,
-            Kept::Int8(kept) => kept.width,
+    /// What there is to read, if it is kept in numbers of that kind.
+    pub(crate) fn view<T: Number>(&self) -> View<'_, T> {
+        View {
+            rows: bytemuck::cast_slice(&self.rows),
+            steps: &self.steps,
+            stride: self.lines_of_row() * size_of::<Line>() / size_of::<T>(),
+            width: self.width,
         }
-    }
-}
-
-/// Rows to be stored, from the `first` on: a key begins at `key_column`, a value follows it.
-#[derive(Clone, Copy)]
-struct Rows<'a> {
-    values: &'a [f32],
-    stride: usize,
-    key_column: usize,
-    first: usize,
-}
-
-impl<'a> Rows<'a> {
-    /// The key and the value of a row.
-    #[inline(always)]
-    fn row(&self, row: usize) -> (&'a [f32], &'a [f32]) {
-        let row = &self.values[(self.first + row) * self.stride..][..self.stride];
-        let both = &row[self.key_column..];
-        both.split_at(both.len() / 2)
     }
 }
 
 kernel! {
-    fn store(kept: &mut Kept, run: &[u32], rows: Rows<'_>) = store_body
+    fn store(cache: &mut Cache, rows: &Matrix, key_column: usize, at: &[u32]) = store_body
 }
 
 #[inline(always)]
-fn store_body<const FMA: bool>(kept: &mut Kept, run: &[u32], rows: Rows<'_>) {
-    match kept {
-        Kept::Float32(kept) => kept.store(run, rows),
-        Kept::Bfloat16(kept) => kept.store(run, rows),
-        Kept::Int8(kept) => kept.store(run, rows),
+fn store_body<const FMA: bool>(cache: &mut Cache, rows: &Matrix, key_column: usize, at: &[u32]) {
+    match cache.keeping {
+        Keeping::Float32 => store_rows::<f32>(cache, rows, key_column, at),
+        Keeping::Bfloat16 => store_rows::<Upper>(cache, rows, key_column, at),
+        Keeping::Int8 => store_rows::<i8>(cache, rows, key_column, at),
+    }
+}
+
+#[inline(always)]
+fn store_rows<T: Number>(cache: &mut Cache, rows: &Matrix, key_column: usize, at: &[u32]) {
+    let (lines, width) = (cache.lines_of_row(), cache.width.max(1));
+    for (row, &position) in rows.iter().zip(at) {
+        let kept = &mut cache.rows[position as usize * lines..][..lines];
+        let kept = bytemuck::cast_slice_mut::<_, T>(kept).chunks_exact_mut(width);
+        let both = row[key_column..].chunks_exact(width).zip(kept);
+        for (which, (numbers, kept)) in both.enumerate() {
+            let (scale, step) = T::scale(numbers);
+            for (kept, &v) in kept.iter_mut().zip(numbers) {
+                *kept = T::narrow(v * scale);
+            }
+            if T::STEPS {
+                cache.steps[position as usize][which] = step;
+            }
+        }
     }
 }
 
 /// A number as it is kept.
-pub(crate) trait Number: Copy + Zeroable {
+pub(crate) trait Number: Pod {
     /// Whether numbers are multiples of a step.
     const STEPS: bool;
 
@@ -157,7 +172,7 @@ impl Number for f32 {
 }
 
 /// The upper half of a float.
-#[derive(Clone, Copy, Zeroable)]
+#[derive(Clone, Copy, Zeroable, Pod)]
 #[repr(transparent)]
 pub(crate) struct Upper(u16);
 
@@ -209,129 +224,30 @@ impl Number for i8 {
     }
 }
 
-/// Keys and values as numbers of one kind.
-pub(crate) struct Positions<T> {
-    keys: Store<T>,
-    values: Store<T>,
-    /// Of each position's key, where numbers have steps,
-    key_steps: Vec<f32>,
-    /// and of its value.
-    value_steps: Vec<f32>,
-    width: usize,
-}
-
-impl<T: Number> Positions<T> {
-    fn new() -> Positions<T> {
-        let (keys, values) = (Store::zeroed(0), Store::zeroed(0));
-        Positions { keys, values, key_steps: Vec::new(), value_steps: Vec::new(), width: 0 }
-    }
-
-    fn grow(&mut self, positions: usize, width: usize) {
-        self.width = width;
-        let size = positions.next_multiple_of(LANES) * width;
-        if self.keys.len() < size {
-            // Doubling: a cache grows a little at nearly every step.
-            let size = size.max(self.keys.len() * 2);
-            self.keys.grow(size);
-            self.values.grow(size);
-            if T::STEPS {
-                self.key_steps.resize(size.div_ceil(width.max(1)).next_multiple_of(LANES), 0.0);
-                self.value_steps.resize(self.key_steps.len(), 0.0);
-            }
-        }
-    }
-
-    /// Stores rows in neighbouring positions of one block.
-    #[inline(always)]
-    fn store(&mut self, run: &[u32], rows: Rows<'_>) {
-        let (block, lane) = (run[0] as usize / LANES, run[0] as usize % LANES);
-        let keys = &mut self.keys[block * self.width * LANES..][..self.width * LANES];
-        let mut scales = [1.0; LANES];
-        for (row, scale) in scales.iter_mut().enumerate().take(run.len()) {
-            *scale = T::scale(rows.row(row).0).0;
-        }
-        if let [_] = run {
-            let (key, _) = rows.row(0);
-            for (column, &key) in keys.as_chunks_mut::<LANES>().0.iter_mut().zip(key) {
-                column[lane] = T::narrow(key * scales[0]);
-            }
-        } else {
-            // Sixteen columns of all keys are turned at a time: each line is written once.
-            let mut turned = [[T::zeroed(); LANES]; LANES];
-            for (tile, keys) in keys.as_chunks_mut::<LANES>().0.chunks_mut(LANES).enumerate() {
-                for (row, scale) in scales.iter().enumerate().take(run.len()) {
-                    for (to, v) in turned.iter_mut().zip(&rows.row(row).0[tile * LANES..]) {
-                        to[row] = T::narrow(v * scale);
-                    }
-                }
-                for (key, turned) in keys.iter_mut().zip(&turned) {
-                    for (to, v) in key[lane..].iter_mut().zip(&turned[..run.len()]) {
-                        *to = *v;
-                    }
-                }
-            }
-        }
-        for (row, &position) in run.iter().enumerate() {
-            let (key, value) = rows.row(row);
-            let (scale, step) = T::scale(value);
-            let values = &mut self.values[position as usize * self.width..][..self.width];
-            for (kept, &value) in values.iter_mut().zip(value) {
-                *kept = T::narrow(value * scale);
-            }
-            if T::STEPS {
-                self.key_steps[position as usize] = T::scale(key).1;
-                self.value_steps[position as usize] = step;
-            }
-        }
-    }
-
-    /// What there is to read.
-    pub(crate) fn view(&self) -> View<'_, T> {
-        View {
-            keys: self.keys.as_chunks().0,
-            values: &self.values,
-            key_steps: &self.key_steps,
-            value_steps: &self.value_steps,
-            width: self.width,
-        }
-    }
-}
-
 /// Keys and values as they are read.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a, T> {
-    /// Block after block, sixteen positions of a column together.
-    keys: &'a [[T; LANES]],
-    values: &'a [T],
-    key_steps: &'a [f32],
-    value_steps: &'a [f32],
+    rows: &'a [T],
+    steps: &'a [[f32; 2]],
+    stride: usize,
     pub(crate) width: usize,
 }
 
 impl<'a, T: Number> View<'a, T> {
-    /// Columns of a head of a block of sixteen positions.
     #[inline(always)]
-    pub(crate) fn keys(&self, block: usize, columns: std::ops::Range<usize>) -> &'a [[T; LANES]] {
-        let start = block * self.width;
-        &self.keys[start + columns.start..start + columns.end]
+    pub(crate) fn key(&self, position: u32) -> &'a [T] {
+        &self.rows[position as usize * self.stride..][..self.width]
     }
 
     #[inline(always)]
-    pub(crate) fn value(&self, position: u32, columns: std::ops::Range<usize>) -> &'a [T] {
-        let start = position as usize * self.width;
-        &self.values[start + columns.start..start + columns.end]
+    pub(crate) fn value(&self, position: u32) -> &'a [T] {
+        &self.rows[position as usize * self.stride + self.width..][..self.width]
     }
 
-    /// What an integer of a position's key stands for.
+    /// What an integer of a position's key stands for, and one of its value.
     #[inline(always)]
-    pub(crate) fn key_step(&self, position: u32) -> f32 {
-        if T::STEPS { self.key_steps[position as usize] } else { 1.0 }
-    }
-
-    /// What an integer of a position's value stands for.
-    #[inline(always)]
-    pub(crate) fn value_step(&self, position: u32) -> f32 {
-        if T::STEPS { self.value_steps[position as usize] } else { 1.0 }
+    pub(crate) fn steps(&self, position: u32) -> [f32; 2] {
+        if T::STEPS { self.steps[position as usize] } else { [1.0; 2] }
     }
 }
 

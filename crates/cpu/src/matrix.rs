@@ -1,24 +1,44 @@
 //! Rows of activations.
 
-/// A row-major matrix whose memory is kept when it shrinks.
-#[derive(Debug, Default, Clone)]
+use crate::arena::{Line, Store};
+
+/// A row-major matrix whose memory is kept when it shrinks. It begins at a cache line, so that vectors of its rows do
+/// not straddle two.
 pub struct Matrix {
-    data: Vec<f32>,
+    data: Store<Line>,
     rows: usize,
     width: usize,
+}
+
+impl Default for Matrix {
+    fn default() -> Matrix {
+        Matrix { data: Store::zeroed(0), rows: 0, width: 0 }
+    }
 }
 
 impl Matrix {
     /// From numbers laid out row by row.
     pub fn from_rows(width: usize, data: Vec<f32>) -> Matrix {
         assert!(width > 0 && data.len().is_multiple_of(width), "rows of equal width");
-        Matrix { rows: data.len() / width, width, data }
+        let mut matrix = Matrix::default();
+        matrix.shape(data.len() / width, width);
+        matrix.values_mut().copy_from_slice(&data);
+        matrix
+    }
+
+    /// Numbers there is room for.
+    fn room(&self) -> usize {
+        size_of_val::<[Line]>(&self.data) / size_of::<f32>()
+    }
+
+    fn make_room(&mut self, numbers: usize) {
+        self.data.grow((numbers * size_of::<f32>()).div_ceil(size_of::<Line>()));
     }
 
     /// Sets the shape; what is in it afterwards is unspecified.
     pub(crate) fn shape(&mut self, rows: usize, width: usize) {
-        if self.data.len() < rows * width {
-            self.data.resize(rows * width, 0.0);
+        if self.room() < rows * width {
+            self.make_room(rows * width);
         }
         self.rows = rows;
         self.width = width;
@@ -26,10 +46,9 @@ impl Matrix {
 
     /// Makes room for at least `rows` rows of that width, keeping what is there.
     pub(crate) fn grow(&mut self, rows: usize, width: usize) {
-        if self.data.len() < rows * width {
+        if self.room() < rows * width {
             // Doubling: a cache grows a little at nearly every step.
-            let size = (rows * width).max(self.data.len() * 2);
-            self.data.resize(size, 0.0);
+            self.make_room((rows * width).max(self.room() * 2));
         }
         self.rows = self.rows.max(rows);
         self.width = width;
@@ -54,11 +73,11 @@ impl Matrix {
 
     /// All numbers, row by row.
     pub fn values(&self) -> &[f32] {
-        &self.data[..self.rows * self.width]
+        &bytemuck::cast_slice(&self.data)[..self.rows * self.width]
     }
 
     pub(crate) fn values_mut(&mut self) -> &mut [f32] {
-        &mut self.data[..self.rows * self.width]
+        &mut bytemuck::cast_slice_mut(&mut self.data)[..self.rows * self.width]
     }
 
     /// One row.

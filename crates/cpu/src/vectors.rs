@@ -12,17 +12,19 @@ pub(crate) trait Vectors: Copy {
     type V: Copy;
     /// Whether a multiply-add rounds once.
     const FMA: bool;
-    /// Rows of attention whose sums fit the registers.
-    const ROWS: usize;
+    /// How many running sums the registers hold beside what is added to them.
+    const SUMS: usize;
 
     /// The same number sixteen times.
     fn all(self, v: f32) -> Self::V;
     fn load(self, from: &[f32; LANES]) -> Self::V;
     fn store(self, v: Self::V, to: &mut [f32; LANES]);
     fn multiply(self, a: Self::V, b: Self::V) -> Self::V;
-    fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a · b + c`.
     fn multiply_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+
+    /// The sum of each of sixteen vectors. Lanes are added in an order that depends on the instruction set alone.
+    fn sums(self, of: &[[f32; LANES]; LANES]) -> Self::V;
 
     /// Asks for memory that is read soon.
     #[inline(always)]
@@ -36,7 +38,7 @@ pub(crate) struct Plain<const FMA: bool>;
 impl<const FMA: bool> Vectors for Plain<FMA> {
     type V = [f32; LANES];
     const FMA: bool = FMA;
-    const ROWS: usize = 2;
+    const SUMS: usize = 4;
 
     #[inline(always)]
     fn all(self, v: f32) -> [f32; LANES] {
@@ -59,13 +61,13 @@ impl<const FMA: bool> Vectors for Plain<FMA> {
     }
 
     #[inline(always)]
-    fn add(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| a[i] + b[i])
+    fn multiply_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| crate::lanes::multiply_add::<FMA>(a[i], b[i], c[i]))
     }
 
     #[inline(always)]
-    fn multiply_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| crate::lanes::multiply_add::<FMA>(a[i], b[i], c[i]))
+    fn sums(self, of: &[[f32; LANES]; LANES]) -> [f32; LANES] {
+        of.map(|v| crate::lanes::sum(&v, |v| v))
     }
 }
 
@@ -105,7 +107,7 @@ mod x86 {
     impl Vectors for Avx512 {
         type V = __m512;
         const FMA: bool = true;
-        const ROWS: usize = 4;
+        const SUMS: usize = 16;
 
         #[inline(always)]
         fn prefetch<T>(memory: &[T]) {
@@ -137,15 +139,66 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn add(self, a: __m512, b: __m512) -> __m512 {
-            // SAFETY: see above.
-            unsafe { _mm512_add_ps(a, b) }
-        }
-
-        #[inline(always)]
         fn multiply_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
             // SAFETY: see above.
             unsafe { _mm512_fmadd_ps(a, b, c) }
+        }
+
+        /// Of four vectors, each becomes a quarter of a register; four such registers become one whose quarters have the
+        /// sums of four vectors each.
+        #[inline(always)]
+        fn sums(self, of: &[[f32; LANES]; LANES]) -> __m512 {
+            // SAFETY: see above.
+            unsafe {
+                let (a, b) = (quarters(self, of, 0), quarters(self, of, 1));
+                let (c, d) = (quarters(self, of, 2), quarters(self, of, 3));
+                let (ab, cd) = (add_pairs(a, b), add_pairs(c, d));
+                let even = _mm512_shuffle_ps::<0x88>(ab, cd);
+                _mm512_add_ps(even, _mm512_shuffle_ps::<0xdd>(ab, cd))
+            }
+        }
+    }
+
+    // Functions and no closures, in all of these: a closure would not be compiled for the instructions.
+
+    /// Four vectors, of which one becomes a quarter each.
+    ///
+    /// # Safety
+    /// The processor has AVX-512F.
+    #[inline(always)]
+    unsafe fn quarters(isa: Avx512, of: &[[f32; LANES]; LANES], first: usize) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe {
+            let ab = add_halves(isa.load(&of[first]), isa.load(&of[first + 4]));
+            let cd = add_halves(isa.load(&of[first + 8]), isa.load(&of[first + 12]));
+            let even = _mm512_shuffle_f32x4::<0x88>(ab, cd);
+            _mm512_add_ps(even, _mm512_shuffle_f32x4::<0xdd>(ab, cd))
+        }
+    }
+
+    /// Both halves of each quarter added: two numbers of `a`, then two of `b`.
+    ///
+    /// # Safety
+    /// The processor has AVX-512F.
+    #[inline(always)]
+    unsafe fn add_pairs(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe {
+            let low = _mm512_shuffle_ps::<0x44>(a, b);
+            _mm512_add_ps(low, _mm512_shuffle_ps::<0xee>(a, b))
+        }
+    }
+
+    /// Both halves of two registers added: two quarters of `a`, then two of `b`.
+    ///
+    /// # Safety
+    /// The processor has AVX-512F.
+    #[inline(always)]
+    unsafe fn add_halves(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the caller's.
+        unsafe {
+            let low = _mm512_shuffle_f32x4::<0x44>(a, b);
+            _mm512_add_ps(low, _mm512_shuffle_f32x4::<0xee>(a, b))
         }
     }
 
@@ -166,7 +219,7 @@ mod x86 {
     impl Vectors for Avx2 {
         type V = [__m256; 2];
         const FMA: bool = true;
-        const ROWS: usize = 2;
+        const SUMS: usize = 4;
 
         #[inline(always)]
         fn prefetch<T>(memory: &[T]) {
@@ -201,15 +254,47 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn add(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
-            // SAFETY: see above.
-            unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
-        }
-
-        #[inline(always)]
         fn multiply_add(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
             // SAFETY: see above.
             unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
+        }
+
+        #[inline(always)]
+        fn sums(self, of: &[[f32; LANES]; LANES]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe { [eight(self, of, 0), eight(self, of, 8)] }
+        }
+    }
+
+    /// The sums of eight vectors.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn eight(isa: Avx2, of: &[[f32; LANES]; LANES], first: usize) -> __m256 {
+        // SAFETY: the caller's.
+        unsafe {
+            let (a, b) = (four(isa, of, first), four(isa, of, first + 4));
+            let low = _mm256_permute2f128_ps::<0x20>(a, b);
+            _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(a, b))
+        }
+    }
+
+    /// The sums of four vectors, in two parts each.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn four(isa: Avx2, of: &[[f32; LANES]; LANES], first: usize) -> __m256 {
+        // SAFETY: the caller's.
+        unsafe {
+            let mut halves = [_mm256_setzero_ps(); 4];
+            for i in 0..4 {
+                let [low, high] = isa.load(&of[first + i]);
+                halves[i] = _mm256_add_ps(low, high);
+            }
+            let [a, b, c, d] = halves;
+            _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d))
         }
     }
 }
