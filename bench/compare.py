@@ -50,6 +50,7 @@ CASES = {
     "base-float32-1": dict(model="base", batch=1, sentences=4, precision="float32"),
     "base-float32-64": dict(model="base", batch=64, sentences=64, precision="float32"),
     "base-bfloat16-64": dict(model="base", batch=64, sentences=64, precision="bfloat16", peer_precision="float32"),
+    "base-vnni-64": dict(model="base", batch=64, sentences=128, isa="avx512-vnni"),
     "base-avx2-64": dict(model="base", batch=64, sentences=64, isa="avx2"),
     "gru-32": dict(model="gru", batch=32, sentences=64, peer="marian"),
     "bideep-32": dict(model="bideep", batch=32, sentences=32, peer="marian"),
