@@ -96,33 +96,37 @@ impl Cpu {
 
     /// `y` becomes `ops(y)`, rows of `width` numbers. `input` has as many.
     fn apply(&self, ops: &[Step<Cpu>], width: usize, input: Option<&[f32]>, y: &mut [f32]) {
-        for (position, op) in ops.iter().enumerate() {
+        let mut left = ops;
+        while let [op, behind @ ..] = left {
+            left = behind;
             match (op, input) {
-                (Step::Norm(norm), _) => {
-                    for row in y.chunks_exact_mut(width.max(1)) {
-                        elements::normalise(self.isa, norm, row);
-                    }
-                }
+                (Step::Norm(norm), _) => elements::normalise(self.isa, norm, None, y),
                 (Step::Norms(norms), _) => {
                     for row in y.chunks_exact_mut(width.max(1)) {
                         let mut rest = row;
                         for norm in norms {
                             let (group, behind) = rest.split_at_mut(norm.scale.len());
-                            elements::normalise(self.isa, norm, group);
+                            elements::normalise(self.isa, norm, None, group);
                             rest = behind;
                         }
                     }
                 }
                 (Step::Tanh, _) => recurrent::tanh(self.isa, self.functions, y),
                 (Step::Clamp { least, most }, _) => elements::clamp(self.isa, *least, *most, y),
-                (Step::Add, Some(input)) => elements::add(self.isa, input, y),
+                (Step::Add, Some(input)) => match behind {
+                    [Step::Norm(norm), behind @ ..] => {
+                        elements::normalise(self.isa, norm, Some(input), y);
+                        left = behind;
+                    }
+                    _ => elements::add(self.isa, input, y),
+                },
                 (Step::Highway(linear), Some(input)) => {
                     let mut gate = vec![0.0; y.len()];
                     linear.multiply(self.isa, Activation::Sigmoid, input, &mut gate);
                     elements::highway(self.isa, &gate, input, y);
                 }
                 (Step::Add | Step::Highway(_), None) => {
-                    debug_assert!(false, "op {position} has no input to add");
+                    debug_assert!(false, "an op has no input to add");
                 }
             }
         }

@@ -45,12 +45,24 @@ pub struct Norm {
 }
 
 kernel! {
-    /// Normalises one row in place.
-    pub(crate) fn normalise(norm: &Norm, row: &mut [f32]) = normalise_body
+    /// Normalises rows in place, after adding those of `input`, if there are any.
+    pub(crate) fn normalise(norm: &Norm, input: Option<&[f32]>, rows: &mut [f32]) = normalise_body
+}
+
+/// Row by row: what was added is still in the first cache when it is normalised.
+#[inline(always)]
+fn normalise_body<const FMA: bool>(norm: &Norm, input: Option<&[f32]>, rows: &mut [f32]) {
+    let width = norm.scale.len().max(1);
+    for (i, row) in rows.chunks_exact_mut(width).enumerate() {
+        if let Some(input) = input {
+            add_body::<FMA>(&input[i * width..], row);
+        }
+        normalise_row::<FMA>(norm, row);
+    }
 }
 
 #[inline(always)]
-fn normalise_body<const FMA: bool>(norm: &Norm, row: &mut [f32]) {
+fn normalise_row<const FMA: bool>(norm: &Norm, row: &mut [f32]) {
     let n = row.len() as f32;
     if norm.centred {
         let mean = sum(row, |v| v) / n;
@@ -206,12 +218,26 @@ mod tests {
                 let mut row: Vec<f32> = (0..width).map(|i| (i * i % 17) as f32).collect();
                 let norm =
                     Norm { scale: vec![1.0; width], bias: None, epsilon: 1e-6, centred: true };
-                normalise(isa, &norm, &mut row);
+                normalise(isa, &norm, None, &mut row);
                 let mean: f32 = row.iter().sum::<f32>() / width as f32;
                 let square: f32 = row.iter().map(|v| v * v).sum::<f32>() / width as f32;
                 assert!(mean.abs() < 1e-5);
                 assert!(width == 1 || (square - 1.0).abs() < 1e-4);
             }
+        }
+    }
+
+    #[test]
+    fn adding_and_normalising_at_once_is_adding_and_then_normalising() {
+        for (isa, width) in levels().flat_map(|isa| [1usize, 7, 48].map(|width| (isa, width))) {
+            let input: Vec<f32> = (0..3 * width).map(|i| (i * i % 13) as f32).collect();
+            let norm = Norm { scale: vec![2.0; width], bias: None, epsilon: 1e-6, centred: true };
+            let mut at_once: Vec<f32> = (0..3 * width).map(|i| (i % 5) as f32).collect();
+            let mut apart = at_once.clone();
+            normalise(isa, &norm, Some(&input), &mut at_once);
+            add(isa, &input, &mut apart);
+            apart.chunks_mut(width).for_each(|row| normalise(isa, &norm, None, row));
+            assert_eq!(at_once, apart);
         }
     }
 
