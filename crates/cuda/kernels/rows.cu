@@ -29,21 +29,29 @@ __device__ __forceinline__ void store_part(act *to, const Eight &e, u32 rest, bo
 
 #define OF_EIGHT _Pragma("unroll") for (int k = 0; k < 8; k++)
 
-extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 words, u32 width,
-                                 const u32 *ids, const u32 *latest, const float *positions, const u32 *at,
-                                 float scale, const u32 *count) {
-    begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
-    u32 id = ids[row];
+struct Embedding {
+    act *out;
+    u32 stride;
+    const float *table;
+    u32 words, width;
+    const u32 *ids;
+    const u32 *latest; // words at places
+    const float *positions;
+    const u32 *at;
+    float scale;
+    const u32 *count;
+};
+
+__device__ __forceinline__ void embed_row(const Embedding &e, u32 row) {
+    u32 id = e.ids[row], width = e.width, column = COLUMN;
     // A row that goes on from a place: the word is there.
-    if (id & FOLLOWS && id != NONE) id = latest[id & ~FOLLOWS];
-    const float *from = table + (u64)id * width;
-    const float *position = positions + (u64)(positions ? at[row] : 0) * width;
-    bool known = id < words;
-    u32 column = COLUMN;
+    if (id & FOLLOWS && id != NONE) id = e.latest[id & ~FOLLOWS];
     if (column >= width) return;
-    out += (u64)row * stride + column, from += column, position += column;
+    const float *from = e.table + (u64)id * width + column, *positions = e.positions;
+    const float *position = positions + (u64)(positions ? e.at[row] : 0) * width + column;
+    bool known = id < e.words;
+    float scale = e.scale;
+    act *out = e.out + (u64)row * e.stride + column;
     Eight sum;
     if (width % 8 == 0) {
 #pragma unroll
@@ -59,6 +67,12 @@ extern "C" __global__ void embed(act *out, u32 stride, const float *table, u32 w
             sum.v[i] = (known ? from[i] * scale : 0.0f) + (positions ? position[i] : 0.0f);
     }
     store_part(out, sum, width - column, width % 8 == 0);
+}
+
+extern "C" __global__ void embed(Embedding e) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row < *e.count) embed_row(e, row);
 }
 
 struct Norm {

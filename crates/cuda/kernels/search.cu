@@ -104,20 +104,38 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
 // What rows read of their own past, a warp a row, lists `room` apart: what the row before read, and the row's own
 // position. `from`: that row, or a place, whose row is in `parents`; without those it is the place's
 // number. `first`: what the list begins with instead (the first two steps).
-extern "C" __global__ void grow_lists(u32 *lists, u32 room, const u32 *before, u32 before_room, const u32 *from,
-                                      const u32 *parents, const u32 *positions, const u32 *own, const u32 *first,
-                                      const u32 *count) {
-    begin();
-    u32 row = ROW_OF_WARP;
-    if (row >= *count) return;
-    u32 length = positions[row], parent = from[row];
-    u32 *list = lists + (u64)row * room;
-    if (first[row] == NONE) {
-        if (parent & FOLLOWS) parent &= ~FOLLOWS, parent = parents ? parents[parent] : parent;
-        const u32 *known = before + (u64)parent * before_room;
+struct Growth {
+    u32 *lists;
+    u32 room;
+    const u32 *before;
+    u32 before_room;
+    const u32 *from, *parents, *positions, *own, *first;
+};
+
+__device__ __forceinline__ void grow_list(const Growth &g, u32 row) {
+    u32 length = g.positions[row], parent = g.from[row];
+    u32 *list = g.lists + (u64)row * g.room;
+    if (g.first[row] == NONE) {
+        if (parent & FOLLOWS) parent &= ~FOLLOWS, parent = g.parents ? g.parents[parent] : parent;
+        const u32 *known = g.before + (u64)parent * g.before_room;
         for (u32 i = LANE; i < length; i += 32) list[i] = known[i];
     } else if (LANE == 0) {
-        list[0] = first[row];
+        list[0] = g.first[row];
     }
-    if (LANE == 0 && length > 0) list[length] = own[row];
+    if (LANE == 0 && length > 0) list[length] = g.own[row];
+}
+
+extern "C" __global__ void grow_lists(Growth g, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row < *count) grow_list(g, row);
+}
+
+// The same by the warps that look the words of these rows up: a kernel less to wait for.
+extern "C" __global__ void embed_grown(Embedding e, Growth g) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *e.count) return;
+    if (blockIdx.y == 0) grow_list(g, row);
+    embed_row(e, row);
 }

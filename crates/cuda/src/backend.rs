@@ -540,7 +540,9 @@ impl Backend for Cuda {
                 .address(segment.stage(request.at)?)
                 .float(request.scale)
                 .address(segment.count(count)?);
-            segment.launch_columns("embed", count, table.width, &arguments)
+            segment.launch_columns("embed", count, table.width, &arguments)?;
+            segment.just_embedded(count);
+            Ok(())
         }));
     }
 

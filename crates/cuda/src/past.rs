@@ -62,7 +62,7 @@ impl Past {
         let identity = self.reads.identity();
         let lists = self.now.address();
         device.record(|segment| {
-            let arguments = Arguments::default()
+            let growth = Arguments::default()
                 .address(lists)
                 .number(room)
                 .address(self.before.address())
@@ -71,9 +71,16 @@ impl Past {
                 .address(segment.followed().1)
                 .address(segment.stage(step.positions)?)
                 .address(segment.stage(step.own)?)
-                .address(segment.stage(&first)?)
-                .address(segment.count(from.len())?);
-            segment.launch_rows("grow_lists", from.len(), &arguments)?;
+                .address(segment.stage(&first)?);
+            match segment.take_embedded(from.len()) {
+                Some((grid, words)) => {
+                    segment.launch_warps("embed_grown", grid, &words.append(&growth))?;
+                }
+                None => {
+                    let growth = growth.address(segment.count(from.len())?);
+                    segment.launch_rows("grow_lists", from.len(), &growth)?;
+                }
+            }
             segment.just_grown(Grown { identity, lists, last });
             Ok(())
         })

@@ -22,8 +22,9 @@ pub(super) const MOST_SHARED: usize = 160 << 10;
 
 /// Names of the kernels a precision has.
 pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
-    const ALL: [&str; 33] = [
+    const ALL: [&str; 34] = [
         "embed",
+        "embed_grown",
         "add_norm_512",
         "add_norm_2048",
         "add_norm_any",

@@ -108,8 +108,10 @@ pub(super) struct Recorder {
     pub(super) grown: Option<Grown>,
     /// What the last launch stores, if it does nothing else,
     pub(super) stored: Option<Stored>,
-    /// or normalises.
+    /// or normalises,
     pub(super) normed: Option<Normed>,
+    /// or the rows whose words it looks up.
+    pub(super) embedded: Option<usize>,
     /// Caches that launches put something into, by their keys.
     pub(super) filled: Vec<Address>,
     /// Room for rows that are still to be normalised, two in turn: while one is read the other is
@@ -140,6 +142,7 @@ impl Recorder {
         self.follows = false;
         self.stored = None;
         self.normed = None;
+        self.embedded = None;
         self.filled.clear();
         self.parameters.clear();
         self.staged.clear();

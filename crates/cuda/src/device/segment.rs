@@ -323,6 +323,7 @@ impl Segment<'_> {
         };
         self.recorder.stored = None;
         self.recorder.normed = None;
+        self.recorder.embedded = None;
         let start = self.recorder.parameters.len();
         self.recorder.parameters.extend(arguments.packed());
         self.recorder.launches.push(Launch {
@@ -385,6 +386,22 @@ impl Segment<'_> {
         Some(normed)
     }
 
+    /// Says of how many rows the launch just recorded looks the words up.
+    pub(crate) fn just_embedded(&mut self, rows: usize) {
+        self.recorder.embedded = Some(rows);
+    }
+
+    /// If the last launch did nothing but look the words of so many rows up, takes it back: who asks will do it,
+    /// on this grid and with these arguments.
+    pub(crate) fn take_embedded(&mut self, rows: usize) -> Option<([usize; 2], Arguments)> {
+        self.recorder.embedded.take_if(|embedded| *embedded == rows)?;
+        let launch = self.recorder.launches.pop()?;
+        let start = launch.parameters.start;
+        let arguments = Arguments::from_packed(&self.recorder.parameters[launch.parameters]);
+        self.recorder.parameters.truncate(start);
+        Some((launch.grid.map(|n| n as usize), arguments))
+    }
+
     /// Room for rows that are normalised by whoever reads them next.
     pub(crate) fn raw(&mut self, bytes: usize) -> Result<Address, Error> {
         self.recorder.raw.swap(0, 1);
@@ -400,7 +417,7 @@ impl Segment<'_> {
         rows: usize,
         arguments: &Arguments,
     ) -> Result<(), Error> {
-        self.launch(kernel, [row_blocks(rows), 1], 32 * ROWS_A_BLOCK, 0, arguments)
+        self.launch_warps(kernel, [row_blocks(rows), 1], arguments)
     }
 
     /// Records a kernel that gives every 256 columns of a row a warp.
@@ -411,7 +428,16 @@ impl Segment<'_> {
         width: usize,
         arguments: &Arguments,
     ) -> Result<(), Error> {
-        let grid = [row_blocks(rows), width.div_ceil(256)];
+        self.launch_warps(kernel, [row_blocks(rows), width.div_ceil(256)], arguments)
+    }
+
+    /// Records a kernel of blocks of a warp a row.
+    pub(crate) fn launch_warps(
+        &mut self,
+        kernel: &'static str,
+        grid: [usize; 2],
+        arguments: &Arguments,
+    ) -> Result<(), Error> {
         self.launch(kernel, grid, 32 * ROWS_A_BLOCK, 0, arguments)
     }
 }
@@ -437,6 +463,12 @@ impl Default for Arguments {
 }
 
 impl Arguments {
+    fn from_packed(packed: &[u8]) -> Self {
+        let mut arguments = Arguments { used: packed.len(), ..Arguments::default() };
+        arguments.bytes[..packed.len()].copy_from_slice(packed);
+        arguments
+    }
+
     /// No kernel's arguments come near the end of the array.
     fn push<const N: usize>(mut self, bytes: [u8; N]) -> Self {
         let start = self.used.next_multiple_of(N);
