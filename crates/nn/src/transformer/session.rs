@@ -21,8 +21,7 @@ use crate::profile;
 use crate::race::{Ahead, Origin};
 use crate::slots::Slots;
 
-/// Positions of a cache are handed out in whole blocks of this many: caches keep keys in such
-/// blocks, and one is read fastest where it belongs to a single sentence.
+/// Positions of a cache are handed out in runs of this many, so that what one sentence gives back fits another.
 const CHUNK: u32 = 16;
 
 /// Positions to take for a source of that length.
