@@ -19,8 +19,10 @@ use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
+use crate::tiles::TILE_ROWS;
+
 /// Rows of a tile.
-pub(crate) const ROWS: usize = 16;
+pub(crate) const ROWS: usize = TILE_ROWS;
 /// Bytes of a tile's row.
 pub(crate) const BYTES: usize = 64;
 

@@ -3,6 +3,9 @@
 //! A tile is up to twelve rows by a few panels (columns of sixteen). Its height and width are known
 //! when it is compiled, so that its sums are registers; [`of_height`] picks the one that fits.
 
+/// Rows of a tile register of AMX: behind the last row of inputs there is memory up to a multiple of it.
+pub(crate) const TILE_ROWS: usize = 16;
+
 /// Panels of a tile. Four times six rows need fewer loads than two times twelve; few rows are all about
 /// reading weights, and two streams are read faster than four (both measured by `peregrine tune`).
 #[cfg(target_arch = "x86_64")]

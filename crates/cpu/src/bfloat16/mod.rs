@@ -35,14 +35,12 @@ use crate::cache::round_to_upper;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
 use crate::panels::{Lanes, Panels, set_lane};
+use crate::tiles::TILE_ROWS;
 
 /// Inputs summed from zero before they are added to the total.
 const RUN: usize = 32;
 /// The same in lines.
 const RUN_LINES: usize = RUN / 2;
-
-/// Rows of inputs that AMX loads at a time.
-const TILE_ROWS: usize = 16;
 
 /// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
 const BLOCK_BYTES: usize = 256 << 10;

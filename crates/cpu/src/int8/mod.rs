@@ -47,6 +47,7 @@ use crate::isa::{Isa, Level, kernel};
 use crate::lanes::{LANES, largest_magnitude};
 use crate::panels::{Lanes, Panels, Row, gather, set_lane};
 use crate::product::Line;
+use crate::tiles::TILE_ROWS;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::panels_for;
 use crate::tuner::Shape;
@@ -58,9 +59,6 @@ const INPUT_MULTIPLE: usize = 64;
 
 /// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
 const BLOCK_BYTES: usize = 128 << 10;
-
-/// Rows of inputs that AMX loads at a time.
-const TILE_ROWS: usize = 16;
 
 /// From so many rows on tiles are worth filling.
 #[cfg(target_arch = "x86_64")]
