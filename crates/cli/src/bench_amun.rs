@@ -268,8 +268,9 @@ impl Amun<'_> {
             let measured = self.measure(&contestants, &Lines::new(sentences));
             let speeds: Vec<f64> =
                 measured.iter().map(|measured| sentences as f64 / measured.median()).collect();
-            let columns: Vec<String> = speeds.iter().map(|speed| format!("{speed:9.0}")).collect();
-            self.say(&format!("{size:6} {}", columns.join(" ")));
+            let columns = names.iter().zip(&speeds);
+            let columns = columns.map(|(name, speed)| format!("{speed:0$.0}", name.len()));
+            self.say(&format!("{size:6} {}", columns.collect::<Vec<_>>().join(" ")));
             for (series, &speed) in series.iter_mut().zip(&speeds) {
                 series.points.push((size as f64, speed));
                 report[&series.name][size.to_string()] = json!(speed);
