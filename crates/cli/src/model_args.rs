@@ -46,10 +46,10 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = parse_isa, value_name = "portable|neon|neon-dot|avx2|avx-vnni|avx512|avx512-vnni|amx")]
     isa: Option<Level>,
 
-    /// Bits of the keys and values attention keeps from step to step: fewer are faster in large
-    /// batches and may change a word (docs/cpu.md)
-    #[arg(long, value_parser = parse_cache, value_name = "float32|bfloat16|int8", default_value = "float32")]
-    cache: Keeping,
+    /// Numbers in which attention keeps keys and values from step to step: those of fewer bits are faster in large
+    /// batches and may change a word (docs/cpu.md) [default: float16 where products are in int8 or bfloat16, else float32]
+    #[arg(long, value_parser = parse_cache, value_name = "float32|float16|bfloat16|int8")]
+    cache: Option<Keeping>,
 
     /// Steps inputs are rounded to in int8: fit to each `row`, or those the `file` fixes (alphas), where
     /// it does
@@ -287,7 +287,7 @@ fn parse_device(name: &str) -> Result<Device, String> {
 
 fn parse_cache(name: &str) -> Result<Keeping, String> {
     let known = Keeping::ALL.into_iter().find(|keeping| keeping.name() == name);
-    known.ok_or_else(|| "expected float32, bfloat16 or int8".into())
+    known.ok_or_else(|| "expected float32, float16, bfloat16 or int8".into())
 }
 
 fn parse_isa(name: &str) -> Result<Level, String> {

@@ -47,7 +47,7 @@ fn main() {
 fn size(keeping: Keeping) -> usize {
     match keeping {
         Keeping::Float32 => 4,
-        Keeping::Bfloat16 => 2,
+        Keeping::Float16 | Keeping::Bfloat16 => 2,
         Keeping::Int8 => 1,
     }
 }

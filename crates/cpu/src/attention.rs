@@ -19,6 +19,7 @@
 //! position.
 
 use crate::cache::{Cache, Keeping, Number, Upper, View};
+use crate::half::Half;
 use crate::lanes::{LANES, multiply_add, softmax_columns};
 use crate::vectors::{Vectors, vector_kernel};
 
@@ -71,6 +72,10 @@ macro_rules! with_kind {
         match $reading.cache.keeping() {
             Keeping::Float32 => {
                 let $kind = Kind::<f32>::new($reading);
+                $call
+            }
+            Keeping::Float16 => {
+                let $kind = Kind::<Half>::new($reading);
                 $call
             }
             Keeping::Bfloat16 => {
@@ -265,13 +270,13 @@ fn multiply<I: Vectors, const R: usize, const V: usize, T: Number>(
     let mut sums = [isa.all(0.0); R];
     let keys = if V == 0 { keys } else { &keys[..V] };
     for (v, key) in keys.iter().enumerate() {
-        let key = load(isa, key);
+        let key = T::load(isa, key);
         for r in 0..R {
             sums[r] = isa.multiply_add(isa.load(&query[r].0[v]), key, sums[r]);
         }
     }
     if V == 0 && !last.is_empty() {
-        let key = load(isa, &filled_up(last));
+        let key = T::load(isa, &filled_up(last));
         for r in 0..R {
             sums[r] = isa.multiply_add(isa.load(&filled_up(query[r].1)), key, sums[r]);
         }
@@ -303,15 +308,6 @@ fn filled_up<T: Number>(numbers: &[T]) -> [T; LANES] {
     lanes
 }
 
-#[inline(always)]
-fn load<I: Vectors, T: Number>(isa: I, numbers: &[T; LANES]) -> I::V {
-    let mut wide = [0.0; LANES];
-    for i in 0..LANES {
-        wide[i] = numbers[i].widen();
-    }
-    isa.load(&wide)
-}
-
 /// Weighted means of the values of `H` heads, `V` vectors each, from a head and a column on; tells how many heads
 /// and columns that were.
 #[inline(always)]
@@ -334,7 +330,7 @@ fn weigh<I: Vectors, const R: usize, const H: usize, const V: usize, T: Number>(
         let values = &values[..H * V];
         for h in 0..H {
             for v in 0..V {
-                let value = load(isa, &values[h * V + v]);
+                let value = T::load(isa, &values[h * V + v]);
                 for r in 0..R {
                     let weight = isa.all(rows[r][j * columns + h]);
                     sums[r][h][v] = isa.multiply_add(weight, value, sums[r][h][v]);
@@ -467,6 +463,7 @@ mod tests {
     fn allowed(keeping: Keeping) -> f64 {
         match keeping {
             Keeping::Float32 => 2e-6,
+            Keeping::Float16 => 3e-3,
             Keeping::Bfloat16 => 2e-2,
             Keeping::Int8 => 4e-2,
         }

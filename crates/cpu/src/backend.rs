@@ -55,7 +55,7 @@ impl Cpu {
             isa,
             precision,
             functions: Functions::default(),
-            keeping: Keeping::default(),
+            keeping: Keeping::beside(precision),
             row_blocks: true,
             screening: true,
             integers: Integers::default(),

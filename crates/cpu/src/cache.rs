@@ -10,22 +10,27 @@
 //! of lines is odd because rows whose distance is a power of two would share a few places of the first cache.
 //!
 //! A step of a large batch reads more bytes of keys and values than of weights, so they may be kept in
-//! fewer bits ([`Keeping`]): the upper half of each float (rounded to even), or bytes with one step
-//! for each key and each value (`max|row| / 127`). What a position keeps depends on that position
+//! fewer bits ([`Keeping`]): in half precision, as the upper half of each float (both rounded to even), or as bytes
+//! with one step for each key and each value (`max|row| / 127`). What a position keeps depends on that position
 //! alone. Arithmetic is float32 in all cases.
 
 use bytemuck::{Pod, Zeroable};
+use peregrine_model::Precision;
 
 use crate::arena::{Line, Store};
-use crate::isa::{Isa, kernel};
+use crate::half::Half;
+use crate::isa::Isa;
+use crate::lanes::LANES;
 use crate::matrix::Matrix;
+use crate::vectors::{Vectors, vector_kernel};
 
 /// In how many bits attention keeps its keys and values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keeping {
     /// 32: as they were computed.
-    #[default]
     Float32,
+    /// 16, of which 10 behind the point.
+    Float16,
     /// 16: the upper half of each float.
     Bfloat16,
     /// 8: integers with a step for each key and each value.
@@ -34,12 +39,23 @@ pub enum Keeping {
 
 impl Keeping {
     /// All of them.
-    pub const ALL: [Keeping; 3] = [Keeping::Float32, Keeping::Bfloat16, Keeping::Int8];
+    pub const ALL: [Keeping; 4] =
+        [Keeping::Float32, Keeping::Float16, Keeping::Bfloat16, Keeping::Int8];
+
+    /// What is usual beside products of some precision. Where those round their inputs to 7 or 8 bits, the 11 of half
+    /// precision add next to nothing to it.
+    pub fn beside(precision: Precision) -> Keeping {
+        match precision {
+            Precision::Int8 | Precision::Bfloat16 => Keeping::Float16,
+            _ => Keeping::Float32,
+        }
+    }
 
     /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Keeping::Float32 => "float32",
+            Keeping::Float16 => "float16",
             Keeping::Bfloat16 => "bfloat16",
             Keeping::Int8 => "int8",
         }
@@ -48,6 +64,7 @@ impl Keeping {
     fn bytes(self) -> usize {
         match self {
             Keeping::Float32 => size_of::<f32>(),
+            Keeping::Float16 => size_of::<Half>(),
             Keeping::Bfloat16 => size_of::<Upper>(),
             Keeping::Int8 => size_of::<i8>(),
         }
@@ -108,21 +125,34 @@ impl Cache {
     }
 }
 
-kernel! {
+vector_kernel! {
     fn store(cache: &mut Cache, rows: &Matrix, key_column: usize, at: &[u32]) = store_body
 }
 
 #[inline(always)]
-fn store_body<const FMA: bool>(cache: &mut Cache, rows: &Matrix, key_column: usize, at: &[u32]) {
+fn store_body<I: Vectors>(
+    isa: I,
+    cache: &mut Cache,
+    rows: &Matrix,
+    key_column: usize,
+    at: &[u32],
+) {
     match cache.keeping {
-        Keeping::Float32 => store_rows::<f32>(cache, rows, key_column, at),
-        Keeping::Bfloat16 => store_rows::<Upper>(cache, rows, key_column, at),
-        Keeping::Int8 => store_rows::<i8>(cache, rows, key_column, at),
+        Keeping::Float32 => store_rows::<I, f32>(isa, cache, rows, key_column, at),
+        Keeping::Float16 => store_rows::<I, Half>(isa, cache, rows, key_column, at),
+        Keeping::Bfloat16 => store_rows::<I, Upper>(isa, cache, rows, key_column, at),
+        Keeping::Int8 => store_rows::<I, i8>(isa, cache, rows, key_column, at),
     }
 }
 
 #[inline(always)]
-fn store_rows<T: Number>(cache: &mut Cache, rows: &Matrix, key_column: usize, at: &[u32]) {
+fn store_rows<I: Vectors, T: Number>(
+    isa: I,
+    cache: &mut Cache,
+    rows: &Matrix,
+    key_column: usize,
+    at: &[u32],
+) {
     let (lines, width) = (cache.lines_of_row(), cache.width.max(1));
     for (row, &position) in rows.iter().zip(at) {
         let kept = &mut cache.rows[position as usize * lines..][..lines];
@@ -130,7 +160,12 @@ fn store_rows<T: Number>(cache: &mut Cache, rows: &Matrix, key_column: usize, at
         let both = row[key_column..].chunks_exact(width).zip(kept);
         for (which, (numbers, kept)) in both.enumerate() {
             let (scale, step) = T::scale(numbers);
-            for (kept, &v) in kept.iter_mut().zip(numbers) {
+            let (whole, rest) = numbers.as_chunks::<LANES>();
+            let (kept, kept_rest) = kept.as_chunks_mut::<LANES>();
+            for (kept, numbers) in kept.iter_mut().zip(whole) {
+                T::store(isa, numbers, scale, kept);
+            }
+            for (kept, &v) in kept_rest.iter_mut().zip(rest) {
                 *kept = T::narrow(v * scale);
             }
             if T::STEPS {
@@ -151,6 +186,24 @@ pub(crate) trait Number: Pod {
     fn narrow(v: f32) -> Self;
     /// Its value, or the integer that stands for it.
     fn widen(self) -> f32;
+
+    /// Scales and rounds sixteen numbers.
+    #[inline(always)]
+    fn store<I: Vectors>(_: I, from: &[f32; LANES], scale: f32, to: &mut [Self; LANES]) {
+        for i in 0..LANES {
+            to[i] = Self::narrow(from[i] * scale);
+        }
+    }
+
+    /// The values of sixteen numbers.
+    #[inline(always)]
+    fn load<I: Vectors>(isa: I, from: &[Self; LANES]) -> I::V {
+        let mut wide = [0.0; LANES];
+        for i in 0..LANES {
+            wide[i] = from[i].widen();
+        }
+        isa.load(&wide)
+    }
 }
 
 impl Number for f32 {
@@ -168,6 +221,34 @@ impl Number for f32 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self
+    }
+}
+
+impl Number for Half {
+    const STEPS: bool = false;
+
+    fn scale(_: &[f32]) -> (f32, f32) {
+        (1.0, 1.0)
+    }
+
+    #[inline(always)]
+    fn narrow(v: f32) -> Half {
+        Half::narrow(v)
+    }
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        Half::widen(self)
+    }
+
+    #[inline(always)]
+    fn store<I: Vectors>(isa: I, from: &[f32; LANES], _: f32, to: &mut [Half; LANES]) {
+        isa.store_half(isa.load(from), to);
+    }
+
+    #[inline(always)]
+    fn load<I: Vectors>(isa: I, from: &[Half; LANES]) -> I::V {
+        isa.load_half(from)
     }
 }
 

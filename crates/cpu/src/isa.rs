@@ -12,7 +12,7 @@ pub enum Level {
     Neon,
     /// The same with the dot products of ARMv8.2.
     NeonDot,
-    /// AVX2 with FMA.
+    /// AVX2 with FMA and F16C.
     Avx2,
     /// The same with AVX-VNNI, for processors that have VNNI and no AVX-512.
     AvxVnni,
@@ -78,7 +78,11 @@ fn available(level: Level) -> bool {
     match level {
         Level::Portable => true,
         Level::Neon | Level::NeonDot => false,
-        Level::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+        Level::Avx2 => {
+            is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+        }
         Level::Avx512 => {
             available(Level::Avx2)
                 && is_x86_feature_detected!("avx512f")

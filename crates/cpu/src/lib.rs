@@ -15,6 +15,7 @@ mod either;
 mod elementwise;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 mod emulated;
+mod half;
 mod int16;
 mod int8;
 mod isa;

@@ -4,6 +4,7 @@
 //! such arrays are summed up at once, as attention does, they may take them apart and keep them in memory;
 //! these types leave them no choice. A value of `Avx2` or `Avx512` can only be had where the instructions are.
 
+use crate::half::Half;
 use crate::lanes::LANES;
 
 /// How to compute with sixteen numbers at a time.
@@ -19,6 +20,9 @@ pub(crate) trait Vectors: Copy {
     fn all(self, v: f32) -> Self::V;
     fn load(self, from: &[f32; LANES]) -> Self::V;
     fn store(self, v: Self::V, to: &mut [f32; LANES]);
+    fn load_half(self, from: &[Half; LANES]) -> Self::V;
+    /// Each rounded to the nearest.
+    fn store_half(self, v: Self::V, to: &mut [Half; LANES]);
     fn multiply(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a · b + c`.
     fn multiply_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
@@ -56,6 +60,16 @@ impl<const FMA: bool> Vectors for Plain<FMA> {
     }
 
     #[inline(always)]
+    fn load_half(self, from: &[Half; LANES]) -> [f32; LANES] {
+        from.map(Half::widen)
+    }
+
+    #[inline(always)]
+    fn store_half(self, v: [f32; LANES], to: &mut [Half; LANES]) {
+        *to = v.map(Half::narrow);
+    }
+
+    #[inline(always)]
     fn multiply(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| a[i] * b[i])
     }
@@ -78,7 +92,10 @@ pub(crate) use x86::{Avx2, Avx512};
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{LANES, Vectors};
+    use super::{Half, LANES, Vectors};
+
+    /// To the nearest, of two the even one.
+    const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
     /// Into the second cache: the first is too small for what is read until then.
     #[inline(always)]
@@ -130,6 +147,22 @@ mod x86 {
         fn store(self, v: __m512, to: &mut [f32; LANES]) {
             // SAFETY: see above.
             unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
+        }
+
+        #[inline(always)]
+        fn load_half(self, from: &[Half; LANES]) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+        }
+
+        #[inline(always)]
+        fn store_half(self, v: __m512, to: &mut [Half; LANES]) {
+            // SAFETY: see above. Of a number and NaN, both take the second.
+            unsafe {
+                let v = _mm512_min_ps(_mm512_set1_ps(Half::MOST), v);
+                let v = _mm512_max_ps(_mm512_set1_ps(-Half::MOST), v);
+                _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtps_ph::<NEAREST>(v));
+            }
         }
 
         #[inline(always)]
@@ -208,7 +241,7 @@ mod x86 {
 
     impl Avx2 {
         /// # Safety
-        /// The processor has AVX2 and FMA.
+        /// The processor has AVX2, FMA and F16C.
         #[inline(always)]
         pub(crate) unsafe fn new() -> Avx2 {
             Avx2(())
@@ -244,6 +277,31 @@ mod x86 {
             unsafe {
                 _mm256_storeu_ps(to.as_mut_ptr(), v[0]);
                 _mm256_storeu_ps(to.as_mut_ptr().add(8), v[1]);
+            }
+        }
+
+        #[inline(always)]
+        fn load_half(self, from: &[Half; LANES]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe {
+                let from: *const __m128i = from.as_ptr().cast();
+                [
+                    _mm256_cvtph_ps(_mm_loadu_si128(from)),
+                    _mm256_cvtph_ps(_mm_loadu_si128(from.add(1))),
+                ]
+            }
+        }
+
+        #[inline(always)]
+        fn store_half(self, v: [__m256; 2], to: &mut [Half; LANES]) {
+            // SAFETY: see above. Of a number and NaN, both take the second.
+            unsafe {
+                let to: *mut __m128i = to.as_mut_ptr().cast();
+                for (half, v) in v.into_iter().enumerate() {
+                    let v = _mm256_min_ps(_mm256_set1_ps(Half::MOST), v);
+                    let v = _mm256_max_ps(_mm256_set1_ps(-Half::MOST), v);
+                    _mm_storeu_si128(to.add(half), _mm256_cvtps_ph::<NEAREST>(v));
+                }
             }
         }
 
@@ -306,7 +364,7 @@ macro_rules! vector_kernel {
         $(#[$meta])*
         $vis fn $name(isa: $crate::isa::Isa, $($arg: $type),*) {
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
+            #[target_feature(enable = "avx2,fma,f16c")]
             fn avx2($($arg: $type),*) {
                 // SAFETY: this function is compiled for, and called with, these instructions.
                 $body(unsafe { $crate::vectors::Avx2::new() }, $($arg),*)
@@ -318,7 +376,7 @@ macro_rules! vector_kernel {
                 $body(unsafe { $crate::vectors::Avx512::new() }, $($arg),*)
             }
             match isa.level() {
-                // SAFETY: an `Isa` of this level exists only where the processor has AVX2 and FMA.
+                // SAFETY: an `Isa` of this level exists only where the processor has AVX2, FMA and F16C.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Level::Avx2 | $crate::isa::Level::AvxVnni => unsafe { avx2($($arg),*) },
                 #[cfg(target_arch = "x86_64")]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use peregrine_cpu::{Cpu, Isa, Tuner, split_products};
+use peregrine_cpu::{Cpu, Isa, Keeping, Tuner, split_products};
 use peregrine_cuda::Cuda;
 use peregrine_decode::batching::{BatchSize, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
@@ -89,7 +89,7 @@ impl Translator {
             let weights = std::mem::take(&mut member.weights);
             let cpu = Cpu::new(isa, precision)
                 .with_functions(compute.functions)
-                .with_cache(compute.cache)
+                .with_cache(compute.cache.unwrap_or(Keeping::beside(precision)))
                 .with_integers(compute.integers)
                 .with_tuner(compute.tuner.clone())
                 .with_row_blocks(!compute.all_rows_at_once)

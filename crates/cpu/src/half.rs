@@ -1,0 +1,126 @@
+//! Numbers in 16 bits: 5 for the exponent, 10 behind the point (IEEE 754's binary16).
+//!
+//! Rust has no such type yet. Processors with AVX2 turn them into floats and back by one instruction each
+//! (`vectors`); this is the same in plain Rust.
+
+use bytemuck::{Pod, Zeroable};
+
+/// A number of half precision. What is too large for one becomes the largest there is; NaN stays NaN.
+#[derive(Debug, Clone, Copy, PartialEq, Zeroable, Pod)]
+#[repr(transparent)]
+pub(crate) struct Half(u16);
+
+impl Half {
+    pub(crate) const MOST: f32 = 65504.0;
+
+    const SIGN: u32 = 0x8000;
+    const NAN: u32 = 0x7e00;
+    /// What exponents differ by, in bits of a half and as a factor.
+    const BIAS: u32 = 112 << 10;
+    const UNBIAS: f32 = f32::from_bits((127 + 112) << 23);
+    /// Below this one, steps are all the same: 2⁻²⁴, those of floats from a half to one.
+    const LEAST_NORMAL: f32 = f32::from_bits((127 - 14) << 23);
+
+    /// The nearest one, of two the even one.
+    #[inline(always)]
+    pub(crate) fn narrow(v: f32) -> Half {
+        let sign = v.to_bits() >> 16 & Half::SIGN;
+        let size = v.abs();
+        let size = if size > Half::MOST { Half::MOST } else { size };
+        let bits = size.to_bits();
+        let small = (size + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+        let normal = (bits.wrapping_add(0xfff + (bits >> 13 & 1)) >> 13).wrapping_sub(Half::BIAS);
+        let bits = if size < Half::LEAST_NORMAL { small } else { normal };
+        let bits = if v.is_nan() { Half::NAN } else { bits };
+        Half((sign | bits) as u16)
+    }
+
+    /// Its value.
+    #[inline(always)]
+    pub(crate) fn widen(self) -> f32 {
+        let bits = u32::from(self.0);
+        let size = bits & !Half::SIGN;
+        let value = f32::from_bits(size << 13) * Half::UNBIAS;
+        let value = if size >= Half::NAN { f32::NAN } else { value };
+        f32::from_bits(value.to_bits() | (bits & Half::SIGN) << 16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{Isa, Level};
+    use crate::lanes::LANES;
+    use crate::vectors::{Vectors, vector_kernel};
+    use proptest::prelude::*;
+
+    vector_kernel! {
+        fn narrow_all(from: &[f32; LANES], to: &mut [Half; LANES]) = narrow_all_body
+    }
+
+    #[inline(always)]
+    fn narrow_all_body<I: Vectors>(isa: I, from: &[f32; LANES], to: &mut [Half; LANES]) {
+        isa.store_half(isa.load(from), to);
+    }
+
+    vector_kernel! {
+        fn widen_all(from: &[Half; LANES], to: &mut [f32; LANES]) = widen_all_body
+    }
+
+    #[inline(always)]
+    fn widen_all_body<I: Vectors>(isa: I, from: &[Half; LANES], to: &mut [f32; LANES]) {
+        isa.store(isa.load_half(from), to);
+    }
+
+    fn levels() -> impl Iterator<Item = Isa> {
+        Level::ALL.into_iter().filter_map(Isa::new)
+    }
+
+    /// The definition, for finite ones.
+    fn value(bits: u16) -> f64 {
+        let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+        let size = match exponent {
+            0 => fraction * 2f64.powi(-24),
+            _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
+        };
+        if bits & 0x8000 == 0 { size } else { -size }
+    }
+
+    #[test]
+    fn every_half_has_its_value_and_comes_back() {
+        for bits in (0..0x7c00u16).chain(0x8000..0xfc00) {
+            for isa in levels() {
+                let (mut wide, mut back) = ([0.0; LANES], [Half(1); LANES]);
+                widen_all(isa, &[Half(bits); LANES], &mut wide);
+                assert_eq!(f64::from(wide[5]), value(bits), "{bits:#x}, {isa:?}");
+                narrow_all(isa, &wide, &mut back);
+                assert_eq!(back[9], Half(bits), "{isa:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_nearest_is_taken(bits: u32, small in -70_000f32..70_000.0) {
+            for v in [f32::from_bits(bits), small, small * 1e-4, small * 1e-9] {
+                for isa in levels() {
+                    let mut half = [Half(0); LANES];
+                    narrow_all(isa, &[v; LANES], &mut half);
+                    let half = half[3];
+                    prop_assert_eq!(half.widen().is_nan(), v.is_nan());
+                    if v.is_nan() {
+                        continue;
+                    }
+                    let v = f64::from(v).clamp(-65504.0, 65504.0);
+                    let error = (value(half.0) - v).abs();
+                    for other in [half.0.wrapping_sub(1), half.0.wrapping_add(1)] {
+                        if other & 0x7fff < 0x7c00 {
+                            let others = (value(other) - v).abs();
+                            prop_assert!(error < others || error == others && half.0 & 1 == 0);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
