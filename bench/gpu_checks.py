@@ -10,7 +10,8 @@ words      `selftest` for every model and its text, greedy and with a beam: in e
 ptx        A machine without NVRTC (PEREGRINE_NVRTC names none): the kernels made ahead must give the same lines.
 memory     All but so many megabytes of the GPU are held by this process: the same lines, in smaller batches, or
            one line that says what is missing. Sentences a step tell whether a batch was split.
-sanitizer  compute-sanitizer (where it is installed): memcheck and racecheck over `selftest --quick`.
+sanitizer  compute-sanitizer (where it is installed): memcheck and racecheck over `selftest --quick`. Launches wait
+           for each other: racecheck would else keep what it has not looked at yet, a hundred gigabytes of it.
 
 The binary is target/release/peregrine or $PEREGRINE. Ends with 1 where something is not as it should be.
 """
@@ -160,7 +161,7 @@ def sanitizer(_, args):
         return
     for kind in ["memcheck", "racecheck"]:
         for precision in args.precision:
-            code, out, said = run([tool, "--tool", kind, "--error-exitcode", "9", BINARY, "selftest", "--quick", "--precision", precision], args.seconds)
+            code, out, said = run([tool, "--tool", kind, "--force-blocking-launches", "--error-exitcode", "9", BINARY, "selftest", "--quick", "--precision", precision], args.seconds)
             summary = [line for line in (out + said).splitlines() if "SUMMARY" in line]
             row("sanitizer", kind, precision, summary[-1].strip("= ") if summary else " ".join(said.split())[-200:], code == 0 or code is None)
 

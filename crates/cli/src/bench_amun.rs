@@ -104,7 +104,7 @@ impl Amun<'_> {
         const PAPER: [(usize, f64); 3] = [(1, -86.6), (3, -87.1), (9, -72.1)];
         let Device::Cuda(number) = self.device else { bail!("--amun table3: needs a GPU") };
         let gpu = Cuda::open(number, Numbers::Float16)?;
-        let (questions, wrong) = try_output_layers(&gpu)?;
+        let (questions, wrong) = try_output_layers(&gpu, false)?;
         if let Some(first) = wrong.first() {
             bail!("output layers disagree on {} of {questions} questions: {first}", wrong.len());
         }

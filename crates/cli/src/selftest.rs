@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     for &numbers in precisions {
-        failures += usize::from(!output_layers_agree(number, numbers)?);
+        failures += usize::from(!output_layers_agree(number, numbers, args.quick)?);
     }
     failures += usize::from(!races_agree(number)?);
     if failures > 0 {
@@ -88,8 +88,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Whether all output layers find what the processor finds in the same logits; says so in a line.
-fn output_layers_agree(number: usize, numbers: Numbers) -> anyhow::Result<bool> {
-    let (questions, wrong) = try_output_layers(&Cuda::open(number, numbers)?)?;
+fn output_layers_agree(number: usize, numbers: Numbers, quick: bool) -> anyhow::Result<bool> {
+    let (questions, wrong) = try_output_layers(&Cuda::open(number, numbers)?, quick)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
     println!("output layers {:9} {questions} questions, {verdict}", numbers.name());
     wrong.iter().take(3).for_each(|difference| println!("  {difference}"));

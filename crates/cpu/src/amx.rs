@@ -144,101 +144,98 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// Hands the sums, tile by tile, to `finish(row, panel, sums)`: those of the rows from `row` on that
-    /// exist. A panel's sums begin with `starts(panel)`.
+    /// Hands the sums, block by block, to `finish`.
     ///
     /// # Safety
     /// [`available`] has said yes; rows and panels are whole steps long and where `self` says.
     #[inline(always)]
-    pub(crate) unsafe fn multiply<'a, T: Sum>(
-        self,
-        starts: impl Fn(usize) -> &'a [T; 16],
-        mut finish: impl FnMut(usize, usize, &[[T; 16]]),
-    ) {
+    pub(crate) unsafe fn multiply<T: Sum>(self, mut finish: impl FnMut(Block<'_, T>)) {
         // SAFETY: the caller vouches for tiles.
         let tiles = unsafe { Tiles::new() };
-        let mut blocks = [const { MaybeUninit::<Block<T>>::uninit() }; 2];
+        let mut sums = [const { MaybeUninit::<Sums<T>>::uninit() }; 2];
         let mut late: Option<(usize, usize)> = None;
         let mut now = 0;
-        for left in (0..self.panels).step_by(2) {
+        for panel in (0..self.panels).step_by(2) {
             for row in (0..self.rows).step_by(2 * ROWS) {
-                let (feed, sums) = (self.feed(left, row, &starts), blocks[now].as_mut_ptr());
+                let (feed, to) = (self.feed(panel, row), sums[now].as_mut_ptr());
                 // SAFETY: what the caller vouches for; `feed` stays inside it.
                 unsafe {
                     if self.rows - row > ROWS {
-                        T::feed_four(&tiles, feed, sums);
+                        T::feed_four(&tiles, feed, to);
                     } else {
-                        T::feed_two(&tiles, feed, sums);
+                        T::feed_two(&tiles, feed, to);
                     }
                 }
                 now = 1 - now;
-                if let Some((left, row)) = late.replace((left, row)) {
+                if let Some((panel, row)) = late.replace((panel, row)) {
                     // SAFETY: these sums were stored in the round before.
-                    unsafe { self.hand_over(left, row, &blocks[now], &mut finish) };
+                    finish(unsafe { self.block(panel, row, &sums[now]) });
                 }
             }
         }
-        if let Some((left, row)) = late {
+        if let Some((panel, row)) = late {
             // SAFETY: as above.
-            unsafe { self.hand_over(left, row, &blocks[1 - now], &mut finish) };
+            finish(unsafe { self.block(panel, row, &sums[1 - now]) });
         }
     }
 
-    fn feed<'a, T>(
-        &self,
-        left: usize,
-        row: usize,
-        starts: impl Fn(usize) -> &'a [T; 16],
-    ) -> Feed<'a, T> {
+    fn feed(&self, left: usize, row: usize) -> Feed {
         // Where there is no second panel the first is computed twice.
         let right = (left + 1).min(self.panels - 1);
-        let panel = |panel: usize| self.weights.wrapping_add(panel * self.steps * ROWS * BYTES);
+        let bytes = self.steps * ROWS * BYTES;
+        let panel = |panel: usize| self.weights.wrapping_add(panel * bytes);
         // The next two panels are four times eight lines a step; the rounds of all rows share them.
         let (share, shares) = (row / (2 * ROWS), self.rows.div_ceil(2 * ROWS));
         let eights = 4usize.div_ceil(shares);
-        Feed {
-            inputs: self.inputs.wrapping_add(row * self.stride),
-            stride: self.stride,
-            panels: [panel(left), panel(right)],
-            steps: self.steps,
-            starts: [starts(left), starts(right)],
-            soon: panel(left + 2).wrapping_add(share * eights * self.steps * 8 * BYTES),
-            eights: if share * eights < 4 { eights } else { 0 },
-        }
+        let soon = panel(left + 2).wrapping_add(share * eights * self.steps * 8 * BYTES);
+        let eights = if share * eights < 4 { eights } else { 0 };
+        let inputs = self.inputs.wrapping_add(row * self.stride);
+        let panels = [panel(left), panel(right)];
+        Feed { inputs, stride: self.stride, panels, steps: self.steps, soon, eights }
     }
 
     /// # Safety
-    /// The tiles of rows and panels that exist were stored in `block`.
-    #[inline(always)]
-    unsafe fn hand_over<T>(
+    /// The tiles of rows and panels that exist were stored in `sums`.
+    unsafe fn block<'a, T>(
         &self,
-        left: usize,
+        panel: usize,
         row: usize,
-        block: &MaybeUninit<Block<T>>,
-        finish: &mut impl FnMut(usize, usize, &[[T; 16]]),
-    ) {
-        let tiles: *const [[T; 16]; ROWS] = block.as_ptr().cast();
-        for (half, row) in (row..self.rows).step_by(ROWS).take(2).enumerate() {
-            for (side, panel) in (left..self.panels).take(2).enumerate() {
-                // SAFETY: what the caller vouches for.
-                let sums = unsafe { &*tiles.add(2 * half + side) };
-                finish(row, panel, &sums[..(self.rows - row).min(ROWS)]);
-            }
-        }
+        sums: &'a MaybeUninit<Sums<T>>,
+    ) -> Block<'a, T> {
+        let tiles: *const [[T; 16]; ROWS] = sums.as_ptr().cast();
+        let (rows, panels) = (self.rows - row, (self.panels - panel).min(2));
+        let halves = std::array::from_fn(|half| {
+            let rows = rows.saturating_sub(half * ROWS).min(ROWS);
+            // SAFETY: what the caller vouches for; no row of what was not stored is looked at.
+            std::array::from_fn(|side| unsafe {
+                let rows = if side < panels { rows } else { 0 };
+                std::slice::from_raw_parts(tiles.add(2 * half + side).cast(), rows)
+            })
+        });
+        Block { row, panel, halves }
     }
+}
+
+/// Sums of up to 32 rows and two panels.
+pub(crate) struct Block<'a, T> {
+    /// The first row
+    pub(crate) row: usize,
+    /// and panel.
+    pub(crate) panel: usize,
+    /// Of each sixteen rows, the sums of the first panel and of the second: those there are.
+    pub(crate) halves: [[&'a [[T; 16]]; 2]; 2],
 }
 
 /// Four tiles of sums.
 #[repr(C, align(64))]
-pub(crate) struct Block<T>([[[T; 16]; ROWS]; 4]);
+pub(crate) struct Sums<T>([[[T; 16]; ROWS]; 4]);
 
 /// What one block is computed from.
-pub(crate) struct Feed<'a, T> {
+pub(crate) struct Feed {
     inputs: *const u8,
     stride: usize,
     panels: [*const u8; 2],
     steps: usize,
-    starts: [&'a [T; 16]; 2],
     /// Weights that are wanted next,
     soon: *const u8,
     /// and how many times eight lines of them to ask for at every step.
@@ -252,21 +249,21 @@ pub(crate) trait Sum: Copy + 'static {
     /// # Safety
     /// This thread has `tiles`; `feed` names rows, `stride` apart and `64 · steps` bytes long, panels
     /// of `16 · steps` lines of 64 bytes, and more than no steps; `sums` can be written.
-    unsafe fn feed_four(tiles: &Tiles, feed: Feed<'_, Self>, sums: *mut Block<Self>);
+    unsafe fn feed_four(tiles: &Tiles, feed: Feed, sums: *mut Sums<Self>);
 
     /// Sums of 16 rows and two panels: the upper half.
     ///
     /// # Safety
     /// As above, for 16 rows.
-    unsafe fn feed_two(tiles: &Tiles, feed: Feed<'_, Self>, sums: *mut Block<Self>);
+    unsafe fn feed_two(tiles: &Tiles, feed: Feed, sums: *mut Sums<Self>);
 }
 
 /// A function of [`Sum`]: what is done with the tiles at the start, at every step and at the end.
 macro_rules! feed {
     ($name:ident, $sum:ty, [$($start:literal)*], [$($step:expr),*], [$($end:literal)*]) => {
-        unsafe fn $name(_tiles: &Tiles, feed: Feed<'_, $sum>, sums: *mut Block<$sum>) {
-            // SAFETY: every address is inside what the caller vouches for, a line of `starts` (read for all rows, zero
-            // bytes apart) or `sums`; what is only asked for need not exist.
+        unsafe fn $name(_tiles: &Tiles, feed: Feed, sums: *mut Sums<$sum>) {
+            // SAFETY: every address is inside what the caller vouches for, or in `sums`; what is only asked for need
+            // not exist.
             unsafe {
                 asm!(
                     $($start,)*
@@ -304,10 +301,8 @@ macro_rules! feed {
                     steps = inout(reg) feed.steps => _,
                     soon = inout(reg) feed.soon => _,
                     eights = in(reg) feed.eights,
-                    sums = in(reg) sums,
-                    starts = in(reg) &feed.starts,
                     n = out(reg) _,
-                    zero = out(reg) _,
+                    sums = in(reg) sums,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack),
@@ -324,13 +319,10 @@ macro_rules! sums {
                 feed_four,
                 $sum,
                 [
-                    "xor {zero:e}, {zero:e}"
-                    "mov {n}, [{starts}]"
-                    "tileloadd tmm0, [{n} + {zero}*1]"
-                    "tileloadd tmm2, [{n} + {zero}*1]"
-                    "mov {n}, [{starts} + 8]"
-                    "tileloadd tmm1, [{n} + {zero}*1]"
-                    "tileloadd tmm3, [{n} + {zero}*1]"
+                    "tilezero tmm0"
+                    "tilezero tmm1"
+                    "tilezero tmm2"
+                    "tilezero tmm3"
                 ],
                 [
                     "tileloadd tmm4, [{upper} + {stride}*1]",
@@ -354,11 +346,8 @@ macro_rules! sums {
                 feed_two,
                 $sum,
                 [
-                    "xor {zero:e}, {zero:e}"
-                    "mov {n}, [{starts}]"
-                    "tileloadd tmm0, [{n} + {zero}*1]"
-                    "mov {n}, [{starts} + 8]"
-                    "tileloadd tmm1, [{n} + {zero}*1]"
+                    "tilezero tmm0"
+                    "tilezero tmm1"
                 ],
                 [
                     "tileloadd tmm4, [{upper} + {stride}*1]",

@@ -23,6 +23,40 @@ const ALIGNMENT: usize = 64;
 #[repr(C, align(64))]
 pub(crate) struct Line([u8; ALIGNMENT]);
 
+/// Values that begin at a cache line, so that a row of whole lines does not straddle others when a tile or a vector of it
+/// is loaded.
+#[derive(Default)]
+pub(crate) struct Aligned<T> {
+    lines: Vec<Line>,
+    count: usize,
+    values: PhantomData<T>,
+}
+
+impl<T: Pod> Aligned<T> {
+    /// Makes it `count` values and has memory for `more` behind them. What is in it is unspecified.
+    pub(crate) fn reshape(&mut self, count: usize, more: usize) {
+        let lines = ((count + more) * size_of::<T>()).div_ceil(ALIGNMENT);
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0; ALIGNMENT]));
+        }
+        self.count = count;
+    }
+}
+
+impl<T: Pod> Deref for Aligned<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &bytemuck::cast_slice(&self.lines)[..self.count]
+    }
+}
+
+impl<T: Pod> DerefMut for Aligned<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.count]
+    }
+}
+
 /// Hands out memory that is never given back before the whole arena is.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Arena {
@@ -134,6 +168,17 @@ impl<T> DerefMut for Store<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn aligned_values_begin_at_a_line() {
+        let mut values = Aligned::<u16>::default();
+        for (count, more) in [(0, 0), (7, 0), (100, 33), (5, 1), (1000, 16)] {
+            values.reshape(count, more);
+            assert_eq!((values.len(), values.as_ptr() as usize % ALIGNMENT), (count, 0));
+            values.fill(count as u16);
+            assert!(values.lines.len() * ALIGNMENT >= 2 * (count + more));
+        }
+    }
 
     #[test]
     fn growing_keeps_what_is_there() {

@@ -18,9 +18,12 @@ use crate::output::{self, Output, Selection};
 use crate::recurrent::{self, Functions, RowTerms};
 use crate::tuner::Tuner;
 
-/// Rows a product is followed up in: few enough to be in cache when their sums, norms and the next
-/// product's quantisation come, enough to read weights for; whole tiles of every kernel.
-const BLOCK_ROWS: usize = 96;
+/// Most rows a product is followed up in: few enough to be in cache when their sums, norms and the next
+/// product's quantisation come, enough to read weights for.
+const BLOCK_ROWS: usize = 128;
+
+/// Blocks are as large as each other, up to whole tiles: few rows left over would cost as much as many.
+const BLOCK_MULTIPLE: usize = 32;
 
 /// Ways to compute in int8 that others use, for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -142,7 +145,8 @@ impl Cpu {
         mut product: impl FnMut(&[f32], &mut [f32]),
     ) {
         let (inputs, width) = (x.width(), out.width());
-        let block = if self.row_blocks { BLOCK_ROWS } else { x.rows().max(1) };
+        let blocks = if self.row_blocks { x.rows().div_ceil(BLOCK_ROWS).max(1) } else { 1 };
+        let block = x.rows().div_ceil(blocks).next_multiple_of(BLOCK_MULTIPLE);
         // Where nothing is added, what stands there may be of any size.
         let adds = after.ops.iter().any(|op| matches!(op, Step::Add | Step::Highway(_)));
         let input = after.input.filter(|_| adds);

@@ -130,13 +130,7 @@ vector_kernel! {
 }
 
 #[inline(always)]
-fn store_body<I: Vectors>(
-    isa: I,
-    cache: &mut Cache,
-    rows: &Matrix,
-    key_column: usize,
-    at: &[u32],
-) {
+fn store_body<I: Vectors>(isa: I, cache: &mut Cache, rows: &Matrix, key_column: usize, at: &[u32]) {
     match cache.keeping {
         Keeping::Float32 => store_rows::<I, f32>(isa, cache, rows, key_column, at),
         Keeping::Float16 => store_rows::<I, Half>(isa, cache, rows, key_column, at),

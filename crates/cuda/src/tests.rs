@@ -133,7 +133,7 @@ fn long_lists_heed_the_memory_of_a_block() {
 fn a_trial_notices_wrong_answers() {
     let fake = Fake::new(1 << 30);
     let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
-    let (questions, wrong) = try_output_layers(&gpu).expect("a trial");
+    let (questions, wrong) = try_output_layers(&gpu, false).expect("a trial");
     assert!(questions > 1000);
     for layer in OutputLayer::ALL {
         assert!(wrong.iter().any(|line| line.starts_with(layer.name())), "{}", layer.name());

@@ -2,7 +2,7 @@
 //! of its instruction is the one this module defines.
 
 use super::{RUN_LINES, Task};
-use crate::amx::Product;
+use crate::amx::{Block, Product, ROWS};
 use crate::lanes::LANES;
 
 /// See [`super::multiply`].
@@ -21,19 +21,29 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
         panels: task.panels,
         steps: packed.groups() / RUN_LINES,
     };
-    let finish = |row: usize, panel: usize, sums: &[[f32; LANES]]| {
-        let bias = &packed.bias[first + panel].0;
-        let columns = panel * LANES..width.min((panel + 1) * LANES);
-        for (sums, out) in sums.iter().zip(out[row * width..].chunks_exact_mut(width)) {
-            let out = &mut out[columns.clone()];
-            if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
-                *out = std::array::from_fn(|i| sums[i] + bias[i]);
-            } else {
-                out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out = sum + bias);
+    let finish = |block: Block<'_, f32>| {
+        for (half, panels) in block.halves.into_iter().enumerate() {
+            let there = panels.into_iter().zip(block.panel..).filter(|(sums, _)| !sums.is_empty());
+            for (sums, panel) in there {
+                let bias = &packed.bias[first + panel].0;
+                let columns = panel * LANES..width.min((panel + 1) * LANES);
+                let rows = out[(block.row + half * ROWS) * width..].chunks_exact_mut(width);
+                for (sums, out) in sums.iter().zip(rows) {
+                    add(sums, bias, &mut out[columns.clone()]);
+                }
             }
         }
     };
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Rounded`), and rows and panels
     // are as long as each other.
-    unsafe { product.multiply(|_| &[0f32; LANES], finish) };
+    unsafe { product.multiply(finish) };
+}
+
+#[inline(always)]
+fn add(sums: &[f32; LANES], bias: &[f32; LANES], out: &mut [f32]) {
+    if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
+        *out = std::array::from_fn(|i| sums[i] + bias[i]);
+    } else {
+        out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out = sum + bias);
+    }
 }

@@ -30,7 +30,7 @@ use std::ops::Range;
 
 use peregrine_nn::Dense;
 
-use crate::arena::Arena;
+use crate::arena::{Aligned, Arena};
 use crate::cache::round_to_upper;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
@@ -74,7 +74,7 @@ pub(crate) struct Rounded {
     /// As floats, for kernels that multiply floats,
     floats: Vec<f32>,
     /// or as they are, for AMX.
-    halves: Vec<u16>,
+    halves: Aligned<u16>,
     rows: usize,
     stride: usize,
 }
@@ -89,10 +89,9 @@ impl Rounded {
             _ => (self.rows * self.stride, 0),
         };
         self.floats.resize(floats, 0.0);
-        self.halves.resize(halves, 0);
+        // Tiles are loaded whole: there must be memory behind the last row.
+        self.halves.reshape(halves, TILE_ROWS * self.stride);
         if halves > 0 {
-            // Tiles are loaded whole: there must be memory behind the last row.
-            self.halves.reserve(TILE_ROWS * self.stride);
             round_to_halves(isa, x, width, self.stride, &mut self.halves);
         } else {
             round_to_floats(isa, x, width, self.stride, &mut self.floats);

@@ -42,7 +42,7 @@ use bytemuck::Zeroable;
 use peregrine_model::{Precision, quantise_row};
 use peregrine_nn::Dense;
 
-use crate::arena::Arena;
+use crate::arena::{Aligned, Arena};
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::{LANES, largest_magnitude};
 use crate::panels::{Lanes, Panels, Row, gather, set_lane};
@@ -152,10 +152,10 @@ fn pack_panel(
 }
 
 /// Rows of inputs, quantised.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Quantised {
     /// Rows of unsigned bytes, each filled up to a multiple of 64.
-    bytes: Vec<u8>,
+    bytes: Aligned<u8>,
     /// What an integer of each row stands for.
     steps: Vec<f32>,
     stride: usize,
@@ -167,9 +167,8 @@ impl Quantised {
         let width = packed.inputs;
         self.stride = width.next_multiple_of(INPUT_MULTIPLE);
         let rows = x.len() / width.max(1);
-        self.bytes.resize(rows * self.stride, 128);
         // Tiles are loaded whole: there must be memory behind the last row.
-        self.bytes.reserve(TILE_ROWS * self.stride);
+        self.bytes.reshape(rows * self.stride, TILE_ROWS * self.stride);
         self.steps.resize(rows, 0.0);
         quantise_rows(isa, x, width, packed.ways.alpha, self);
     }
@@ -195,6 +194,7 @@ fn quantise_rows_body<const FMA: bool>(
     const ROUND: f32 = 12_582_912.0;
     let rows = x.chunks_exact(width).zip(out.bytes.chunks_exact_mut(out.stride));
     for ((row, bytes), step) in rows.zip(&mut out.steps) {
+        bytes[width..].fill(128);
         if let Some(alpha) = alpha {
             *step = 1.0 / alpha;
             for (byte, &x) in bytes.iter_mut().zip(row) {
