@@ -176,7 +176,7 @@ def main():
     parser.add_argument("--precision", nargs="+", default=PRECISIONS)
     parser.add_argument("--beam", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--leave", nargs="+", type=int, default=[2400, 1600, 1200, 900], help="megabytes")
-    parser.add_argument("--seconds", type=int, default=300, help="limit of one run of compute-sanitizer")
+    parser.add_argument("--seconds", type=int, default=900, help="limit of one run of compute-sanitizer")
     parser.add_argument("--out")
     args = parser.parse_args()
     models = [tuple(pair.rsplit("=", 1)) for pair in args.models]

@@ -23,6 +23,9 @@ pub(crate) trait Vectors: Copy {
     fn load_half(self, from: &[Half; LANES]) -> Self::V;
     /// Each rounded to the nearest.
     fn store_half(self, v: Self::V, to: &mut [Half; LANES]);
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The larger of each two.
+    fn larger(self, a: Self::V, b: Self::V) -> Self::V;
     fn multiply(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a · b + c`.
     fn multiply_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
@@ -67,6 +70,16 @@ impl<const FMA: bool> Vectors for Plain<FMA> {
     #[inline(always)]
     fn store_half(self, v: [f32; LANES], to: &mut [Half; LANES]) {
         *to = v.map(Half::narrow);
+    }
+
+    #[inline(always)]
+    fn add(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+
+    #[inline(always)]
+    fn larger(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
 
     #[inline(always)]
@@ -163,6 +176,18 @@ mod x86 {
                 let v = _mm512_max_ps(_mm512_set1_ps(-Half::MOST), v);
                 _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtps_ph::<NEAREST>(v));
             }
+        }
+
+        #[inline(always)]
+        fn add(self, a: __m512, b: __m512) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_add_ps(a, b) }
+        }
+
+        #[inline(always)]
+        fn larger(self, a: __m512, b: __m512) -> __m512 {
+            // SAFETY: see above.
+            unsafe { _mm512_max_ps(a, b) }
         }
 
         #[inline(always)]
@@ -303,6 +328,18 @@ mod x86 {
                     _mm_storeu_si128(to.add(half), _mm256_cvtps_ph::<NEAREST>(v));
                 }
             }
+        }
+
+        #[inline(always)]
+        fn add(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
+        }
+
+        #[inline(always)]
+        fn larger(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe { [_mm256_max_ps(a[0], b[0]), _mm256_max_ps(a[1], b[1])] }
         }
 
         #[inline(always)]
