@@ -151,8 +151,12 @@ fn other_ways_to_compute() {
     for cache in Keeping::ALL {
         let tuner = Some(Tuner::default());
         let ways = [
-            Compute { cache, tuner, ..Compute::int8() },
-            Compute { cache, precision: Some(Precision::Bfloat16), ..Compute::default() },
+            Compute { cache: Some(cache), tuner, ..Compute::int8() },
+            Compute {
+                cache: Some(cache),
+                precision: Some(Precision::Bfloat16),
+                ..Compute::default()
+            },
         ];
         for compute in ways {
             let translator = open_as(&folder, &OpenOptions::default(), &compute);
