@@ -1,5 +1,5 @@
 //! How far products are from what the processor can do: billions of multiply-adds a second, by
-//! precision, shape and rows.
+//! precision, shape and rows; first with weights that stay in cache, then with as many of them in turn as a step reads.
 //!
 //! `rates [ISA]`. The fastest of many rounds counts: another program can only make a product slower.
 
@@ -10,6 +10,8 @@ use peregrine_model::{Precision, Weight};
 use peregrine_nn::{After, Backend, Dense};
 
 const ROUNDS: usize = 12;
+/// Bytes of all weights where they are not to stay in cache.
+const MANY: usize = 32 << 20;
 const ROWS: [usize; 8] = [1, 8, 16, 24, 32, 64, 96, 512];
 
 fn main() {
@@ -18,31 +20,47 @@ fn main() {
     let isa = level.and_then(Isa::new).unwrap_or_else(Isa::best);
     for precision in [Precision::Int8, Precision::Bfloat16, Precision::Float32] {
         println!("{precision:?}, {}; rows: {ROWS:?}", isa.level().name());
-        for (inputs, outputs) in
+        for shape @ (inputs, outputs) in
             [(256, 256), (256, 1536), (1536, 256), (512, 512), (512, 2048), (2048, 512)]
         {
-            let rates =
-                ROWS.map(|rows| format!("{:7.1}", rate(isa, precision, rows, inputs, outputs)));
+            let rates = ROWS.map(|rows| format!("{:7.1}", rate(isa, precision, rows, shape, 1)));
             println!("{inputs:6} {outputs:6} {}", rates.join(" "));
         }
     }
+    println!("Int8, {}, {} MB of weights in turn; rows: {ROWS:?}", isa.level().name(), MANY >> 20);
+    for shape @ (inputs, outputs) in [(512, 512), (512, 2048), (2048, 512)] {
+        let copies = MANY / (inputs * outputs);
+        let rate = |rows| rate(isa, Precision::Int8, rows, shape, copies);
+        println!(
+            "{inputs:6} {outputs:6} {}",
+            ROWS.map(|rows| format!("{:7.1}", rate(rows))).join(" ")
+        );
+    }
 }
 
-fn rate(isa: Isa, precision: Precision, rows: usize, inputs: usize, outputs: usize) -> f64 {
+/// With so many copies of the weights, which take turns.
+fn rate(
+    isa: Isa,
+    precision: Precision,
+    rows: usize,
+    (inputs, outputs): (usize, usize),
+    copies: usize,
+) -> f64 {
     let values =
         |n: usize| -> Vec<f32> { (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 100.0).collect() };
     let weight = Weight::from_f32(vec![outputs, inputs], &values(outputs * inputs));
     let cpu = Cpu::new(isa, precision);
-    let linear = cpu.prepare_linear(&[Dense { weight: &weight, bias: None, alpha: None }]);
+    let copy = |_| cpu.prepare_linear(&[Dense { weight: &weight, bias: None, alpha: None }]);
+    let linears: Vec<_> = (0..copies).map(copy).collect();
     let x = Matrix::from_rows(inputs, values(rows * inputs));
     let mut out = Matrix::default();
     let multiply_adds = rows * inputs * outputs;
-    let calls = (20_000_000 / multiply_adds).max(1);
+    let calls = (20_000_000 / multiply_adds).max(copies);
     let mut least = f64::INFINITY;
     for _ in 0..ROUNDS {
         let start = Instant::now();
-        for _ in 0..calls {
-            cpu.linear(&x, &linear, After::nothing(), &mut out);
+        for linear in linears.iter().cycle().take(calls) {
+            cpu.linear(&x, linear, After::nothing(), &mut out);
         }
         least = least.min(start.elapsed().as_secs_f64() / calls as f64);
     }
