@@ -163,7 +163,7 @@ def sanitizer(_, args):
         for precision in args.precision:
             code, out, said = run([tool, "--tool", kind, "--force-blocking-launches", "--error-exitcode", "9", BINARY, "selftest", "--quick", "--precision", precision], args.seconds)
             summary = [line for line in (out + said).splitlines() if "SUMMARY" in line]
-            row("sanitizer", kind, precision, summary[-1].strip("= ") if summary else " ".join(said.split())[-200:], code == 0 or code is None)
+            row("sanitizer", kind, precision, summary[-1].strip("= ") if summary else " ".join(said.split())[-200:], code == 0)
 
 
 CHECKS = {"words": words, "ptx": ptx, "memory": memory, "sanitizer": sanitizer}

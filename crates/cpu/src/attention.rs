@@ -467,7 +467,7 @@ mod tests {
     /// part of its magnitude moves scores by that part.
     fn allowed(keeping: Keeping) -> f64 {
         match keeping {
-            Keeping::Float32 => 4e-6,
+            Keeping::Float32 => 2e-6,
             Keeping::Float16 => 3e-3,
             Keeping::Bfloat16 => 2e-2,
             Keeping::Int8 => 4e-2,
@@ -531,7 +531,11 @@ mod tests {
                         let expected = naive(query, (&keys, &values), &positions, heads);
                         for (got, want) in out.iter().zip(expected) {
                             let error = (f64::from(*got) - want).abs();
-                            assert!(error < allowed(keeping), "{keeping:?}: {got} for {want}");
+                            // Twice: a score is one chain of additions here, not sixteen short ones.
+                            assert!(
+                                error < 2.0 * allowed(keeping),
+                                "{keeping:?}: {got} for {want}"
+                            );
                         }
                     }
                     let mut fewer = vec![f32::NAN; 9 * width];

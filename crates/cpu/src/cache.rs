@@ -44,7 +44,7 @@ impl Keeping {
 
     /// What is usual beside products of some precision. Where those round their inputs to 7 or 8 bits, the 11 of half
     /// precision add next to nothing to it.
-    pub fn beside(precision: Precision) -> Keeping {
+    pub(crate) fn beside(precision: Precision) -> Keeping {
         match precision {
             Precision::Int8 | Precision::Bfloat16 => Keeping::Float16,
             _ => Keeping::Float32,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use peregrine_cpu::{Cpu, Isa, Keeping, Tuner, split_products};
+use peregrine_cpu::{Cpu, Isa, Tuner, split_products};
 use peregrine_cuda::Cuda;
 use peregrine_decode::batching::{BatchSize, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
@@ -89,11 +89,14 @@ impl Translator {
             let weights = std::mem::take(&mut member.weights);
             let cpu = Cpu::new(isa, precision)
                 .with_functions(compute.functions)
-                .with_cache(compute.cache.unwrap_or(Keeping::beside(precision)))
                 .with_integers(compute.integers)
                 .with_tuner(compute.tuner.clone())
                 .with_row_blocks(!compute.all_rows_at_once)
                 .with_screening(!compute.all_output_bytes);
+            let cpu = match compute.cache {
+                Some(keeping) => cpu.with_cache(keeping),
+                None => cpu,
+            };
             let speedups = &compute.speedups;
             networks.push(prepare_with(cpu, &member.architecture, &weights, speedups)?);
         }
