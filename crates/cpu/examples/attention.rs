@@ -39,7 +39,10 @@ fn main() {
         }
     }
     for megabytes in [10, 60] {
-        println!("{megabytes} MB read in order: {:5.1} GB/s", plain_reading(megabytes));
+        for pages in [1, 8] {
+            let rate = plain_reading(megabytes, pages);
+            println!("{megabytes} MB read, {pages} pages side by side: {rate:5.1} GB/s");
+        }
     }
     println!("encoder {:6.0} µs a layer", encoder(&Cpu::new(isa, Precision::Float32)) * 1e6);
 }
@@ -109,15 +112,25 @@ fn step(cpu: &Cpu, layers: usize, beam: usize) -> [f64; 3] {
 }
 
 /// Gigabytes a second.
-fn plain_reading(megabytes: usize) -> f64 {
+fn plain_reading(megabytes: usize, pages: usize) -> f64 {
+    const LINES_OF_PAGE: usize = 64;
     let memory = rows(megabytes << 8, 1 << 10);
-    let sum = |values: &[f32]| values.iter().fold(0u32, |sum, v| sum.wrapping_add(v.to_bits()));
+    let lines = memory.values().as_chunks::<16>().0;
     let read = || {
-        clock(|| {
-            black_box(sum(black_box(memory.values())));
-        })
+        let mut sums = [0u32; 16];
+        for run in black_box(lines).chunks_exact(pages * LINES_OF_PAGE) {
+            for line in 0..LINES_OF_PAGE {
+                for page in 0..pages {
+                    let line = &run[page * LINES_OF_PAGE + line];
+                    for (sum, v) in sums.iter_mut().zip(line) {
+                        *sum = sum.wrapping_add(v.to_bits());
+                    }
+                }
+            }
+        }
+        black_box(sums);
     };
-    let least = (0..ROUNDS).map(|_| read()).fold(f64::INFINITY, f64::min);
+    let least = (0..ROUNDS).map(|_| clock(read)).fold(f64::INFINITY, f64::min);
     size_of_val(memory.values()) as f64 / least / 1e9
 }
 

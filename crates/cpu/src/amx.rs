@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Cost: four products of tiles for four loads, 16 · 16 · 64 multiply-adds each. Tiles are always whole: what
-//! is computed of rows that do not exist is not looked at. While two panels are multiplied, the lines of the
-//! next two are asked for, some at every step. Sums are turned into outputs one block late, so that the
+//! is computed of rows that do not exist is not looked at. While two panels are multiplied, those that come
+//! after are asked for (see `ahead`), some at every step. Sums are turned into outputs one block late, so that the
 //! processor does it while tiles are multiplied.
 
 use std::arch::asm;
@@ -19,12 +19,15 @@ use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
+use crate::ahead::{self, PAGE, PAGES, PAIR};
 use crate::tiles::TILE_ROWS;
 
 /// Rows of a tile.
 pub(crate) const ROWS: usize = TILE_ROWS;
 /// Bytes of a tile's row.
 pub(crate) const BYTES: usize = 64;
+/// Bytes of the pairs of lines that are asked for together, one of every page.
+const EIGHT: usize = PAIR * PAGES;
 
 /// Whether the processor has tiles for bytes and bfloat16 and the system lets this process use them.
 /// Asked once: the answer is for the whole process. Unit tests emulate tiles where there are none.
@@ -184,11 +187,12 @@ impl Product {
         let right = (left + 1).min(self.panels - 1);
         let bytes = self.steps * ROWS * BYTES;
         let panel = |panel: usize| self.weights.wrapping_add(panel * bytes);
-        // The next two panels are four times eight lines a step; the rounds of all rows share them.
+        // Two panels are two times eight pairs of lines a step; the rounds of all rows share them.
         let (share, shares) = (row / (2 * ROWS), self.rows.div_ceil(2 * ROWS));
-        let eights = 4usize.div_ceil(shares);
-        let soon = panel(left + 2).wrapping_add(share * eights * self.steps * 8 * BYTES);
-        let eights = if share * eights < 4 { eights } else { 0 };
+        let eights = 2usize.div_ceil(shares);
+        let read = panel(left).wrapping_add(share * eights * self.steps * EIGHT);
+        let soon = ahead::place(read.wrapping_sub(read as usize % EIGHT));
+        let eights = if share * eights < 2 { eights } else { 0 };
         let inputs = self.inputs.wrapping_add(row * self.stride);
         let panels = [panel(left), panel(right)];
         Feed { inputs, stride: self.stride, panels, steps: self.steps, soon, eights }
@@ -236,9 +240,9 @@ pub(crate) struct Feed {
     stride: usize,
     panels: [*const u8; 2],
     steps: usize,
-    /// Weights that are wanted next,
+    /// Weights that are wanted next, see [`ahead`],
     soon: *const u8,
-    /// and how many times eight lines of them to ask for at every step.
+    /// and how many times eight pairs of lines of them to ask for at every step.
     eights: usize,
 }
 
@@ -278,14 +282,18 @@ macro_rules! feed {
                     "jz 4f",
                     "3:",
                     "prefetcht1 [{soon}]",
-                    "prefetcht1 [{soon} + 64]",
-                    "prefetcht1 [{soon} + 128]",
-                    "prefetcht1 [{soon} + 192]",
-                    "prefetcht1 [{soon} + 256]",
-                    "prefetcht1 [{soon} + 320]",
-                    "prefetcht1 [{soon} + 384]",
-                    "prefetcht1 [{soon} + 448]",
-                    "add {soon}, 512",
+                    "prefetcht1 [{soon} + {page}]",
+                    "prefetcht1 [{soon} + 2*{page}]",
+                    "prefetcht1 [{soon} + 3*{page}]",
+                    "prefetcht1 [{soon} + 4*{page}]",
+                    "prefetcht1 [{soon} + 5*{page}]",
+                    "prefetcht1 [{soon} + 6*{page}]",
+                    "prefetcht1 [{soon} + 7*{page}]",
+                    "add {soon}, {pair}",
+                    "test {soon}, {page} - 1",
+                    "jnz 5f",
+                    "add {soon}, {others}",
+                    "5:",
                     "dec {n}",
                     "jnz 3b",
                     "4:",
@@ -302,6 +310,9 @@ macro_rules! feed {
                     soon = inout(reg) feed.soon => _,
                     eights = in(reg) feed.eights,
                     n = out(reg) _,
+                    page = const PAGE,
+                    pair = const PAIR,
+                    others = const PAGE * (PAGES - 1),
                     sums = in(reg) sums,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,

@@ -57,6 +57,12 @@ impl<'a, T: Number> Kind<'a, T> {
         self.kept.width / self.heads
     }
 
+    /// What to ask for, a piece at a time: the first of so many pieces of all positions that are read next, then the second
+    /// of all, and so on. Memory hands out lines of many pages faster than those of one (see `ahead`).
+    fn ahead(&self, pieces: usize) -> impl Iterator<Item = (u32, usize)> {
+        (0..pieces).flat_map(move |piece| self.next.iter().map(move |&next| (next, piece)))
+    }
+
     /// Weights of a position.
     fn columns(&self) -> usize {
         self.heads.next_power_of_two()
@@ -234,14 +240,14 @@ fn scores<I: Vectors, const R: usize, const V: usize, T: Number>(
 ) {
     let (head_width, columns) = (kind.head_width(), kind.columns());
     let mut products = [[[0.0; LANES]; LANES]; R];
+    let mut ahead = kind.ahead(kind.heads);
     for (j, &position) in kind.positions.iter().enumerate() {
         let key = kind.kept.key(position);
-        let ahead = kind.next.get(j).map(|&position| kind.kept.key(position));
         for (head, place) in (j * columns..(j + 1) * columns).enumerate() {
             if head < kind.heads {
                 let numbers = head * head_width..(head + 1) * head_width;
-                if let Some(ahead) = ahead {
-                    I::prefetch(&ahead[numbers.clone()]);
+                if let Some((next, piece)) = ahead.next() {
+                    I::prefetch(&kind.kept.key(next)[piece * head_width..][..head_width]);
                 }
                 let query = query.map(|query| &query[numbers.clone()]);
                 let of_head = multiply::<I, R, V, T>(isa, query, &key[numbers]);
@@ -327,9 +333,12 @@ fn weigh<I: Vectors, const R: usize, const H: usize, const V: usize, T: Number>(
     let numbers = column..column + H * V * LANES;
     let rows: [&[f32]; R] = std::array::from_fn(|r| &weights[r * stride + head..][..stride - head]);
     let mut sums = [[[isa.all(0.0); V]; H]; R];
+    let mut ahead = kind.ahead(H);
     for (j, &position) in kind.positions.iter().enumerate() {
-        if let Some(&ahead) = kind.next.get(j) {
-            I::prefetch(&kind.kept.value(ahead)[numbers.clone()]);
+        for _ in 0..H {
+            if let Some((next, piece)) = ahead.next() {
+                I::prefetch(&kind.kept.value(next)[column + piece * V * LANES..][..V * LANES]);
+            }
         }
         let values = kind.kept.value(position)[numbers.clone()].as_chunks::<LANES>().0;
         let values = &values[..H * V];

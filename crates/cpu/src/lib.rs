@@ -5,6 +5,8 @@
 //! set. `isa` decides at start which of them run.
 
 #[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "x86_64")]
+mod ahead;
 mod amx;
 mod arena;
 mod attention;

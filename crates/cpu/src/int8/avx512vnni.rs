@@ -8,6 +8,7 @@ use std::ptr;
 use bytemuck::Zeroable;
 
 use super::{Bytes, Sums, Task};
+use crate::ahead::{self, PAIR};
 use crate::lanes::LANES;
 use crate::tiles::{Tile, of_shape, opaque, tiles};
 
@@ -54,16 +55,21 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         }
         // This tile's share of the next panels, spread over its own steps.
         let (share, shares) = place.share;
-        let next = lines.wrapping_add(PANELS * groups).cast::<i8>();
-        let mut ahead = next.wrapping_add(PANELS * stride * LANES / shares * share);
+        let bytes = PANELS * groups * size_of::<Bytes>();
+        let mut read = lines.cast::<u8>().wrapping_add(bytes / shares * share);
         let pace = PANELS * size_of::<Bytes>() / shares;
         // Of every fourth row; the three behind it are a multiple of the stride away.
         let mut x: [*const u8; 3] = std::array::from_fn(|i| x.wrapping_add(i * 4 * stride));
         for g in 0..groups {
-            for line in 0..if shares == 1 { PANELS } else { 1 } {
-                _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(line * size_of::<Bytes>()));
+            if shares == 1 {
+                for pair in 0..PANELS.div_ceil(2) {
+                    ahead::ask(read.wrapping_add(pair * PAIR));
+                }
+            } else {
+                // There is time enough for the plain order, which takes fewer instructions.
+                _mm_prefetch::<_MM_HINT_T1>(read.wrapping_add(bytes).cast());
             }
-            ahead = ahead.wrapping_add(pace);
+            read = read.wrapping_add(pace);
             let mut w = [_mm512_setzero_si512(); PANELS];
             for (p, w) in w.iter_mut().enumerate() {
                 *w = _mm512_load_si512(lines.add(p * groups + g).cast());

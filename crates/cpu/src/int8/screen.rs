@@ -208,6 +208,7 @@ mod vnni {
     use std::arch::x86_64::*;
 
     use super::{LANES, Packed8, ROUNDING, Row, Screen};
+    use crate::ahead;
 
     /// For each output a number that its score does not exceed. Tells the words that seem best, each of
     /// those with the same place in a panel.
@@ -237,10 +238,9 @@ mod vnni {
                         let signed = x.add(half).read_unaligned() ^ 0x8080_8080u32 as i32;
                         _mm512_set1_epi32(signed)
                     });
+                    ahead::ask(from[0].wrapping_add(2 * line).cast());
                     for (sums, from) in sums.iter_mut().zip(from) {
-                        let at = from.add(line);
-                        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(2 * lines).cast());
-                        let both = _mm512_load_si512(at.cast());
+                        let both = _mm512_load_si512(from.add(line).cast());
                         let mask = _mm512_set1_epi8(15);
                         let low = _mm512_and_si512(both, mask);
                         let high = _mm512_and_si512(_mm512_srli_epi32::<4>(both), mask);
