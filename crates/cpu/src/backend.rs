@@ -280,9 +280,8 @@ impl Backend for Cpu {
     ) {
         out.shape(x.rows(), second.outputs());
         self.in_blocks(x, &after, out, |x, y| {
-            hidden.shape(x.len() / first.inputs().max(1), first.outputs());
-            first.multiply(self.isa, activation, x, hidden.values_mut());
-            second.multiply(self.isa, after.activation, hidden.values(), y);
+            let second = (second, after.activation);
+            Linear::feed_forward(self.isa, x, (first, activation), second, hidden, y);
         });
     }
 
@@ -492,5 +491,40 @@ impl Backend for Cpu {
         out: &mut Vec<f32>,
     ) {
         output::logits(self.isa, x, output, selections, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Level;
+
+    #[test]
+    fn a_feed_forward_block_is_two_products() {
+        let values = |n: usize, k: usize| -> Vec<f32> {
+            (0..n).map(|i| ((i * k % 101) as f32 - 50.0) / 100.0).collect()
+        };
+        let (inputs, inner) = (24, 70);
+        let first = Weight::from_f32(vec![inner, inputs], &values(inner * inputs, 37));
+        let second = Weight::from_f32(vec![inputs, inner], &values(inputs * inner, 41));
+        let dense = |weight| [Dense { weight, bias: None, alpha: None }];
+        for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+            for precision in [Precision::Float32, Precision::Int8] {
+                let cpu = Cpu::new(isa, precision);
+                let first = cpu.prepare_linear(&dense(&first));
+                let second = cpu.prepare_linear(&dense(&second));
+                for rows in [0, 1, 63, 64, 65, 150] {
+                    let x = Matrix::from_rows(inputs, values(rows * inputs, 29));
+                    let (mut hidden, mut out, mut apart) =
+                        (Matrix::default(), Matrix::default(), Matrix::default());
+                    let relu = Activation::Relu;
+                    let last = (&second, After::nothing());
+                    cpu.feed_forward(&x, (&first, relu), last, &mut hidden, &mut out);
+                    cpu.linear(&x, &first, After::activation(relu), &mut hidden);
+                    cpu.linear(&hidden, &second, After::nothing(), &mut apart);
+                    assert_eq!(out.values(), apart.values(), "{rows} rows");
+                }
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::int8::{self, Packed8, Quantised};
 use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
 use crate::lanes::LANES;
+use crate::matrix::Matrix;
 use crate::product::{self, Packed, Task};
 use crate::split;
 use crate::tuner::Tuner;
@@ -38,6 +39,8 @@ pub enum Linear {
 thread_local! {
     /// Quantised inputs; a worker's products come one after the other.
     static QUANTISED: RefCell<Quantised> = RefCell::default();
+    /// Between the two products of a feed-forward block.
+    static HIDDEN: RefCell<Quantised> = RefCell::default();
     static QUANTISED_16: RefCell<Quantised16> = RefCell::default();
     static ROUNDED: RefCell<Rounded> = RefCell::default();
     /// Scores of a block of words.
@@ -138,7 +141,6 @@ impl Linear {
 
     /// `out = activation(x · Wᵀ + b)`, row by row.
     pub(crate) fn multiply(&self, isa: Isa, activation: Activation, x: &[f32], out: &mut [f32]) {
-        let relu = activation == Activation::Relu;
         let shape = (self.inputs(), self.outputs());
         let again = self.packed_again();
         match again.as_ref().unwrap_or(self) {
@@ -150,12 +152,7 @@ impl Linear {
             }
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
-                split::panels(0..packed.panels(), shape, out, &|panels, out| {
-                    int8::multiply(isa, quantised, packed, panels, relu, out);
-                });
-                if !relu {
-                    activate(isa, activation, out);
-                }
+                multiply_quantised(isa, (quantised, packed), activation, out);
             }),
             Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
@@ -175,6 +172,39 @@ impl Linear {
                 linear.multiply(isa, activation, x, out);
             }),
         }
+    }
+
+    /// Two products, one after the other: `out = last(activation(x · Wᵀ + b) · Wᵀ + b)`. `hidden` is working memory.
+    ///
+    /// The hidden rows, which are the widest there are, are quantised a block at a time: as floats, those of more rows
+    /// would not stay in cache beside the weights.
+    pub(crate) fn feed_forward(
+        isa: Isa,
+        x: &[f32],
+        (first, activation): (&Linear, Activation),
+        (second, last): (&Linear, Activation),
+        hidden: &mut Matrix,
+        out: &mut [f32],
+    ) {
+        let inputs = first.inputs().max(1);
+        let multiply_first = |x: &[f32], hidden: &mut Matrix| {
+            hidden.shape(x.len() / inputs, first.outputs());
+            first.multiply(isa, activation, x, hidden.values_mut());
+        };
+        let again = second.packed_again();
+        let second = again.as_ref().unwrap_or(second);
+        let Linear::Int8(packed) = second else {
+            multiply_first(x, hidden);
+            return second.multiply(isa, last, hidden.values(), out);
+        };
+        HIDDEN.with_borrow_mut(|quantised| {
+            quantised.reserve(x.len() / inputs, packed);
+            for (i, x) in x.chunks(int8::BLOCK_ROWS * inputs).enumerate() {
+                multiply_first(x, hidden);
+                quantised.fill_from(isa, i * int8::BLOCK_ROWS, hidden.values(), packed);
+            }
+            multiply_quantised(isa, (quantised, packed), last, out);
+        });
     }
 
     /// The product in blocks of at most `block_panels` panels: `take(columns, scores)` is handed the
@@ -237,6 +267,22 @@ impl Linear {
             Linear::Either(_) => unreachable!("dealt with above"),
         }
         BLOCK.set(block);
+    }
+}
+
+/// A whole product of rows that are quantised already, with what comes after it.
+fn multiply_quantised(
+    isa: Isa,
+    (x, packed): (&Quantised, &Packed8),
+    activation: Activation,
+    out: &mut [f32],
+) {
+    let relu = activation == Activation::Relu;
+    split::panels(0..packed.panels(), (packed.inputs(), packed.outputs()), out, &|panels, out| {
+        int8::multiply(isa, x, packed, panels, relu, out);
+    });
+    if !relu {
+        activate(isa, activation, out);
     }
 }
 

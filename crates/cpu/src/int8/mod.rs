@@ -57,8 +57,9 @@ use crate::tuner::Way;
 /// Inputs are filled up to a multiple of this.
 const INPUT_MULTIPLE: usize = 64;
 
-/// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
-const BLOCK_BYTES: usize = 128 << 10;
+/// Rows that are multiplied with all panels before the next ones: few enough for their inputs and outputs to stay in cache, enough
+/// for the weights of a panel to be there as soon as the last one's are used up.
+pub(crate) const BLOCK_ROWS: usize = 64;
 
 /// From so many rows on tiles are worth filling.
 #[cfg(target_arch = "x86_64")]
@@ -164,13 +165,21 @@ pub(crate) struct Quantised {
 impl Quantised {
     /// Quantises rows for a layer.
     pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], packed: &Packed8) {
-        let width = packed.inputs;
-        self.stride = width.next_multiple_of(INPUT_MULTIPLE);
-        let rows = x.len() / width.max(1);
+        self.reserve(x.len() / packed.inputs.max(1), packed);
+        self.fill_from(isa, 0, x, packed);
+    }
+
+    /// Makes room for so many rows.
+    pub(crate) fn reserve(&mut self, rows: usize, packed: &Packed8) {
+        self.stride = packed.inputs.next_multiple_of(INPUT_MULTIPLE);
         // Tiles are loaded whole: there must be memory behind the last row.
         self.bytes.reshape(rows * self.stride, TILE_ROWS * self.stride);
         self.steps.resize(rows, 0.0);
-        quantise_rows(isa, x, width, packed.ways.alpha, self);
+    }
+
+    /// Quantises some of the rows, from the given one on.
+    pub(crate) fn fill_from(&mut self, isa: Isa, first: usize, x: &[f32], packed: &Packed8) {
+        quantise_rows(isa, x, packed.inputs, packed.ways.alpha, first, self);
     }
 }
 
@@ -179,6 +188,7 @@ kernel! {
         x: &[f32],
         width: usize,
         alpha: Option<f32>,
+        first: usize,
         out: &mut Quantised,
     ) = quantise_rows_body
 }
@@ -189,11 +199,13 @@ fn quantise_rows_body<const FMA: bool>(
     x: &[f32],
     width: usize,
     alpha: Option<f32>,
+    first: usize,
     out: &mut Quantised,
 ) {
     const ROUND: f32 = 12_582_912.0;
-    let rows = x.chunks_exact(width).zip(out.bytes.chunks_exact_mut(out.stride));
-    for ((row, bytes), step) in rows.zip(&mut out.steps) {
+    let bytes = &mut out.bytes[first * out.stride..];
+    let rows = x.chunks_exact(width).zip(bytes.chunks_exact_mut(out.stride));
+    for ((row, bytes), step) in rows.zip(&mut out.steps[first..]) {
         bytes[width..].fill(128);
         if let Some(alpha) = alpha {
             *step = 1.0 / alpha;
@@ -260,9 +272,8 @@ pub(crate) fn multiply(
     if width == 0 || x.stride == 0 {
         return;
     }
-    let block = (BLOCK_BYTES / x.stride).next_multiple_of(2 * TILE_ROWS);
-    let inputs = x.bytes.chunks(block * x.stride).zip(x.steps.chunks(block));
-    for ((bytes, steps), out) in inputs.zip(out.chunks_mut(block * width)) {
+    let inputs = x.bytes.chunks(BLOCK_ROWS * x.stride).zip(x.steps.chunks(BLOCK_ROWS));
+    for ((bytes, steps), out) in inputs.zip(out.chunks_mut(BLOCK_ROWS * width)) {
         multiply_block(isa, Task { bytes, steps, ..task }, out);
     }
 }
