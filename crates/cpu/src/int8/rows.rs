@@ -16,20 +16,17 @@
 //! the cache that holds the lists of a batch.
 
 use super::{INPUT_MULTIPLE, Packed8, Quantised};
+use crate::arena::{Line, Store};
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
 use crate::parallel;
 
 /// Weights an output after the other.
 pub(crate) struct Rows8 {
-    lines: Vec<Line8>,
+    lines: Store<Line>,
     /// Lines of an output.
     width: usize,
 }
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line8([i8; INPUT_MULTIPLE]);
 
 /// Some outputs of a layer, filled up to a multiple of 16.
 #[derive(Default)]
@@ -53,12 +50,15 @@ impl Rows8 {
     pub(crate) fn new(packed: &Packed8) -> Rows8 {
         let width = packed.inputs.div_ceil(INPUT_MULTIPLE);
         let groups = packed.groups();
-        let mut lines = vec![Line8([0; INPUT_MULTIPLE]); packed.outputs * width];
+        let mut lines = Store::zeroed(0);
+        // On large pages, where there are many: words of a list are on as many pages as there are words.
+        lines.grow(packed.outputs * width);
         let panels = packed.lines.chunks(groups.max(1)).zip(lines.chunks_mut(LANES * width.max(1)));
         parallel::for_each(panels.collect(), |(panel, lines)| {
             for (lane, lines) in lines.chunks_mut(width).enumerate() {
-                let bytes = lines.iter_mut().flat_map(|line| line.0.as_chunks_mut::<4>().0);
-                for (to, from) in bytes.zip(panel) {
+                for (to, from) in
+                    bytemuck::cast_slice_mut::<_, [i8; 4]>(lines).iter_mut().zip(panel)
+                {
                     *to = from.0[lane];
                 }
             }
@@ -69,7 +69,8 @@ impl Rows8 {
     /// One output of the only row of `x`.
     pub(crate) fn score(&self, x: &Quantised, packed: &Packed8, output: usize) -> f32 {
         let (panel, lane) = (output / LANES, output % LANES);
-        let weights = self.lines[output * self.width..][..self.width].iter().flat_map(|l| &l.0);
+        let weights = &self.lines[output * self.width..][..self.width];
+        let weights = bytemuck::cast_slice::<_, i8>(weights);
         let products = x.bytes.iter().zip(weights).map(|(&x, &w)| i32::from(x) * i32::from(w));
         let sum = packed.starts[panel].0[lane] + products.sum::<i32>();
         sum as f32 * (packed.steps[panel].0[lane] * x.steps[0]) + packed.bias[panel].0[lane]
