@@ -191,12 +191,12 @@ impl Linear {
             hidden.shape(x.len() / inputs, first.outputs());
             first.multiply(isa, activation, x, hidden.values_mut());
         };
-        let again = second.packed_again();
-        let second = again.as_ref().unwrap_or(second);
         let Linear::Int8(packed) = second else {
             multiply_first(x, hidden);
             return second.multiply(isa, last, hidden.values(), out);
         };
+        let again = second.packed_again();
+        let packed = if let Some(Linear::Int8(again)) = &again { again } else { packed };
         HIDDEN.with_borrow_mut(|quantised| {
             quantised.reserve(x.len() / inputs, packed);
             for (i, x) in x.chunks(int8::BLOCK_ROWS * inputs).enumerate() {
