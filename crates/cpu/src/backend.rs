@@ -209,7 +209,7 @@ impl Backend for Cpu {
     }
 
     fn prepare_output(&self, layer: Dense<'_>) -> Output {
-        Output::new(self.prepare_linear(&[layer]), self.screening)
+        Output::new(self.prepare_linear(&[layer]), self.screening, self.row_blocks)
     }
 
     fn select(&self, output: &Output, words: &[u32]) -> Selection {

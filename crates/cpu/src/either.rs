@@ -57,10 +57,27 @@ impl Either {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use peregrine_model::{Activation, Weight};
 
     use super::*;
+    use crate::int8::{Piece, Take};
     use crate::isa::Isa;
+
+    struct Blocks(Vec<f32>);
+
+    impl Take for Blocks {
+        fn block(&mut self, _: Isa, _: Range<usize>, outputs: &[f32]) {
+            self.0.extend_from_slice(outputs);
+        }
+
+        fn piece<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece) {
+            unreachable!("these precisions hand out blocks");
+        }
+
+        fn end_of_block(&mut self) {}
+    }
 
     #[test]
     fn each_precision_has_its_turn_until_one_is_settled_on() {
@@ -87,9 +104,9 @@ mod tests {
         assert_eq!(turns[0], turns[1]);
         let settled = usize::from(tuner.choices()[0].kernel == "int16");
         assert_eq!(product(&either), known[settled]);
-        let mut blocks = Vec::new();
-        either.multiply_in_blocks(isa, &x, 8, &mut |_, scores| blocks.extend_from_slice(scores));
-        assert_eq!(blocks, known[settled]);
+        let mut blocks = Blocks(Vec::new());
+        either.multiply_in_blocks(isa, &x, 8, false, &mut blocks);
+        assert_eq!(blocks.0, known[settled]);
         let words = [3, 17];
         let part = product(&either.select(&words));
         let expected = known[settled].chunks(20).flat_map(|row| words.map(|w| row[w as usize]));

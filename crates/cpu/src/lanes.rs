@@ -25,6 +25,12 @@ fn fold(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
+/// All lanes together.
+#[inline(always)]
+pub(crate) fn add_up(lanes: [f32; LANES]) -> f32 {
+    fold(lanes, |a, b| a + b)
+}
+
 /// `Σ f(v)`.
 #[inline(always)]
 pub(crate) fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
@@ -38,7 +44,7 @@ pub(crate) fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     for (lane, &v) in lanes.iter_mut().zip(rest) {
         *lane += f(v);
     }
-    fold(lanes, |a, b| a + b)
+    add_up(lanes)
 }
 
 /// The largest value; negative infinity if there are none. A NaN counts as no value.
@@ -108,6 +114,27 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     let e_r = multiply_add::<FMA>(p * r, r, r) + 1.0;
     let exponent = shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23;
     e_r * f32::from_bits(exponent)
+}
+
+/// `eˣ` of a number that is not above zero, up to 1.5e-7: what a sum wants whose largest term is 1. Below −87 it stays at next to
+/// nothing.
+///
+/// `x log₂ e = n + f`: a polynomial (fit to have the least error, which is exact at 0) does `2ᶠ`, and `n` is added to its exponent.
+#[inline(always)]
+pub(crate) fn exp_down<const FMA: bool>(x: f32) -> f32 {
+    const ROUND: f32 = 12_582_912.0;
+    const POLYNOMIAL: [f32; 5] =
+        [1.330_060_6e-3, 9.669_691e-3, 5.550_558_5e-2, 0.240_222_83, std::f32::consts::LN_2];
+    let x = x * std::f32::consts::LOG2_E;
+    let x = if x > -125.0 { x } else { -125.0 };
+    let shifted = x + ROUND;
+    let f = x - (shifted - ROUND);
+    let mut p = POLYNOMIAL[0];
+    for c in &POLYNOMIAL[1..] {
+        p = multiply_add::<FMA>(p, f, *c);
+    }
+    let p = multiply_add::<FMA>(p, f, 1.0);
+    f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
 /// `1 / (1 + e⁻ˣ)`.
@@ -204,6 +231,24 @@ mod tests {
         }
         assert_eq!(exp::<true>(0.0), 1.0);
         assert!(exp::<true>(-1e30) < 2e-38 && exp::<true>(1e30) > 1e38);
+    }
+
+    #[test]
+    fn exp_down_is_close_where_it_counts() {
+        for x in (0..100_000).map(|i| i as f32 * -1e-3) {
+            let exact = f64::from(x).exp();
+            for got in [exp_down::<true>(x), exp_down::<false>(x)] {
+                let error = (f64::from(got) - exact).abs();
+                assert!(
+                    error < 1.5e-7 && error < 1e-5 * exact + 1e-37,
+                    "exp({x}) is off by {error:e}"
+                );
+            }
+        }
+        assert_eq!(exp_down::<true>(0.0), 1.0);
+        for x in [-1e30, f32::NEG_INFINITY, f32::NAN] {
+            assert!((0.0..1e-37).contains(&exp_down::<true>(x)));
+        }
     }
 
     #[test]

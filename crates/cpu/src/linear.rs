@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use peregrine_model::{Activation, Precision, Weight};
-use peregrine_nn::Dense;
+use peregrine_nn::{Dense, profile};
 
 use crate::arena::Arena;
 use crate::bfloat16::{self, PackedHalf, Rounded};
@@ -13,7 +13,7 @@ use crate::either::Either;
 use crate::elementwise::activate;
 use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::screen::{Sample, Screen};
-use crate::int8::{self, Packed8, Quantised};
+use crate::int8::{self, Packed8, Quantised, Take};
 use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
 use crate::lanes::LANES;
@@ -207,34 +207,50 @@ impl Linear {
         });
     }
 
-    /// The product in blocks of at most `block_panels` panels: `take(columns, scores)` is handed the
-    /// scores of all rows, row by row, before the next block is computed.
+    /// The product in blocks of at most `block_panels` panels. `take` is handed the scores of all rows before the next
+    /// block is computed: as soon as they are in registers, if that may be and there is a kernel for it.
     pub(crate) fn multiply_in_blocks(
         &self,
         isa: Isa,
         x: &[f32],
         block_panels: usize,
-        take: &mut dyn FnMut(Range<usize>, &mut [f32]),
+        in_registers: bool,
+        take: &mut impl Take,
     ) {
         let rows = x.len() / self.inputs().max(1);
         if let Linear::Either(either) = self {
-            let product = |linear: &Linear| linear.multiply_in_blocks(isa, x, block_panels, take);
-            return either.run(rows, product);
+            return either.run(rows, |linear| {
+                linear.multiply_in_blocks(isa, x, block_panels, in_registers, take);
+            });
+        }
+        let again = self.packed_again();
+        let this = again.as_ref().unwrap_or(self);
+        let starts = (0..self.panels()).step_by(block_panels);
+        let blocks = starts.map(|start| start..(start + block_panels).min(self.panels()));
+        if let Linear::Int8(packed) = this
+            && in_registers
+            && int8::hands_out_pieces(isa, rows, packed)
+        {
+            QUANTISED.with_borrow_mut(|quantised| {
+                quantised.fill(isa, x, packed);
+                for panels in blocks {
+                    int8::multiply_in_pieces(isa, quantised, packed, panels, take);
+                    take.end_of_block();
+                }
+            });
+            return profile::lap("output layer");
         }
         let shape = (self.inputs(), self.outputs());
-        // Taken, not borrowed: `take` may want to compute a product itself.
         let mut block = BLOCK.take();
-        let mut each = |multiply: &mut dyn FnMut(Range<usize>, &mut [f32])| {
-            for first in (0..self.panels()).step_by(block_panels) {
-                let panels = first..(first + block_panels).min(self.panels());
-                let columns = first * LANES..(panels.end * LANES).min(self.outputs());
+        let each = |multiply: &mut dyn FnMut(Range<usize>, &mut [f32])| {
+            for panels in blocks {
+                let columns = panels.start * LANES..(panels.end * LANES).min(self.outputs());
                 block.resize(rows * columns.len(), 0.0);
                 multiply(panels, &mut block);
-                take(columns, &mut block);
+                take.block(isa, columns, &block);
             }
         };
-        let again = self.packed_again();
-        match again.as_ref().unwrap_or(self) {
+        match this {
             Linear::Float32(packed) => each(&mut |panels, out| {
                 split::panels(panels, shape, out, &|panels, out| {
                     product::multiply(isa, Task::some(x, packed, panels), out);
@@ -293,7 +309,7 @@ pub(crate) fn multiply_scattered(
     packed: &Packed8,
     (rows, picked): (&Rows8, &Picked8),
     block_panels: usize,
-    mut take: impl FnMut(Range<usize>, &mut [f32]),
+    take: &mut impl Take,
 ) {
     let mut block = BLOCK.take();
     QUANTISED.with_borrow_mut(|quantised| {
@@ -302,7 +318,7 @@ pub(crate) fn multiply_scattered(
             let columns = first..(first + block_panels * LANES).min(picked.count());
             block.resize(x.len() / packed.inputs().max(1) * columns.len(), 0.0);
             int8::rows::multiply(isa, quantised, rows, picked, columns.clone(), &mut block);
-            take(columns, &mut block);
+            take.block(isa, columns, &block);
         }
     });
     BLOCK.set(block);

@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 use peregrine_model::Activation;
 use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
-use crate::int8::Packed8;
 use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::screen::{Sample, Screen};
+use crate::int8::{PIECE, Packed8, Piece, Take};
 use crate::isa::{Isa, kernel};
-use crate::lanes::{exp, largest, sum};
+use crate::lanes::{LANES, add_up, exp_down};
 use crate::linear::{Linear, look, multiply_scattered, survivors};
 use crate::matrix::Matrix;
 
@@ -46,6 +46,8 @@ pub struct Output {
     sample: OnceLock<Sample>,
     screening: bool,
     few_rows: AtomicU32,
+    /// Whether scores may be handed out while they are in registers.
+    in_registers: bool,
 }
 
 /// The words of a shortlist. Both ways to compute their scores give the same bits.
@@ -67,10 +69,10 @@ enum Screening<'a> {
 }
 
 impl Output {
-    pub(crate) fn new(linear: Linear, screening: bool) -> Output {
+    pub(crate) fn new(linear: Linear, screening: bool, in_registers: bool) -> Output {
         let few_rows = AtomicU32::new(0);
         let (rows, screen, sample) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Output { linear, rows, screen, sample, screening, few_rows }
+        Output { linear, rows, screen, sample, screening, few_rows, in_registers }
     }
 
     fn rows(&self, packed: &Packed8) -> &Arc<Rows8> {
@@ -163,30 +165,26 @@ pub(crate) fn best(
         let screening = if none { output.screening(isa, question, &rows) } else { None };
         let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
         let mut lists = LISTS.take();
-        running.extend(
-            question.asks[rows]
-                .iter()
-                .map(|ask| Running::new(ask, question.scoring, lists.pop().unwrap_or_default())),
-        );
+        running.extend(question.asks[rows].iter().map(|ask| {
+            Running::new(ask, question.scoring, words, lists.pop().unwrap_or_default())
+        }));
         profile::mark();
-        let mut take = |columns: Range<usize>, block: &mut [f32]| {
-            profile::lap("output product and bias");
-            for (row, scores) in running.iter_mut().zip(block.chunks_mut(columns.len())) {
-                let words = match words {
-                    Some(words) => Words::Listed(&words[columns.clone()]),
-                    None => Words::From(columns.start as u32),
-                };
-                row.take(isa, scores, words);
-            }
-        };
+        let mut listeners = Listeners { running: &mut running, words };
         match (selection, &output.linear) {
             (Some(Selection { scattered: Some((rows, picked)), .. }), Linear::Int8(packed))
                 if few =>
             {
-                multiply_scattered(isa, x, packed, (rows, picked), BLOCK_PANELS, take);
+                multiply_scattered(isa, x, packed, (rows, picked), BLOCK_PANELS, &mut listeners);
             }
             (Some(selection), _) => {
-                selection.packed(output).multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take);
+                let linear = selection.packed(output);
+                linear.multiply_in_blocks(
+                    isa,
+                    x,
+                    BLOCK_PANELS,
+                    output.in_registers,
+                    &mut listeners,
+                );
             }
             (None, linear) => match screening {
                 Some((packed, Screening::Done(screen))) => {
@@ -194,7 +192,10 @@ pub(crate) fn best(
                         best_screened(isa, x, linear, (packed, screen), running);
                     }
                 }
-                _ => linear.multiply_in_blocks(isa, x, BLOCK_PANELS, &mut take),
+                _ => {
+                    let in_registers = output.in_registers;
+                    linear.multiply_in_blocks(isa, x, BLOCK_PANELS, in_registers, &mut listeners);
+                }
             },
         }
         if let Some((packed, Screening::Tried(sample))) = screening {
@@ -221,16 +222,16 @@ fn best_screened(
     running: &mut Running<'_>,
 ) {
     let (mut words, mut picked) = SCREENED.take();
-    if survivors(isa, x, (packed, screen), running.ask.banned, &mut words) {
+    let survivors = survivors(isa, x, (packed, screen), running.ask.banned, &mut words);
+    let words_left = survivors.then_some(words.as_slice());
+    let running = std::slice::from_mut(running);
+    let mut listener = Listeners { running, words: words_left };
+    if survivors {
         picked.fill(packed, &words);
         let rows = (&*screen.rows, &picked);
-        multiply_scattered(isa, x, packed, rows, BLOCK_PANELS, |columns, scores| {
-            running.take(isa, scores, Words::Listed(&words[columns]));
-        });
+        multiply_scattered(isa, x, packed, rows, BLOCK_PANELS, &mut listener);
     } else {
-        linear.multiply_in_blocks(isa, x, BLOCK_PANELS, &mut |columns, scores| {
-            running.take(isa, scores, Words::From(columns.start as u32));
-        });
+        linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut listener);
     }
     SCREENED.set((words, picked));
 }
@@ -248,119 +249,185 @@ fn recycled<T, U>(mut list: Vec<T>) -> Vec<U> {
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 
-/// Which words a block's columns stand for.
-#[derive(Clone, Copy)]
-enum Words<'a> {
-    From(u32),
-    Listed(&'a [u32]),
+/// Those who listen to the scores of a product: a row each.
+struct Listeners<'r, 'a> {
+    running: &'r mut [Running<'a>],
+    /// The words columns stand for; without, a word is its column.
+    words: Option<&'r [u32]>,
 }
 
-impl Words<'_> {
-    fn word(self, column: usize) -> u32 {
-        match self {
-            Words::From(first) => first + column as u32,
-            Words::Listed(words) => words[column],
-        }
+impl Take for Listeners<'_, '_> {
+    fn block(&mut self, isa: Isa, columns: Range<usize>, scores: &[f32]) {
+        profile::lap("output product and bias");
+        take_block(isa, self, columns, scores);
+        profile::lap("output best words");
     }
 
-    fn column(self, word: u32, columns: usize) -> Option<usize> {
-        match self {
-            Words::From(first) => {
-                word.checked_sub(first).map(|c| c as usize).filter(|&c| c < columns)
-            }
-            Words::Listed(words) => words.binary_search(&word).ok(),
+    #[inline(always)]
+    fn piece<const FMA: bool>(&mut self, row: usize, column: usize, scores: Piece) {
+        self.running[row].take::<FMA>(scores, column, self.words);
+    }
+
+    fn end_of_block(&mut self) {
+        for row in &mut *self.running {
+            row.fold();
         }
     }
 }
 
-/// What a row knows of the blocks it has seen.
+kernel! {
+    fn take_block(
+        listeners: &mut Listeners<'_, '_>,
+        columns: Range<usize>,
+        scores: &[f32],
+    ) = take_block_body
+}
+
+/// As if the scores had come in pieces.
+#[inline(always)]
+fn take_block_body<const FMA: bool>(
+    listeners: &mut Listeners<'_, '_>,
+    columns: Range<usize>,
+    scores: &[f32],
+) {
+    for (row, scores) in scores.chunks_exact(columns.len()).enumerate() {
+        for (i, scores) in scores.chunks(PIECE).enumerate() {
+            let mut piece = [f32::NEG_INFINITY; PIECE];
+            piece[..scores.len()].copy_from_slice(scores);
+            listeners.piece::<FMA>(row, columns.start + i * PIECE, bytemuck::cast(piece));
+        }
+    }
+    listeners.end_of_block();
+}
+
+/// What a row knows of the words it has seen.
 struct Running<'a> {
     ask: &'a Ask<'a>,
     scoring: Scoring,
     best: Vec<Choice>,
-    /// Score of the last entry of a full list: what a newcomer must beat.
+    /// What a newcomer to the list must beat: its last entry, once it is full.
     floor: f32,
-    /// Largest score, and `Σ exp(score − most)`.
+    /// A score above this changes the list or is the largest so far.
+    threshold: f32,
+    /// The next column of a word to look up: one that is forced, or that has no probability.
+    special: usize,
+    /// Largest score, and `Σ exp(score − most)`: of the block that is being taken, lane by lane, and of those before.
     most: f32,
+    lanes: [f32; LANES],
     sum: f64,
 }
 
 impl<'a> Running<'a> {
-    fn new(ask: &'a Ask<'a>, scoring: Scoring, mut best: Vec<Choice>) -> Running<'a> {
+    fn new(
+        ask: &'a Ask<'a>,
+        scoring: Scoring,
+        words: Option<&[u32]>,
+        mut best: Vec<Choice>,
+    ) -> Running<'a> {
         best.clear();
         best.reserve(ask.count + 1);
-        let (floor, most) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
-        Running { ask, scoring, best, floor, most, sum: 0.0 }
+        let wants_none = ask.forced.is_some() || ask.count == 0;
+        let floor = if wants_none { f32::INFINITY } else { f32::NEG_INFINITY };
+        let mut running = Running {
+            ask,
+            scoring,
+            best,
+            floor,
+            threshold: if scoring == Scoring::Logit { floor } else { f32::NEG_INFINITY },
+            special: 0,
+            most: f32::NEG_INFINITY,
+            lanes: [0.0; LANES],
+            sum: 0.0,
+        };
+        running.special = running.special_from(0, words);
+        running
     }
 
-    fn take(&mut self, isa: Isa, scores: &mut [f32], words: Words<'_>) {
-        if let Some(token) = self.ask.forced
-            && let Some(column) = words.column(token, scores.len())
-        {
-            self.best.push(Choice { token, score: scores[column] });
+    /// Takes the scores of some words, the first of which is in the given column. Nearly always none is above the
+    /// threshold.
+    #[inline(always)]
+    fn take<const FMA: bool>(&mut self, mut scores: Piece, column: usize, words: Option<&[u32]>) {
+        if self.special < column + PIECE {
+            scores = self.look_up(scores, column, words);
         }
-        let mut most = f32::NEG_INFINITY;
-        block_largest(isa, scores, &mut most);
-        if self.scoring == Scoring::LogProbability {
-            self.add_to_sum(isa, scores, most);
+        let (threshold, mut above) = (self.threshold, false);
+        for score in scores.as_flattened() {
+            above |= *score > threshold;
         }
-        if self.ban(scores, words) {
-            most = f32::NEG_INFINITY;
-            block_largest(isa, scores, &mut most);
+        if above {
+            self.rise(scores, column, words);
         }
-        if self.scoring == Scoring::LogProbabilityOfAllowed {
-            self.add_to_sum(isa, scores, most);
-        }
-        if self.scoring != Scoring::Logit {
-            profile::lap("output softmax");
-        }
-        // Nearly every block has nothing that beats the floor.
-        if self.ask.forced.is_none() && self.ask.count > 0 && most > self.floor {
-            self.search(isa, scores, words);
-        }
-        profile::lap("output best words");
-    }
-
-    /// Puts banned words out of reach, and says whether there were any.
-    fn ban(&self, scores: &mut [f32], words: Words<'_>) -> bool {
-        let mut any = false;
-        for &word in self.ask.banned {
-            if let Some(column) = words.column(word, scores.len()) {
-                scores[column] = f32::NEG_INFINITY;
-                any = true;
-            }
-        }
-        any
-    }
-
-    fn add_to_sum(&mut self, isa: Isa, scores: &[f32], most: f32) {
-        let most = most.max(self.most);
-        if most == f32::NEG_INFINITY {
-            return;
-        }
-        if most > self.most {
-            self.sum *= f64::from(self.most - most).exp();
-            self.most = most;
-        }
-        let mut sum = 0.0;
-        block_sum(isa, scores, most, &mut sum);
-        self.sum += f64::from(sum);
-    }
-
-    /// Few words of a block beat the floor: runs of them are looked at whole first.
-    fn search(&mut self, isa: Isa, scores: &[f32], words: Words<'_>) {
-        const RUN: usize = 64;
-        for (run, scores) in scores.chunks(RUN).enumerate() {
-            let mut most = f32::NEG_INFINITY;
-            block_largest(isa, scores, &mut most);
-            if most <= self.floor {
-                continue;
-            }
-            for (i, &score) in scores.iter().enumerate() {
-                if score > self.floor {
-                    self.insert(Choice { token: words.word(run * RUN + i), score });
+        if self.scoring != Scoring::Logit && self.most > f32::NEG_INFINITY {
+            let (most, mut lanes) = (self.most, self.lanes);
+            for half in scores {
+                for i in 0..LANES {
+                    lanes[i] += exp_down::<FMA>(half[i] - most);
                 }
             }
+            self.lanes = lanes;
+        }
+    }
+
+    /// Notes the score of a forced word, and puts those out of reach that have no probability.
+    #[cold]
+    #[inline(never)]
+    fn look_up(&mut self, mut scores: Piece, first: usize, words: Option<&[u32]>) -> Piece {
+        let all = scores.as_flattened_mut();
+        while self.special < first + PIECE {
+            let score = &mut all[self.special - first];
+            let token = words.map_or(self.special as u32, |words| words[self.special]);
+            if self.ask.forced == Some(token) {
+                self.best.push(Choice { token, score: *score });
+            }
+            if self.scoring == Scoring::LogProbabilityOfAllowed
+                && self.ask.banned.binary_search(&token).is_ok()
+            {
+                *score = f32::NEG_INFINITY;
+            }
+            self.special = self.special_from(self.special + 1, words);
+        }
+        scores
+    }
+
+    /// The first column to look up of those from the given one on.
+    fn special_from(&self, first: usize, words: Option<&[u32]>) -> usize {
+        let banned = match self.scoring {
+            Scoring::LogProbabilityOfAllowed => self.ask.banned,
+            Scoring::Logit | Scoring::LogProbability => &[],
+        };
+        let column = |&word: &u32| match words {
+            Some(words) => words.binary_search(&word).ok(),
+            None => Some(word as usize),
+        };
+        let columns = self.ask.forced.iter().chain(banned).filter_map(column);
+        columns.filter(|&column| column >= first).min().unwrap_or(usize::MAX)
+    }
+
+    /// Some score is above the threshold: the list changes, or the sum is to be over something larger.
+    #[cold]
+    #[inline(never)]
+    fn rise(&mut self, scores: Piece, column: usize, words: Option<&[u32]>) {
+        let (threshold, mut most) = (self.threshold, self.most);
+        for (column, &score) in (column..).zip(scores.as_flattened()) {
+            if score > threshold {
+                most = most.max(score);
+                if score > self.floor {
+                    let token = words.map_or(column as u32, |words| words[column]);
+                    if self.ask.banned.binary_search(&token).is_err() {
+                        self.insert(Choice { token, score });
+                    }
+                }
+            }
+        }
+        self.threshold = self.floor;
+        if self.scoring != Scoring::Logit {
+            if most > self.most {
+                let less = f64::from(self.most - most).exp();
+                self.sum *= less;
+                self.lanes.iter_mut().for_each(|lane| *lane *= less as f32);
+                self.most = most;
+            }
+            self.threshold = self.floor.min(most);
         }
     }
 
@@ -370,6 +437,13 @@ impl<'a> Running<'a> {
         self.best.truncate(self.ask.count);
         if self.best.len() == self.ask.count {
             self.floor = self.best[self.ask.count - 1].score;
+        }
+    }
+
+    /// A block is over: many small numbers are added up in higher precision.
+    fn fold(&mut self) {
+        if self.scoring != Scoring::Logit {
+            self.sum += f64::from(add_up(std::mem::take(&mut self.lanes)));
         }
     }
 
@@ -387,24 +461,6 @@ impl<'a> Running<'a> {
         }
         self.best
     }
-}
-
-kernel! {
-    fn block_largest(scores: &[f32], most: &mut f32) = block_largest_body
-}
-
-#[inline(always)]
-fn block_largest_body<const FMA: bool>(scores: &[f32], most: &mut f32) {
-    *most = most.max(largest(scores));
-}
-
-kernel! {
-    fn block_sum(scores: &[f32], most: f32, total: &mut f32) = block_sum_body
-}
-
-#[inline(always)]
-fn block_sum_body<const FMA: bool>(scores: &[f32], most: f32, total: &mut f32) {
-    *total = sum(scores, |s| exp::<FMA>(s - most));
 }
 
 /// All scores of every row, end to end.

@@ -3,8 +3,8 @@
 
 use std::arch::x86_64::*;
 
-use super::Task;
 use super::avx512vnni::{Scales, lanes_of};
+use super::{Piece, Take, Task};
 use crate::amx::{Block, Product, ROWS};
 use crate::lanes::LANES;
 
@@ -15,15 +15,7 @@ use crate::lanes::LANES;
 /// checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (width, packed, first) = (task.width(), task.packed, task.first_panel);
-    let product = Product {
-        inputs: task.bytes.as_ptr(),
-        stride: task.stride,
-        rows: task.steps.len(),
-        weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
-        panels: task.panels,
-        steps: task.stride / 64,
-    };
+    let width = task.width();
     let out = out.as_mut_ptr();
     let finish = |block: Block<'_, i32>| {
         // SAFETY: the rows and panels of `task`, for which the caller has checked that there is room in `out`.
@@ -44,7 +36,47 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     };
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Quantised`), and rows and panels
     // are as long as each other.
-    unsafe { product.multiply(finish) };
+    unsafe { product(task).multiply(finish) };
+}
+
+/// See [`super::multiply_in_pieces`]; the rows of `task` are those from `first_row` on.
+///
+/// # Safety
+/// As above.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
+pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, first_row: usize, take: &mut impl Take) {
+    let finish = |block: Block<'_, i32>| {
+        let ends = [0, 1].map(|side| End::of(task, (block.panel + side).min(task.panels - 1)));
+        let column = (task.first_panel + block.panel) * LANES;
+        for (half, [left, right]) in block.halves.into_iter().enumerate() {
+            for (r, sums) in left.iter().enumerate() {
+                let row = block.row + half * ROWS + r;
+                let step = task.steps[row];
+                let left = ends[0].outputs(sums, step);
+                let right = match right.get(r) {
+                    Some(sums) => ends[1].outputs(sums, step),
+                    None => _mm512_set1_ps(f32::NEG_INFINITY),
+                };
+                // SAFETY: a register is sixteen floats.
+                let piece: Piece = unsafe { std::mem::transmute([left, right]) };
+                take.piece::<true>(first_row + row, column, piece);
+            }
+        }
+    };
+    // SAFETY: as above.
+    unsafe { product(task).multiply(finish) };
+}
+
+fn product(task: Task<'_>) -> Product {
+    let (packed, first) = (task.packed, task.first_panel);
+    Product {
+        inputs: task.bytes.as_ptr(),
+        stride: task.stride,
+        rows: task.steps.len(),
+        weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
+        panels: task.panels,
+        steps: task.stride / 64,
+    }
 }
 
 /// What turns a panel's sums, which start at zero, into outputs.
@@ -66,15 +98,28 @@ impl End {
         End { start, scales: Scales::of(task, panel), lanes }
     }
 
+    /// A row's outputs; columns that do not exist are at negative infinity.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn outputs(self, sums: &[i32; LANES], step: f32) -> __m512 {
+        let none = _mm512_set1_ps(f32::NEG_INFINITY);
+        _mm512_mask_mov_ps(none, self.lanes, self.all_outputs(sums, step))
+    }
+
     /// # Safety
     /// There is room for the panel's columns at `to`.
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn store(self, sums: &[i32; LANES], step: f32, to: *mut f32) {
-        // SAFETY: sixteen integers, and what the caller vouches for.
-        unsafe {
-            let sums = _mm512_add_epi32(_mm512_loadu_si512(sums.as_ptr().cast()), self.start);
-            _mm512_mask_storeu_ps(to, self.lanes, self.scales.apply(sums, step));
-        }
+        // SAFETY: what the caller vouches for.
+        unsafe { _mm512_mask_storeu_ps(to, self.lanes, self.all_outputs(sums, step)) };
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn all_outputs(self, sums: &[i32; LANES], step: f32) -> __m512 {
+        // SAFETY: sixteen integers.
+        let sums = unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) };
+        self.scales.apply(_mm512_add_epi32(sums, self.start), step)
     }
 }

@@ -47,6 +47,8 @@ use crate::isa::{Isa, Level, kernel};
 use crate::lanes::{LANES, largest_magnitude};
 use crate::panels::{Lanes, Panels, Row, gather, set_lane};
 use crate::product::Line;
+#[cfg(target_arch = "x86_64")]
+use crate::split;
 use crate::tiles::TILE_ROWS;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::panels_for;
@@ -238,7 +240,29 @@ struct Task<'a> {
     relu: bool,
 }
 
-impl Task<'_> {
+impl<'a> Task<'a> {
+    fn new(x: &'a Quantised, packed: &'a Packed8, panels: Range<usize>, relu: bool) -> Task<'a> {
+        assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
+        assert!(panels.end <= packed.panels(), "panels that exist");
+        let (first_panel, panels) = (panels.start, panels.len());
+        Task {
+            bytes: &x.bytes,
+            steps: &x.steps,
+            stride: x.stride,
+            packed,
+            first_panel,
+            panels,
+            relu,
+        }
+    }
+
+    /// Some of the rows at a time, with the first one's number.
+    fn in_blocks(self) -> impl Iterator<Item = (usize, Task<'a>)> {
+        let bytes = self.bytes.chunks(BLOCK_ROWS * self.stride);
+        let blocks = bytes.zip(self.steps.chunks(BLOCK_ROWS)).enumerate();
+        blocks.map(move |(i, (bytes, steps))| (i * BLOCK_ROWS, Task { bytes, steps, ..self }))
+    }
+
     /// Columns of the result.
     fn width(&self) -> usize {
         let end = ((self.first_panel + self.panels) * LANES).min(self.packed.outputs);
@@ -256,25 +280,58 @@ pub(crate) fn multiply(
     relu: bool,
     out: &mut [f32],
 ) {
-    let task = Task {
-        bytes: &x.bytes,
-        steps: &x.steps,
-        stride: x.stride,
-        packed,
-        first_panel: panels.start,
-        panels: panels.len(),
-        relu,
-    };
+    let task = Task::new(x, packed, panels, relu);
     let width = task.width();
-    assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
-    assert!(panels.end <= packed.panels(), "panels that exist");
     assert_eq!(out.len(), x.steps.len() * width, "room for every output");
     if width == 0 || x.stride == 0 {
         return;
     }
-    let inputs = x.bytes.chunks(BLOCK_ROWS * x.stride).zip(x.steps.chunks(BLOCK_ROWS));
-    for ((bytes, steps), out) in inputs.zip(out.chunks_mut(BLOCK_ROWS * width)) {
-        multiply_block(isa, Task { bytes, steps, ..task }, out);
+    for ((_, task), out) in task.in_blocks().zip(out.chunks_mut(BLOCK_ROWS * width)) {
+        multiply_block(isa, task, out);
+    }
+}
+
+/// A row's outputs of two panels.
+pub(crate) type Piece = [[f32; LANES]; 2];
+
+/// Columns of a piece.
+pub(crate) const PIECE: usize = 2 * LANES;
+
+/// Who takes the outputs of a product that nobody stores.
+pub(crate) trait Take {
+    /// Takes some columns of all rows, row by row: the end of a block.
+    fn block(&mut self, isa: Isa, columns: Range<usize>, outputs: &[f32]);
+
+    /// Takes the columns of a row from `column` on. Those that do not exist are at negative infinity.
+    fn piece<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece);
+
+    /// All pieces of a block have been taken.
+    fn end_of_block(&mut self);
+}
+
+/// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.
+pub(crate) fn hands_out_pieces(isa: Isa, rows: usize, packed: &Packed8) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let there = isa.level() == Level::Amx && rows >= AMX_ROWS && split::members() == 1;
+    #[cfg(not(target_arch = "x86_64"))]
+    let there = false;
+    there && !packed.ways.saturating && packed.inputs > 0
+}
+
+/// As [`multiply`], but `take` is handed each row's outputs, two panels at a time from an even one on, while they are in registers.
+pub(crate) fn multiply_in_pieces(
+    isa: Isa,
+    x: &Quantised,
+    packed: &Packed8,
+    panels: Range<usize>,
+    take: &mut impl Take,
+) {
+    let task = Task::new(x, packed, panels, false);
+    assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
+    #[cfg(target_arch = "x86_64")]
+    for (first, task) in task.in_blocks() {
+        // SAFETY: there is a kernel, and the sizes have been checked.
+        unsafe { amx::multiply_in_pieces(task, first, take) };
     }
 }
 
