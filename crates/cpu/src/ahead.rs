@@ -18,6 +18,8 @@ use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 pub(crate) const PAGE: usize = 4096;
 /// Pages of a run.
 pub(crate) const PAGES: usize = 8;
+/// Bytes of a run.
+pub(crate) const RUN: usize = PAGE * PAGES;
 /// Bytes of two lines.
 pub(crate) const PAIR: usize = 128;
 
@@ -25,7 +27,6 @@ pub(crate) const PAIR: usize = 128;
 /// page after the other.
 #[inline(always)]
 pub(crate) fn place(read: *const u8) -> *const u8 {
-    const RUN: usize = PAGE * PAGES;
     let within = read as usize % RUN;
     let (page, pair) = (within / PAIR % PAGES, within / PAIR / PAGES);
     read.wrapping_add(RUN - within + page * PAGE + pair * PAIR)
@@ -45,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_run_asks_for_all_of_the_next() {
-        let run = PAGE * PAGES;
+        let run = RUN;
         let places = |start: usize| -> BTreeSet<usize> {
             (start..start + run).step_by(PAIR).map(|at| place(at as *const u8) as usize).collect()
         };

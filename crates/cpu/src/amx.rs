@@ -19,7 +19,7 @@ use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-use crate::ahead::{self, PAGE, PAGES, PAIR};
+use crate::ahead::{self, PAGE, PAGES, PAIR, RUN};
 use crate::tiles::TILE_ROWS;
 
 /// Rows of a tile.
@@ -182,16 +182,21 @@ impl Product {
         }
     }
 
+    fn panel_bytes(&self) -> usize {
+        self.steps * ROWS * BYTES
+    }
+
     fn feed(&self, left: usize, row: usize) -> Feed {
         // Where there is no second panel the first is computed twice.
         let right = (left + 1).min(self.panels - 1);
-        let bytes = self.steps * ROWS * BYTES;
-        let panel = |panel: usize| self.weights.wrapping_add(panel * bytes);
+        let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
         // Two panels are two times eight pairs of lines a step; the rounds of all rows share them.
         let (share, shares) = (row / (2 * ROWS), self.rows.div_ceil(2 * ROWS));
         let eights = 2usize.div_ceil(shares);
         let read = panel(left).wrapping_add(share * eights * self.steps * EIGHT);
-        let soon = ahead::place(read.wrapping_sub(read as usize % EIGHT));
+        // Where two panels are more than a run, what comes after the first run is being read already.
+        let behind = (2 * self.panel_bytes()).saturating_sub(RUN) / RUN * RUN;
+        let soon = ahead::place(read.wrapping_sub(read as usize % EIGHT)).wrapping_add(behind);
         let eights = if share * eights < 2 { eights } else { 0 };
         let inputs = self.inputs.wrapping_add(row * self.stride);
         let panels = [panel(left), panel(right)];

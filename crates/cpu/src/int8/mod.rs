@@ -32,6 +32,7 @@ mod avx512vnni;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+mod quantise;
 pub(crate) mod rows;
 pub(crate) mod screen;
 
@@ -42,19 +43,20 @@ use bytemuck::Zeroable;
 use peregrine_model::{Precision, quantise_row};
 use peregrine_nn::Dense;
 
-use crate::arena::{Aligned, Arena};
-use crate::isa::{Isa, Level, kernel};
-use crate::lanes::{LANES, largest_magnitude};
+use crate::arena::Arena;
+use crate::isa::{Isa, Level};
+use crate::lanes::LANES;
 use crate::panels::{Lanes, Panels, Row, gather, set_lane};
 use crate::product::Line;
 #[cfg(target_arch = "x86_64")]
 use crate::split;
-use crate::tiles::TILE_ROWS;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::panels_for;
 use crate::tuner::Shape;
 #[cfg(target_arch = "x86_64")]
 use crate::tuner::Way;
+
+pub(crate) use quantise::Quantised;
 
 /// Inputs are filled up to a multiple of this.
 const INPUT_MULTIPLE: usize = 64;
@@ -151,80 +153,6 @@ fn pack_panel(
         let integers: &[i8] = bytemuck::cast_slice(integers);
         starts.0[lane] = -128 * integers.iter().map(|&w| i32::from(w)).sum::<i32>();
         set_lane(lines, lane, integers);
-    }
-}
-
-/// Rows of inputs, quantised.
-#[derive(Default)]
-pub(crate) struct Quantised {
-    /// Rows of unsigned bytes, each filled up to a multiple of 64.
-    bytes: Aligned<u8>,
-    /// What an integer of each row stands for.
-    steps: Vec<f32>,
-    stride: usize,
-}
-
-impl Quantised {
-    /// Quantises rows for a layer.
-    pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], packed: &Packed8) {
-        self.reserve(x.len() / packed.inputs.max(1), packed);
-        self.fill_from(isa, 0, x, packed);
-    }
-
-    /// Makes room for so many rows.
-    pub(crate) fn reserve(&mut self, rows: usize, packed: &Packed8) {
-        self.stride = packed.inputs.next_multiple_of(INPUT_MULTIPLE);
-        // Tiles are loaded whole: there must be memory behind the last row.
-        self.bytes.reshape(rows * self.stride, TILE_ROWS * self.stride);
-        self.steps.resize(rows, 0.0);
-    }
-
-    /// Quantises some of the rows, from the given one on.
-    pub(crate) fn fill_from(&mut self, isa: Isa, first: usize, x: &[f32], packed: &Packed8) {
-        quantise_rows(isa, x, packed.inputs, packed.ways.alpha, first, self);
-    }
-}
-
-kernel! {
-    fn quantise_rows(
-        x: &[f32],
-        width: usize,
-        alpha: Option<f32>,
-        first: usize,
-        out: &mut Quantised,
-    ) = quantise_rows_body
-}
-
-/// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
-#[inline(always)]
-fn quantise_rows_body<const FMA: bool>(
-    x: &[f32],
-    width: usize,
-    alpha: Option<f32>,
-    first: usize,
-    out: &mut Quantised,
-) {
-    const ROUND: f32 = 12_582_912.0;
-    let bytes = &mut out.bytes[first * out.stride..];
-    let rows = x.chunks_exact(width).zip(bytes.chunks_exact_mut(out.stride));
-    for ((row, bytes), step) in rows.zip(&mut out.steps[first..]) {
-        bytes[width..].fill(128);
-        if let Some(alpha) = alpha {
-            *step = 1.0 / alpha;
-            for (byte, &x) in bytes.iter_mut().zip(row) {
-                let x = x * alpha;
-                let x = if x > -127.0 { x } else { -127.0 };
-                let x = if x < 127.0 { x } else { 127.0 };
-                *byte = ((x + ROUND).to_bits() as u8).wrapping_add(128);
-            }
-            continue;
-        }
-        let most = largest_magnitude(row);
-        let (scale, one) = if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) };
-        *step = one;
-        for (byte, &x) in bytes.iter_mut().zip(row) {
-            *byte = ((x * scale + ROUND).to_bits() as u8).wrapping_add(128);
-        }
     }
 }
 
