@@ -75,8 +75,6 @@ mod tests {
         fn piece<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece) {
             unreachable!("these precisions hand out blocks");
         }
-
-        fn end_of_block(&mut self) {}
     }
 
     #[test]

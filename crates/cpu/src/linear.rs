@@ -235,7 +235,6 @@ impl Linear {
                 quantised.fill(isa, x, packed);
                 for panels in blocks {
                     int8::multiply_in_pieces(isa, quantised, packed, panels, take);
-                    take.end_of_block();
                 }
             });
             return profile::lap("output layer");
@@ -302,26 +301,43 @@ fn multiply_quantised(
     }
 }
 
-/// As [`Linear::multiply_in_blocks`], for outputs that are read where they are.
+/// Products of rows with outputs that are read where they are.
+pub(crate) struct ScatteredProducts<'a> {
+    isa: Isa,
+    x: &'a Quantised,
+    block: &'a mut Vec<f32>,
+}
+
+/// Quantises the rows of `x` for such products, which `work` computes.
 pub(crate) fn multiply_scattered(
     isa: Isa,
     x: &[f32],
     packed: &Packed8,
-    (rows, picked): (&Rows8, &Picked8),
-    block_panels: usize,
-    take: &mut impl Take,
+    work: impl FnOnce(&mut ScatteredProducts<'_>),
 ) {
     let mut block = BLOCK.take();
     QUANTISED.with_borrow_mut(|quantised| {
         quantised.fill(isa, x, packed);
-        for first in (0..picked.count()).step_by(block_panels * LANES) {
-            let columns = first..(first + block_panels * LANES).min(picked.count());
-            block.resize(x.len() / packed.inputs().max(1) * columns.len(), 0.0);
-            int8::rows::multiply(isa, quantised, rows, picked, columns.clone(), &mut block);
-            take.block(isa, columns, &block);
-        }
+        work(&mut ScatteredProducts { isa, x: quantised, block: &mut block });
     });
     BLOCK.set(block);
+}
+
+impl ScatteredProducts<'_> {
+    /// Has some columns of a selection taken, for some of the rows.
+    pub(crate) fn take(
+        &mut self,
+        of: Range<usize>,
+        (rows, picked): (&Rows8, &Picked8),
+        columns: Range<usize>,
+        take: &mut impl Take,
+    ) {
+        if !columns.is_empty() {
+            self.block.resize(of.len() * columns.len(), 0.0);
+            int8::rows::multiply(self.isa, (self.x, of), rows, picked, columns.clone(), self.block);
+            take.block(self.isa, columns, self.block);
+        }
+    }
 }
 
 /// The words that can be the best for one row, see [`Screen::survivors`].

@@ -23,8 +23,14 @@ use crate::matrix::Matrix;
 /// Panels worked on at a time: 512 words.
 const BLOCK_PANELS: usize = 32;
 
+/// Words after which the lanes of a sum are added up.
+const FOLDED: usize = 512;
+
 /// Rows from which on a selection is packed: fewer read their words where they are.
 const MANY_ROWS: usize = 8;
+
+/// Bytes of the words that are worked on in turn: few enough to stay in the second cache.
+const TURN_BYTES: usize = 1 << 19;
 
 /// Rows up to which reading weights is so much of the cost that screening pays.
 const SCREENED_ROWS: usize = 2;
@@ -54,9 +60,37 @@ pub struct Output {
 pub struct Selection {
     words: Vec<u32>,
     /// Read where they are in the layer,
-    scattered: Option<(Arc<Rows8>, Picked8)>,
+    scattered: Option<Scattered>,
     /// or copied and packed, once many rows share them.
     packed: OnceLock<Linear>,
+}
+
+/// Words that are read where they are.
+struct Scattered {
+    rows: Arc<Rows8>,
+    picked: Picked8,
+    /// Columns at which turns end, see [`best_in_turns`].
+    ends: Vec<usize>,
+}
+
+impl Scattered {
+    fn new(packed: &Packed8, rows: &Arc<Rows8>, words: &[u32]) -> Scattered {
+        let of_turn = (TURN_BYTES / rows.output_bytes().max(1)).max(1);
+        let turns = packed.outputs().div_ceil(of_turn).max(1);
+        let end = |turn: usize| words.partition_point(|&word| (word as usize) < turn * of_turn);
+        // Whole pieces: a few words more or less do not matter.
+        let mut ends = Vec::with_capacity(turns);
+        for turn in 1..turns {
+            let last = ends.last().copied().unwrap_or(0);
+            ends.push(last.max(end(turn) / PIECE * PIECE));
+        }
+        ends.push(words.len());
+        Scattered { rows: Arc::clone(rows), picked: Picked8::new(packed, words), ends }
+    }
+
+    fn turn(&self, turn: usize) -> Range<usize> {
+        if turn == 0 { 0..self.ends[0] } else { self.ends[turn - 1]..self.ends[turn] }
+    }
 }
 
 /// What screening does with a row.
@@ -115,7 +149,7 @@ impl Output {
         let words: Vec<u32> = words.iter().copied().filter(exists).collect();
         let scattered = match &self.linear {
             Linear::Int8(packed) if Rows8::is_fast(isa) && !packed.saturates() => {
-                Some((Arc::clone(self.rows(packed)), Picked8::new(packed, &words)))
+                Some(Scattered::new(packed, self.rows(packed), &words))
             }
             _ => None,
         };
@@ -156,61 +190,94 @@ pub(crate) fn best(
     answer: &mut Choices,
 ) {
     answer.clear();
+    let few = |rows: &Range<usize>| rows.len() < MANY_ROWS;
+    if groups(selections).all(|(rows, list)| few(&rows) && scattered(list).is_some()) {
+        return listen(question, selections, answer, |running| {
+            best_in_turns(isa, x.values(), output, selections, running);
+        });
+    }
     for (rows, selection) in groups(selections) {
         let words = selection.map(|s| s.words.as_slice());
         let inputs = output.linear.inputs();
         let x = &x.values()[rows.start * inputs..rows.end * inputs];
-        let few = rows.len() < MANY_ROWS;
         let none = selection.is_none();
         let screening = if none { output.screening(isa, question, &rows) } else { None };
-        let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
-        let mut lists = LISTS.take();
-        running.extend(question.asks[rows].iter().map(|ask| {
-            Running::new(ask, question.scoring, words, lists.pop().unwrap_or_default())
-        }));
-        profile::mark();
-        let mut listeners = Listeners { running: &mut running, words };
-        match (selection, &output.linear) {
-            (Some(Selection { scattered: Some((rows, picked)), .. }), Linear::Int8(packed))
-                if few =>
-            {
-                multiply_scattered(isa, x, packed, (rows, picked), BLOCK_PANELS, &mut listeners);
+        let in_place = few(&rows) && scattered(selection).is_some();
+        let selections = &selections[rows.clone()];
+        let question = Question { asks: &question.asks[rows], ..question };
+        listen(question, selections, answer, |running| {
+            if in_place {
+                return best_in_turns(isa, x, output, selections, running);
             }
-            (Some(selection), _) => {
-                let linear = selection.packed(output);
-                linear.multiply_in_blocks(
-                    isa,
-                    x,
-                    BLOCK_PANELS,
-                    output.in_registers,
-                    &mut listeners,
-                );
-            }
-            (None, linear) => match screening {
-                Some((packed, Screening::Done(screen))) => {
-                    for (running, x) in running.iter_mut().zip(x.chunks_exact(inputs)) {
-                        best_screened(isa, x, linear, (packed, screen), running);
-                    }
+            let linear = selection.map_or(&output.linear, |selection| selection.packed(output));
+            if let Some((packed, Screening::Done(screen))) = screening {
+                for (running, x) in running.iter_mut().zip(x.chunks_exact(inputs)) {
+                    best_screened(isa, x, linear, (packed, screen), running);
                 }
-                _ => {
-                    let in_registers = output.in_registers;
-                    linear.multiply_in_blocks(isa, x, BLOCK_PANELS, in_registers, &mut listeners);
-                }
-            },
-        }
-        if let Some((packed, Screening::Tried(sample))) = screening {
-            for (running, x) in running.iter().zip(x.chunks_exact(inputs)) {
-                look(isa, x, packed, sample, running.floor);
+                return;
             }
-        }
-        for row in running.drain(..) {
-            let list = row.finish();
-            answer.push(list.iter().copied());
-            lists.push(list);
-        }
-        LISTS.set(lists);
-        RUNNING.set(recycled(running));
+            let mut listeners = Listeners { running, words };
+            linear.multiply_in_blocks(isa, x, BLOCK_PANELS, output.in_registers, &mut listeners);
+            if let Some((packed, Screening::Tried(sample))) = screening {
+                for (running, x) in running.iter().zip(x.chunks_exact(inputs)) {
+                    look(isa, x, packed, sample, running.floor);
+                }
+            }
+        });
     }
+}
+
+/// Answers `question`: `multiply` has each row's scores taken.
+fn listen(
+    question: Question<'_>,
+    selections: &[Option<&Selection>],
+    answer: &mut Choices,
+    multiply: impl FnOnce(&mut [Running<'_>]),
+) {
+    let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
+    let mut lists = LISTS.take();
+    running.extend(question.asks.iter().zip(selections).map(|(ask, selection)| {
+        let words = selection.map(|selection| selection.words.as_slice());
+        Running::new(ask, question.scoring, words, lists.pop().unwrap_or_default())
+    }));
+    profile::mark();
+    multiply(&mut running);
+    for row in running.drain(..) {
+        let list = row.finish();
+        answer.push(list.iter().copied());
+        lists.push(list);
+    }
+    LISTS.set(lists);
+    RUNNING.set(recycled(running));
+}
+
+fn scattered(selection: Option<&Selection>) -> Option<&Scattered> {
+    selection.and_then(|selection| selection.scattered.as_ref())
+}
+
+/// Scores of lists that few rows have each, read where they are. Lists have many words in common, so all sentences read those of
+/// a part of the vocabulary before the next part's turn comes: only the first of them waits for the third cache.
+fn best_in_turns(
+    isa: Isa,
+    x: &[f32],
+    output: &Output,
+    selections: &[Option<&Selection>],
+    running: &mut [Running<'_>],
+) {
+    let Linear::Int8(packed) = &output.linear else { return };
+    let turns = selections.first().and_then(|&list| scattered(list)).map_or(0, |l| l.ends.len());
+    multiply_scattered(isa, x, packed, |products| {
+        for turn in 0..turns {
+            for (rows, selection) in groups(selections) {
+                let (Some(selection), Some(list)) = (selection, scattered(selection)) else {
+                    continue;
+                };
+                let (running, words) = (&mut running[rows.clone()], Some(&*selection.words));
+                let mut listeners = Listeners { running, words };
+                products.take(rows, (&list.rows, &list.picked), list.turn(turn), &mut listeners);
+            }
+        }
+    });
 }
 
 /// One row's best word: first the words that can be it are found, then their scores.
@@ -229,7 +296,9 @@ fn best_screened(
     if survivors {
         picked.fill(packed, &words);
         let rows = (&*screen.rows, &picked);
-        multiply_scattered(isa, x, packed, rows, BLOCK_PANELS, &mut listener);
+        multiply_scattered(isa, x, packed, |products| {
+            products.take(0..1, rows, 0..words.len(), &mut listener);
+        });
     } else {
         linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut listener);
     }
@@ -267,12 +336,6 @@ impl Take for Listeners<'_, '_> {
     fn piece<const FMA: bool>(&mut self, row: usize, column: usize, scores: Piece) {
         self.running[row].take::<FMA>(scores, column, self.words);
     }
-
-    fn end_of_block(&mut self) {
-        for row in &mut *self.running {
-            row.fold();
-        }
-    }
 }
 
 kernel! {
@@ -297,7 +360,6 @@ fn take_block_body<const FMA: bool>(
             listeners.piece::<FMA>(row, columns.start + i * PIECE, bytemuck::cast(piece));
         }
     }
-    listeners.end_of_block();
 }
 
 /// What a row knows of the words it has seen.
@@ -311,7 +373,7 @@ struct Running<'a> {
     threshold: f32,
     /// The next column of a word to look up: one that is forced, or that has no probability.
     special: usize,
-    /// Largest score, and `Σ exp(score − most)`: of the block that is being taken, lane by lane, and of those before.
+    /// Largest score, and `Σ exp(score − most)`: of the last words lane by lane, and of those before.
     most: f32,
     lanes: [f32; LANES],
     sum: f64,
@@ -365,6 +427,9 @@ impl<'a> Running<'a> {
                 }
             }
             self.lanes = lanes;
+            if (column + PIECE).is_multiple_of(FOLDED) {
+                self.fold();
+            }
         }
     }
 
@@ -440,11 +505,9 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// A block is over: many small numbers are added up in higher precision.
+    /// Many small numbers are added up in higher precision.
     fn fold(&mut self) {
-        if self.scoring != Scoring::Logit {
-            self.sum += f64::from(add_up(std::mem::take(&mut self.lanes)));
-        }
+        self.sum += f64::from(add_up(std::mem::take(&mut self.lanes)));
     }
 
     fn finish(mut self) -> Vec<Choice> {
@@ -454,6 +517,7 @@ impl<'a> Running<'a> {
             self.best.push(Choice { token, score: f32::MIN });
         }
         if self.scoring != Scoring::Logit {
+            self.fold();
             let shift = self.most + self.sum.ln() as f32;
             for choice in &mut self.best {
                 choice.score -= shift;

@@ -227,14 +227,11 @@ pub(crate) const PIECE: usize = 2 * LANES;
 
 /// Who takes the outputs of a product that nobody stores.
 pub(crate) trait Take {
-    /// Takes some columns of all rows, row by row: the end of a block.
+    /// Takes some columns of all rows, row by row.
     fn block(&mut self, isa: Isa, columns: Range<usize>, outputs: &[f32]);
 
     /// Takes the columns of a row from `column` on. Those that do not exist are at negative infinity.
     fn piece<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece);
-
-    /// All pieces of a block have been taken.
-    fn end_of_block(&mut self);
 }
 
 /// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.
@@ -546,7 +543,7 @@ mod tests {
                 let table = rows::Rows8::new(&packed);
                 let picked = rows::Picked8::new(&packed, &words);
                 let mut out = vec![0.0; rows * words.len()];
-                rows::multiply(isa, &quantised, &table, &picked, 0..words.len(), &mut out);
+                rows::multiply(isa, (&quantised, 0..rows), &table, &picked, 0..words.len(), &mut out);
                 prop_assert_eq!(out, expected);
             }
         }

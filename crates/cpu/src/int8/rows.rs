@@ -15,6 +15,8 @@
 //! the results are the same to the last bit. Cost per row and output: a byte for each input, from
 //! the cache that holds the lists of a batch.
 
+use std::ops::Range;
+
 use super::{INPUT_MULTIPLE, Packed8, Quantised};
 use crate::arena::{Line, Store};
 use crate::isa::{Isa, Level};
@@ -42,6 +44,11 @@ pub(crate) struct Picked8 {
 }
 
 impl Rows8 {
+    /// Bytes of an output's weights.
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.width * size_of::<Line>()
+    }
+
     /// Whether there is a kernel.
     pub(crate) fn is_fast(isa: Isa) -> bool {
         cfg!(target_arch = "x86_64") && isa.level() >= Level::Avx512Vnni
@@ -102,31 +109,26 @@ impl Picked8 {
             self.bias.push(packed.bias[panel].0[lane]);
         }
     }
-
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
 }
 
-/// The outputs `columns` of a selection (from a multiple of 16 on) for all rows of `x`, row by row.
+/// The outputs `columns` of a selection (from a multiple of 16 on) for some rows of `x`, row by row.
 pub(crate) fn multiply(
     isa: Isa,
-    x: &Quantised,
+    (x, of): (&Quantised, Range<usize>),
     rows: &Rows8,
     picked: &Picked8,
-    columns: std::ops::Range<usize>,
+    columns: Range<usize>,
     out: &mut [f32],
 ) {
     assert!(Rows8::is_fast(isa), "there is a kernel");
     assert!(columns.start.is_multiple_of(LANES) && columns.end <= picked.count, "outputs picked");
     assert_eq!(x.stride, rows.width * INPUT_MULTIPLE, "as many inputs as weights");
     assert_eq!(x.bytes.len(), x.steps.len() * x.stride, "whole rows");
-    assert_eq!(out.len(), x.steps.len() * columns.len(), "room for every output");
+    assert_eq!(out.len(), of.len() * columns.len(), "room for every output");
     let exists = (picked.last as usize + 1) * rows.width <= rows.lines.len();
     assert!(exists || picked.count == 0, "outputs that exist");
     #[cfg(target_arch = "x86_64")]
-    for (row, out) in out.chunks_exact_mut(columns.len().max(1)).enumerate() {
+    for (row, out) in of.zip(out.chunks_exact_mut(columns.len().max(1))) {
         let bytes = &x.bytes[row * x.stride..][..x.stride];
         // SAFETY: the level proves the instructions, and the sizes have just been checked.
         unsafe { vnni::multiply_row((bytes, x.steps[row]), rows, picked, columns.clone(), out) };
