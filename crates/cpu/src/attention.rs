@@ -57,10 +57,10 @@ impl<'a, T: Number> Kind<'a, T> {
         self.kept.width / self.heads
     }
 
-    /// What to ask for, a piece at a time: the first of so many pieces of all positions that are read next, then the second
-    /// of all, and so on. Memory hands out lines of many pages faster than those of one (see `ahead`).
-    fn ahead(&self, pieces: usize) -> impl Iterator<Item = (u32, usize)> {
-        (0..pieces).flat_map(move |piece| self.next.iter().map(move |&next| (next, piece)))
+    /// What to ask for while this is read.
+    fn ahead(&self, pieces: usize) -> Ahead<'a> {
+        let pieces = if self.next.is_empty() { 0 } else { pieces };
+        Ahead { next: self.next, place: 0, piece: 0, pieces }
     }
 
     /// Weights of a position.
@@ -71,6 +71,32 @@ impl<'a, T: Number> Kind<'a, T> {
     /// Weights of a row.
     fn stride(&self) -> usize {
         (self.positions.len() * self.columns()).next_multiple_of(LANES)
+    }
+}
+
+/// What is read next, a piece at a time: the first of so many pieces of all positions, then the second of all, and so on.
+/// Memory hands out lines of many pages faster than those of one (see `ahead`).
+struct Ahead<'a> {
+    next: &'a [u32],
+    place: usize,
+    piece: usize,
+    pieces: usize,
+}
+
+impl Ahead<'_> {
+    /// Has the next few pieces asked for.
+    #[inline(always)]
+    fn ask(&mut self, count: usize, ask: impl Fn(u32, usize)) {
+        for _ in 0..count {
+            if self.piece == self.pieces {
+                return;
+            }
+            ask(self.next[self.place], self.piece);
+            self.place += 1;
+            if self.place == self.next.len() {
+                (self.place, self.piece) = (0, self.piece + 1);
+            }
+        }
     }
 }
 
@@ -242,22 +268,26 @@ fn scores<I: Vectors, const R: usize, const V: usize, T: Number>(
     let mut products = [[[0.0; LANES]; LANES]; R];
     let mut ahead = kind.ahead(kind.heads);
     for (j, &position) in kind.positions.iter().enumerate() {
-        let key = kind.kept.key(position);
-        for (head, place) in (j * columns..(j + 1) * columns).enumerate() {
-            if head < kind.heads {
-                let numbers = head * head_width..(head + 1) * head_width;
-                if let Some((next, piece)) = ahead.next() {
-                    I::prefetch(&kind.kept.key(next)[piece * head_width..][..head_width]);
-                }
-                let query = query.map(|query| &query[numbers.clone()]);
-                let of_head = multiply::<I, R, V, T>(isa, query, &key[numbers]);
-                for (products, of_head) in products.iter_mut().zip(of_head) {
-                    isa.store(of_head, &mut products[place % LANES]);
-                }
+        let mut queries = query.map(|query| query.chunks_exact(head_width));
+        let mut place = j * columns;
+        for key in kind.kept.key(position).chunks_exact(head_width) {
+            ahead.ask(1, |next, piece| {
+                I::prefetch(&kind.kept.key(next)[piece * head_width..][..head_width]);
+            });
+            let query = queries.each_mut().map(|query| query.next().unwrap_or_default());
+            let of_head = multiply::<I, R, V, T>(isa, query, key);
+            for (products, of_head) in products.iter_mut().zip(of_head) {
+                isa.store(of_head, &mut products[place % LANES]);
             }
-            if place % LANES == LANES - 1 {
-                sum_up(isa, kind, &products, place / LANES, weights);
+            place += 1;
+            if place.is_multiple_of(LANES) {
+                sum_up(isa, kind, &products, place / LANES - 1, weights);
             }
+        }
+        // Columns of no head: what stands there is not looked at.
+        let end = (j + 1) * columns;
+        if end.is_multiple_of(LANES) && place < end {
+            sum_up(isa, kind, &products, end / LANES - 1, weights);
         }
     }
     let end = kind.positions.len() * columns;
@@ -277,9 +307,13 @@ fn multiply<I: Vectors, const R: usize, const V: usize, T: Number>(
     key: &[T],
 ) -> [I::V; R] {
     let (keys, last) = key.as_chunks::<LANES>();
-    let query = query.map(|query| query.as_chunks::<LANES>());
+    let vectors = if V == 0 { keys.len() } else { V };
+    let keys = &keys[..vectors];
+    let query = query.map(|query| {
+        let (whole, last) = query.as_chunks::<LANES>();
+        (&whole[..vectors], last)
+    });
     let mut sums = [isa.all(0.0); R];
-    let keys = if V == 0 { keys } else { &keys[..V] };
     for (v, key) in keys.iter().enumerate() {
         let key = T::load(isa, key);
         for r in 0..R {
@@ -335,19 +369,17 @@ fn weigh<I: Vectors, const R: usize, const H: usize, const V: usize, T: Number>(
     let mut sums = [[[isa.all(0.0); V]; H]; R];
     let mut ahead = kind.ahead(H);
     for (j, &position) in kind.positions.iter().enumerate() {
-        for _ in 0..H {
-            if let Some((next, piece)) = ahead.next() {
-                I::prefetch(&kind.kept.value(next)[column + piece * V * LANES..][..V * LANES]);
-            }
-        }
+        ahead.ask(H, |next, piece| {
+            I::prefetch(&kind.kept.value(next)[column + piece * V * LANES..][..V * LANES]);
+        });
         let values = kind.kept.value(position)[numbers.clone()].as_chunks::<LANES>().0;
         let values = &values[..H * V];
+        let weights: [&[f32]; R] = std::array::from_fn(|r| &rows[r][j * columns..][..H]);
         for h in 0..H {
             for v in 0..V {
                 let value = T::load(isa, &values[h * V + v]);
                 for r in 0..R {
-                    let weight = isa.all(rows[r][j * columns + h]);
-                    sums[r][h][v] = isa.multiply_add(weight, value, sums[r][h][v]);
+                    sums[r][h][v] = isa.multiply_add(isa.all(weights[r][h]), value, sums[r][h][v]);
                 }
             }
         }
