@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use bytemuck::Zeroable;
 use peregrine_model::Activation;
 use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
@@ -19,6 +20,8 @@ use crate::isa::{Isa, kernel};
 use crate::lanes::{LANES, add_up, exp_down};
 use crate::linear::{Linear, look, multiply_scattered, survivors};
 use crate::matrix::Matrix;
+use crate::panels::Lanes;
+use crate::product::Line;
 
 /// Panels worked on at a time: 512 words.
 const BLOCK_PANELS: usize = 32;
@@ -375,7 +378,7 @@ struct Running<'a> {
     special: usize,
     /// Largest score, and `Σ exp(score − most)`: of the last words lane by lane, and of those before.
     most: f32,
-    lanes: [f32; LANES],
+    lanes: Line,
     sum: f64,
 }
 
@@ -398,7 +401,7 @@ impl<'a> Running<'a> {
             threshold: if scoring == Scoring::Logit { floor } else { f32::NEG_INFINITY },
             special: 0,
             most: f32::NEG_INFINITY,
-            lanes: [0.0; LANES],
+            lanes: Line::zeroed(),
             sum: 0.0,
         };
         running.special = running.special_from(0, words);
@@ -420,13 +423,13 @@ impl<'a> Running<'a> {
             self.rise(scores, column, words);
         }
         if self.scoring != Scoring::Logit && self.most > f32::NEG_INFINITY {
-            let (most, mut lanes) = (self.most, self.lanes);
+            let (most, Lanes(mut lanes)) = (self.most, self.lanes);
             for half in scores {
                 for i in 0..LANES {
                     lanes[i] += exp_down::<FMA>(half[i] - most);
                 }
             }
-            self.lanes = lanes;
+            self.lanes = Lanes(lanes);
             if (column + PIECE).is_multiple_of(FOLDED) {
                 self.fold();
             }
@@ -489,7 +492,7 @@ impl<'a> Running<'a> {
             if most > self.most {
                 let less = f64::from(self.most - most).exp();
                 self.sum *= less;
-                self.lanes.iter_mut().for_each(|lane| *lane *= less as f32);
+                self.lanes.0.iter_mut().for_each(|lane| *lane *= less as f32);
                 self.most = most;
             }
             self.threshold = self.floor.min(most);
@@ -506,8 +509,11 @@ impl<'a> Running<'a> {
     }
 
     /// Many small numbers are added up in higher precision.
+    #[cold]
+    #[inline(never)]
     fn fold(&mut self) {
-        self.sum += f64::from(add_up(std::mem::take(&mut self.lanes)));
+        self.sum += f64::from(add_up(self.lanes.0));
+        self.lanes = Line::zeroed();
     }
 
     fn finish(mut self) -> Vec<Choice> {
