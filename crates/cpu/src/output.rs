@@ -32,8 +32,8 @@ const FOLDED: usize = 512;
 /// Rows from which on a selection is packed: fewer read their words where they are.
 const MANY_ROWS: usize = 8;
 
-/// Bytes of the words that are worked on in turn: few enough to stay in the second cache.
-const TURN_BYTES: usize = 1 << 19;
+/// Bytes of the words that are worked on in turn: few enough to stay in the second cache. Tests have small layers.
+const TURN_BYTES: usize = if cfg!(test) { 1 << 13 } else { 1 << 19 };
 
 /// Rows up to which reading weights is so much of the cost that screening pays.
 const SCREENED_ROWS: usize = 2;
@@ -548,5 +548,100 @@ pub(crate) fn logits(
         let start = out.len();
         out.resize(start + rows.len() * linear.outputs(), 0.0);
         linear.multiply(isa, Activation::Identity, x, &mut out[start..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peregrine_model::{Precision, Weight};
+    use peregrine_nn::{Candidates, Dense, choose};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arena::Arena;
+    use crate::isa::Level;
+
+    /// Numbers of which some are equal.
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let number = |i: u64| (i * 7919 + seed * 104_729) % 1009;
+        (0..count as u64).map(|i| number(i * i + i) as f32 / 504.5 - 1.0).collect()
+    }
+
+    fn answers(
+        isa: Isa,
+        x: &Matrix,
+        output: &Output,
+        selections: &[Option<&Selection>],
+        question: Question<'_>,
+    ) -> Vec<Vec<Choice>> {
+        let mut choices = Choices::default();
+        best(isa, x, output, selections, question, &mut choices);
+        (0..x.rows()).map(|row| choices.of(row).to_vec()).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        /// Whatever the instructions, and whether scores are stored or not: the words the plain search finds, and for
+        /// a row alone the same bits.
+        #[test]
+        fn best_words_are_the_best(
+            rows in 1usize..70,
+            (inputs, outputs) in (1usize..70, 8usize..1100),
+            lists in 0usize..4,
+            scoring in prop::sample::select(vec![
+                Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed,
+            ]),
+            banned in prop::collection::btree_set(0u32..1100, 0..4),
+            forced in prop::option::of(0u32..1100),
+            seed in 0u64..1000,
+        ) {
+            let weight = Weight::from_f32(vec![outputs, inputs], &numbers(outputs * inputs, seed));
+            let dense = Dense { weight: &weight, bias: None, alpha: None };
+            let x = Matrix::from_rows(inputs, numbers(rows * inputs, seed + 1));
+            let banned: Vec<u32> = banned.into_iter().collect();
+            let asks: Vec<Ask<'_>> = (0..rows)
+                .map(|row| Ask {
+                    count: row % 7,
+                    banned: if row % 3 == 0 { &[] } else { &banned },
+                    forced: forced.filter(|_| row % 5 == 4),
+                    path: 0.0,
+                })
+                .collect();
+            let question = Question { asks: &asks, scoring, race: None };
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                let linear = |precision| Linear::prepare(&[dense], precision, &Arena::default());
+                let made = [true, false].map(|in_registers| {
+                    Output::new(linear(Precision::Int8), false, in_registers)
+                });
+                // No list, one for all, or several of which neighbours may have the same.
+                let words: Vec<Vec<u32>> = (0..lists)
+                    .map(|list| (0..outputs as u32).filter(|w| (w * 7 + w / 5) % 4 != list as u32).collect())
+                    .collect();
+                let selections: Vec<Selection> =
+                    words.iter().map(|words| made[0].select(isa, words)).collect();
+                let of_row = |row: usize| (lists > 0).then(|| row / 3 % lists);
+                let selected: Vec<_> = (0..rows).map(|r| of_row(r).map(|l| &selections[l])).collect();
+                let got = answers(isa, &x, &made[0], &selected, question);
+                prop_assert_eq!(&got, &answers(isa, &x, &made[1], &selected, question));
+                let (mut scores, mut expected) = (Vec::new(), Vec::new());
+                for row in 0..rows {
+                    let alone = Matrix::from_rows(inputs, x.values()[row * inputs..][..inputs].to_vec());
+                    let one = Question { asks: &asks[row..=row], ..question };
+                    let list = &selected[row..=row];
+                    prop_assert_eq!(&answers(isa, &alone, &made[0], list, one)[0], &got[row]);
+                    logits(isa, &alone, &made[0], list, &mut scores);
+                    let words = of_row(row).map(|list| words[list].as_slice());
+                    choose(Candidates { scores: &scores, words }, &asks[row], scoring, &mut expected);
+                    let tokens = |choices: &[Choice]| choices.iter().map(|c| c.token).collect::<Vec<_>>();
+                    prop_assert_eq!(tokens(&got[row]), tokens(&expected));
+                    for (got, expected) in got[row].iter().zip(&expected) {
+                        let error = (got.score - expected.score).abs();
+                        let allowed = if scoring == Scoring::Logit { 0.0 } else { 2e-5 };
+                        prop_assert!(error <= allowed, "{got:?}, not {expected:?}");
+                    }
+                }
+            }
+        }
     }
 }
