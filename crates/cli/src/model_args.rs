@@ -60,7 +60,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = ["exact", "saturating"], default_value = "exact")]
     sums: String,
 
-    /// Follow up a product in blocks of rows that stay in cache
+    /// Follow up a product in blocks of rows that stay in cache, the output layer's as scores leave the registers
     #[arg(long, value_parser = ["on", "off"], default_value = "on")]
     row_blocks: String,
 

@@ -1,8 +1,9 @@
 //! The output layer: a product over the vocabulary of which only the best is wanted.
 //!
 //! The vocabulary is worked through in blocks of columns. A block's scores live in a small buffer
-//! that stays in cache; from it each row updates its best words and, if probabilities are asked
-//! for, a running maximum and sum. The scores of all words are never stored.
+//! that stays in cache, or with AMX in registers; from it each row updates its best words and, if
+//! probabilities are asked for, a running maximum and sum, 32 words at a time. The scores of all words
+//! are never stored.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -72,8 +73,8 @@ pub struct Selection {
 struct Scattered {
     rows: Arc<Rows8>,
     picked: Picked8,
-    /// Columns at which turns end, see [`best_in_turns`].
-    ends: Vec<usize>,
+    /// Columns at which turns begin, and the end of the last: see [`best_in_turns`].
+    cuts: Vec<usize>,
 }
 
 impl Scattered {
@@ -81,18 +82,13 @@ impl Scattered {
         let of_turn = (TURN_BYTES / rows.output_bytes().max(1)).max(1);
         let turns = packed.outputs().div_ceil(of_turn).max(1);
         let end = |turn: usize| words.partition_point(|&word| (word as usize) < turn * of_turn);
-        // Whole pieces: a few words more or less do not matter.
-        let mut ends = Vec::with_capacity(turns);
+        let mut cuts = vec![0];
         for turn in 1..turns {
-            let last = ends.last().copied().unwrap_or(0);
-            ends.push(last.max(end(turn) / PIECE * PIECE));
+            // Whole pieces: a few words more or less do not matter.
+            cuts.push(cuts[turn - 1].max(end(turn) / PIECE * PIECE));
         }
-        ends.push(words.len());
-        Scattered { rows: Arc::clone(rows), picked: Picked8::new(packed, words), ends }
-    }
-
-    fn turn(&self, turn: usize) -> Range<usize> {
-        if turn == 0 { 0..self.ends[0] } else { self.ends[turn - 1]..self.ends[turn] }
+        cuts.push(words.len());
+        Scattered { rows: Arc::clone(rows), picked: Picked8::new(packed, words), cuts }
     }
 }
 
@@ -268,7 +264,8 @@ fn best_in_turns(
     running: &mut [Running<'_>],
 ) {
     let Linear::Int8(packed) = &output.linear else { return };
-    let turns = selections.first().and_then(|&list| scattered(list)).map_or(0, |l| l.ends.len());
+    let first = selections.first().and_then(|&list| scattered(list));
+    let turns = first.map_or(0, |list| list.cuts.len() - 1);
     multiply_scattered(isa, x, packed, |products| {
         for turn in 0..turns {
             for (rows, selection) in groups(selections) {
@@ -277,7 +274,8 @@ fn best_in_turns(
                 };
                 let (running, words) = (&mut running[rows.clone()], Some(&*selection.words));
                 let mut listeners = Listeners { running, words };
-                products.take(rows, (&list.rows, &list.picked), list.turn(turn), &mut listeners);
+                let columns = list.cuts[turn]..list.cuts[turn + 1];
+                products.take(rows, (&list.rows, &list.picked), columns, &mut listeners);
             }
         }
     });
