@@ -1,7 +1,7 @@
 //! The output layer: a product over the vocabulary of which only the best is wanted.
 //!
 //! The vocabulary is worked through in blocks of columns. A block's scores live in a small buffer
-//! that stays in cache, or with AMX in registers; from it each row updates its best words and, if
+//! that stays in cache, or in registers (with AMX, where no probabilities are asked for); from it each row updates its best words and, if
 //! probabilities are asked for, a running maximum and sum, 32 words at a time. The scores of all words
 //! are never stored.
 
@@ -216,7 +216,9 @@ pub(crate) fn best(
                 return;
             }
             let mut listeners = Listeners { running, words };
-            linear.multiply_in_blocks(isa, x, BLOCK_PANELS, output.in_registers, &mut listeners);
+            // Exponentials take so many instructions that tiles would wait for them: those scores are stored.
+            let in_registers = output.in_registers && question.scoring == Scoring::Logit;
+            linear.multiply_in_blocks(isa, x, BLOCK_PANELS, in_registers, &mut listeners);
             if let Some((packed, Screening::Tried(sample))) = screening {
                 for (running, x) in running.iter().zip(x.chunks_exact(inputs)) {
                     look(isa, x, packed, sample, running.floor);
@@ -442,7 +444,8 @@ impl<'a> Running<'a> {
         while self.special < first + PIECE {
             let score = &mut all[self.special - first];
             let token = words.map_or(self.special as u32, |words| words[self.special]);
-            if self.ask.forced == Some(token) {
+            // Behind the last word there is nothing to force.
+            if self.ask.forced == Some(token) && *score > f32::NEG_INFINITY {
                 self.best.push(Choice { token, score: *score });
             }
             if self.scoring == Scoring::LogProbabilityOfAllowed
