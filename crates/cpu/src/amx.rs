@@ -213,14 +213,15 @@ impl Product {
     ) -> Block<'a, T> {
         let tiles: *const [[T; 16]; ROWS] = sums.as_ptr().cast();
         let (rows, panels) = (self.rows - row, (self.panels - panel).min(2));
-        let halves = std::array::from_fn(|half| {
+        let mut halves = [[&[][..]; 2]; 2];
+        for (half, sides) in halves.iter_mut().enumerate() {
             let rows = rows.saturating_sub(half * ROWS).min(ROWS);
-            // SAFETY: what the caller vouches for; no row of what was not stored is looked at.
-            std::array::from_fn(|side| unsafe {
-                let rows = if side < panels { rows } else { 0 };
-                std::slice::from_raw_parts(tiles.add(2 * half + side).cast(), rows)
-            })
-        });
+            for (side, sums) in sides.iter_mut().enumerate().take(panels) {
+                // SAFETY: what the caller vouches for; no row of what was not stored is looked at.
+                *sums =
+                    unsafe { std::slice::from_raw_parts(tiles.add(2 * half + side).cast(), rows) };
+            }
+        }
         Block { row, panel, halves }
     }
 }

@@ -20,6 +20,8 @@
 
 mod turned;
 
+use std::ops::Range;
+
 use crate::cache::{Cache, Keeping, Number, Upper, View};
 use crate::half::Half;
 use crate::lanes::{LANES, multiply_add, softmax_columns};
@@ -55,6 +57,10 @@ impl<'a, T: Number> Kind<'a, T> {
 
     fn head_width(&self) -> usize {
         self.kept.width / self.heads
+    }
+
+    fn columns_of(&self, head: usize) -> Range<usize> {
+        head * self.head_width()..(head + 1) * self.head_width()
     }
 
     /// What to ask for while this is read.
@@ -264,20 +270,24 @@ fn scores<I: Vectors, const R: usize, const V: usize, T: Number>(
     kind: Kind<'_, T>,
     weights: &mut [f32],
 ) {
-    let (head_width, columns) = (kind.head_width(), kind.columns());
+    let columns = kind.columns();
     let mut products = [[[0.0; LANES]; LANES]; R];
     let mut ahead = kind.ahead(kind.heads);
     for (j, &position) in kind.positions.iter().enumerate() {
-        let mut queries = query.map(|query| query.chunks_exact(head_width));
+        let key = kind.kept.key(position);
         let mut place = j * columns;
-        for key in kind.kept.key(position).chunks_exact(head_width) {
+        for head in 0..kind.heads {
+            let of_head = kind.columns_of(head);
             ahead.ask(1, |next, piece| {
-                I::prefetch(&kind.kept.key(next)[piece * head_width..][..head_width]);
+                I::prefetch(&kind.kept.key(next)[kind.columns_of(piece)]);
             });
-            let query = queries.each_mut().map(|query| query.next().unwrap_or_default());
-            let of_head = multiply::<I, R, V, T>(isa, query, key);
-            for (products, of_head) in products.iter_mut().zip(of_head) {
-                isa.store(of_head, &mut products[place % LANES]);
+            let mut queries = [&[][..]; R];
+            for r in 0..R {
+                queries[r] = &query[r][of_head.clone()];
+            }
+            let of_head = multiply::<I, R, V, T>(isa, queries, &key[of_head]);
+            for r in 0..R {
+                isa.store(of_head[r], &mut products[r][place % LANES]);
             }
             place += 1;
             if place.is_multiple_of(LANES) {
@@ -309,21 +319,23 @@ fn multiply<I: Vectors, const R: usize, const V: usize, T: Number>(
     let (keys, last) = key.as_chunks::<LANES>();
     let vectors = if V == 0 { keys.len() } else { V };
     let keys = &keys[..vectors];
-    let query = query.map(|query| {
-        let (whole, last) = query.as_chunks::<LANES>();
-        (&whole[..vectors], last)
-    });
+    // No `map`: it would not be put into this loop, and so would pass these through memory.
+    let mut whole = [&[][..]; R];
+    for r in 0..R {
+        whole[r] = &query[r].as_chunks::<LANES>().0[..vectors];
+    }
     let mut sums = [isa.all(0.0); R];
     for (v, key) in keys.iter().enumerate() {
         let key = T::load(isa, key);
         for r in 0..R {
-            sums[r] = isa.multiply_add(isa.load(&query[r].0[v]), key, sums[r]);
+            sums[r] = isa.multiply_add(isa.load(&whole[r][v]), key, sums[r]);
         }
     }
     if V == 0 && !last.is_empty() {
         let key = T::load(isa, &filled_up(last));
         for r in 0..R {
-            sums[r] = isa.multiply_add(isa.load(&filled_up(query[r].1)), key, sums[r]);
+            let last = query[r].as_chunks::<LANES>().1;
+            sums[r] = isa.multiply_add(isa.load(&filled_up(last)), key, sums[r]);
         }
     }
     sums

@@ -94,10 +94,11 @@ fn attend_heads<I: Vectors, const V: usize, T: Number>(
 /// The first columns of `queries`. Where there are fewer rows than lanes, the last stands in for the others.
 #[inline(always)]
 fn turn(queries: Queries<'_>, rows: usize, turned: &mut [[f32; LANES]]) {
-    let row: [&[f32]; LANES] =
-        std::array::from_fn(|r| &queries.row(r.min(rows - 1))[..turned.len()]);
-    for (c, turned) in turned.iter_mut().enumerate() {
-        *turned = std::array::from_fn(|r| row[r][c]);
+    for lane in 0..LANES {
+        let row = queries.row(lane.min(rows - 1));
+        for (turned, &query) in turned.iter_mut().zip(row) {
+            turned[lane] = query;
+        }
     }
 }
 
