@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use crate::cache::{Cache, Keeping, Number, Upper, View};
 use crate::half::Half;
-use crate::lanes::{LANES, multiply_add, softmax_columns};
+use crate::lanes::{LANES, array, multiply_add, softmax_columns};
 use crate::vectors::{Vectors, vector_kernel};
 
 /// Rows worked on together.
@@ -229,7 +229,7 @@ fn rows_weights<I: Vectors, const R: usize, T: Number>(
     kind: Kind<'_, T>,
     weights: &mut [f32],
 ) {
-    let query: [&[f32]; R] = std::array::from_fn(|r| &queries.row(r)[..kind.kept.width]);
+    let query: [&[f32]; R] = array(|r| &queries.row(r)[..kind.kept.width]);
     match kind.head_width() {
         64 => scores::<I, R, 4, T>(isa, query, kind, weights),
         32 => scores::<I, R, 2, T>(isa, query, kind, weights),
@@ -281,11 +281,8 @@ fn scores<I: Vectors, const R: usize, const V: usize, T: Number>(
             ahead.ask(1, |next, piece| {
                 I::prefetch(&kind.kept.key(next)[kind.columns_of(piece)]);
             });
-            let mut queries = [&[][..]; R];
-            for r in 0..R {
-                queries[r] = &query[r][of_head.clone()];
-            }
-            let of_head = multiply::<I, R, V, T>(isa, queries, &key[of_head]);
+            let query = array(|r| &query[r][of_head.clone()]);
+            let of_head = multiply::<I, R, V, T>(isa, query, &key[of_head]);
             for r in 0..R {
                 isa.store(of_head[r], &mut products[r][place % LANES]);
             }
@@ -319,11 +316,7 @@ fn multiply<I: Vectors, const R: usize, const V: usize, T: Number>(
     let (keys, last) = key.as_chunks::<LANES>();
     let vectors = if V == 0 { keys.len() } else { V };
     let keys = &keys[..vectors];
-    // No `map`: it would not be put into this loop, and so would pass these through memory.
-    let mut whole = [&[][..]; R];
-    for r in 0..R {
-        whole[r] = &query[r].as_chunks::<LANES>().0[..vectors];
-    }
+    let whole: [_; R] = array(|r| &query[r].as_chunks::<LANES>().0[..vectors]);
     let mut sums = [isa.all(0.0); R];
     for (v, key) in keys.iter().enumerate() {
         let key = T::load(isa, key);
@@ -377,7 +370,7 @@ fn weigh<I: Vectors, const R: usize, const H: usize, const V: usize, T: Number>(
 ) -> (usize, usize) {
     let (columns, stride) = (kind.columns(), kind.stride());
     let numbers = column..column + H * V * LANES;
-    let rows: [&[f32]; R] = std::array::from_fn(|r| &weights[r * stride + head..][..stride - head]);
+    let rows: [&[f32]; R] = array(|r| &weights[r * stride + head..][..stride - head]);
     let mut sums = [[[isa.all(0.0); V]; H]; R];
     let mut ahead = kind.ahead(H);
     for (j, &position) in kind.positions.iter().enumerate() {
@@ -386,7 +379,7 @@ fn weigh<I: Vectors, const R: usize, const H: usize, const V: usize, T: Number>(
         });
         let values = kind.kept.value(position)[numbers.clone()].as_chunks::<LANES>().0;
         let values = &values[..H * V];
-        let weights: [&[f32]; R] = std::array::from_fn(|r| &rows[r][j * columns..][..H]);
+        let weights: [&[f32]; R] = array(|r| &rows[r][j * columns..][..H]);
         for h in 0..H {
             for v in 0..V {
                 let value = T::load(isa, &values[h * V + v]);

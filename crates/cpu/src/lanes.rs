@@ -6,6 +6,17 @@
 /// Numbers worked on together: one AVX-512 register, two of AVX2.
 pub(crate) const LANES: usize = 16;
 
+/// `[f(0), f(1), …]`. As `array::from_fn`, but always put into the loop it is used in: that one, compiled for fewer
+/// instructions than its caller, is often left as a call, which passes vectors through memory.
+#[inline(always)]
+pub(crate) fn array<T: Copy, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
+    let mut all = [f(0); N];
+    for i in 1..N {
+        all[i] = f(i);
+    }
+    all
+}
+
 /// `a · b + c`.
 #[inline(always)]
 pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
@@ -191,7 +202,8 @@ pub(crate) fn softmax_columns<const FMA: bool>(scores: &mut [[f32; LANES]], colu
                 sums[i] += chunk[i];
             }
         }
-        let scales = fold_columns(sums, columns, |a, b| a + b).map(|sum| 1.0 / sum);
+        let sums = fold_columns(sums, columns, |a, b| a + b);
+        let scales: [f32; LANES] = array(|i| 1.0 / sums[i]);
         for chunk in scores.iter_mut().skip(first).step_by(vectors) {
             for i in 0..LANES {
                 chunk[i] *= scales[i];
@@ -206,7 +218,7 @@ fn fold_columns(lanes: [f32; LANES], columns: usize, f: impl Fn(f32, f32) -> f32
     let mut lanes = lanes;
     for half in [8, 4, 2, 1] {
         if half >= columns {
-            lanes = std::array::from_fn(|i| f(lanes[i], lanes[i ^ half]));
+            lanes = array(|i| f(lanes[i], lanes[i ^ half]));
         }
     }
     lanes

@@ -5,7 +5,7 @@
 //! these types leave them no choice. A value of `Avx2` or `Avx512` can only be had where the instructions are.
 
 use crate::half::Half;
-use crate::lanes::LANES;
+use crate::lanes::{LANES, array};
 
 /// How to compute with sixteen numbers at a time.
 pub(crate) trait Vectors: Copy {
@@ -64,37 +64,37 @@ impl<const FMA: bool> Vectors for Plain<FMA> {
 
     #[inline(always)]
     fn load_half(self, from: &[Half; LANES]) -> [f32; LANES] {
-        from.map(Half::widen)
+        array(|i| from[i].widen())
     }
 
     #[inline(always)]
     fn store_half(self, v: [f32; LANES], to: &mut [Half; LANES]) {
-        *to = v.map(Half::narrow);
+        *to = array(|i| Half::narrow(v[i]));
     }
 
     #[inline(always)]
     fn add(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| a[i] + b[i])
+        array(|i| a[i] + b[i])
     }
 
     #[inline(always)]
     fn larger(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| if a[i] > b[i] { a[i] } else { b[i] })
+        array(|i| if a[i] > b[i] { a[i] } else { b[i] })
     }
 
     #[inline(always)]
     fn multiply(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| a[i] * b[i])
+        array(|i| a[i] * b[i])
     }
 
     #[inline(always)]
     fn multiply_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| crate::lanes::multiply_add::<FMA>(a[i], b[i], c[i]))
+        array(|i| crate::lanes::multiply_add::<FMA>(a[i], b[i], c[i]))
     }
 
     #[inline(always)]
     fn sums(self, of: &[[f32; LANES]; LANES]) -> [f32; LANES] {
-        of.map(|v| crate::lanes::sum(&v, |v| v))
+        array(|i| crate::lanes::sum(&of[i], |v| v))
     }
 }
 

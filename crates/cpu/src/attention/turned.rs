@@ -12,7 +12,7 @@
 
 use super::{Kind, Queries};
 use crate::cache::Number;
-use crate::lanes::{LANES, exp};
+use crate::lanes::{LANES, array, exp};
 use crate::vectors::Vectors;
 
 /// From so many rows on it is worth to fill vectors with them.
@@ -112,7 +112,7 @@ fn scores<I: Vectors, const P: usize, const V: usize, T: Number>(
     weights: &mut [[f32; LANES]],
 ) {
     // Of a length that is known: a look at it for each number would cost as much as the sums.
-    let keys: [&[[T; LANES]; V]; P] = std::array::from_fn(|p| {
+    let keys: [&[[T; LANES]; V]; P] = array(|p| {
         let key = kind.kept.key(positions[p])[column..].as_chunks::<LANES>().0;
         key.first_chunk().expect("a head has its width")
     });
@@ -148,7 +148,7 @@ fn exponentials<I: Vectors, const FMA: bool>(isa: I, scores: &mut [[f32; LANES]]
     }
     let mut scales = [0.0; LANES];
     isa.store(sums, &mut scales);
-    scales.map(|sum| 1.0 / sum)
+    array(|i| 1.0 / scales[i])
 }
 
 /// Weighted means of the values of one head, for `R` rows from one on.

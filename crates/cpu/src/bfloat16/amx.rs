@@ -3,7 +3,7 @@
 
 use super::{RUN_LINES, Task};
 use crate::amx::{Block, Product, ROWS};
-use crate::lanes::LANES;
+use crate::lanes::{LANES, array};
 
 /// See [`super::multiply`].
 ///
@@ -42,7 +42,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
 #[inline(always)]
 fn add(sums: &[f32; LANES], bias: &[f32; LANES], out: &mut [f32]) {
     if let Ok(out) = <&mut [f32; LANES]>::try_from(&mut *out) {
-        *out = std::array::from_fn(|i| sums[i] + bias[i]);
+        *out = array(|i| sums[i] + bias[i]);
     } else {
         out.iter_mut().zip(sums).zip(bias).for_each(|((out, sum), bias)| *out = sum + bias);
     }

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::avx512vnni::{Scales, lanes_of};
 use super::{Piece, Take, Task};
 use crate::amx::{Block, Product, ROWS};
-use crate::lanes::LANES;
+use crate::lanes::{LANES, array};
 
 /// See [`super::multiply`].
 ///
@@ -20,7 +20,8 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     let finish = |block: Block<'_, i32>| {
         // SAFETY: the rows and panels of `task`, for which the caller has checked that there is room in `out`.
         unsafe {
-            let ends = End::of_two(task, block.panel);
+            let ends: [End; 2] =
+                array(|side| End::of(task, (block.panel + side).min(task.panels - 1)));
             let to = out.add(block.row * width + block.panel * LANES);
             for (half, [left, right]) in block.halves.into_iter().enumerate() {
                 for (r, sums) in left.iter().enumerate() {
@@ -46,7 +47,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, first_row: usize, take: &mut impl Take) {
     let finish = |block: Block<'_, i32>| {
-        let ends = End::of_two(task, block.panel);
+        let ends: [End; 2] = array(|side| End::of(task, (block.panel + side).min(task.panels - 1)));
         let column = (task.first_panel + block.panel) * LANES;
         for (half, [left, right]) in block.halves.into_iter().enumerate() {
             for (r, sums) in left.iter().enumerate() {
@@ -88,14 +89,6 @@ struct End {
 }
 
 impl End {
-    /// Those of a panel and of the next, if there is one. (`array::map` is compiled without these instructions, so
-    /// that nothing of it would be put into the loops that call this.)
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn of_two(task: Task<'_>, panel: usize) -> [End; 2] {
-        [End::of(task, panel), End::of(task, (panel + 1).min(task.panels - 1))]
-    }
-
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn of(task: Task<'_>, panel: usize) -> End {

@@ -9,7 +9,7 @@ use bytemuck::Zeroable;
 
 use super::{Bytes, Sums, Task};
 use crate::ahead::{self, PAIR};
-use crate::lanes::LANES;
+use crate::lanes::{LANES, array};
 use crate::tiles::{Tile, of_shape, opaque, tiles};
 
 /// See [`super::multiply`]; in tiles of at most so many panels.
@@ -59,7 +59,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let mut read = lines.cast::<u8>().wrapping_add(bytes / shares * share);
         let pace = PANELS * size_of::<Bytes>() / shares;
         // Of every fourth row; the three behind it are a multiple of the stride away.
-        let mut x: [*const u8; 3] = std::array::from_fn(|i| x.wrapping_add(i * 4 * stride));
+        let mut x: [*const u8; 3] = array(|i| x.wrapping_add(i * 4 * stride));
         for g in 0..groups {
             if shares == 1 {
                 for pair in 0..PANELS.div_ceil(2) {
@@ -90,7 +90,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         for (done, sum) in done.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
             _mm512_store_si512(ptr::from_mut(done).cast(), *sum);
         }
-        let scales: [Scales; PANELS] = std::array::from_fn(|p| Scales::of(task, place.panel + p));
+        let scales: [Scales; PANELS] = array(|p| Scales::of(task, place.panel + p));
         for (r, row) in done.iter().enumerate() {
             for (p, sum) in row.iter().enumerate() {
                 let sum = _mm512_load_si512(ptr::from_ref(sum).cast());

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use std::cell::RefCell;
 
 use super::{Line, Task};
-use crate::lanes::LANES;
+use crate::lanes::{LANES, array};
 use crate::tiles::{Tile, of_shape, opaque, panels_for, tiles};
 
 /// Rows so many bytes apart share the same few places of the first cache, and push each other out.
@@ -93,7 +93,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
             }
         }
         // Of every fourth row; the three behind it are a multiple of the stride away.
-        let mut x: [*const f32; 3] = std::array::from_fn(|i| x.wrapping_add(i * 4 * stride));
+        let mut x: [*const f32; 3] = array(|i| x.wrapping_add(i * 4 * stride));
         for k in 0..inputs {
             for line in 0..if shares == 1 { PANELS } else { 1 } {
                 _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(line * size_of::<Line>()));
