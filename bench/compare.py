@@ -46,7 +46,7 @@ CASES = {
     "zhen-64": dict(model="zhen", batch=64, sentences=256, text="devtest.zh"),
     "zhen-beam4-64": dict(model="zhen", batch=64, sentences=128, beam=4, text="devtest.zh"),
     "enpt-1": dict(model="enpt", batch=1, sentences=200, text="devtest.en", peer="bergamot"),
-    "enpt-many": dict(model="enpt", batch=64, sentences=1012, text="devtest.en", peer="bergamot"),
+    "enpt-many": dict(model="enpt", batch=64, sentences=1012, text="devtest.en", peer="bergamot", batching="sorted"),
     "base-float32-1": dict(model="base", batch=1, sentences=4, precision="float32"),
     "base-float32-64": dict(model="base", batch=64, sentences=64, precision="float32"),
     "base-bfloat16-64": dict(model="base", batch=64, sentences=64, precision="bfloat16", peer_precision="float32"),
@@ -201,8 +201,9 @@ class Bench:
             command += ["-m", self.path(case["model"], f"ct2_{self.compute(case)}"), "--output-length", str(LENGTH)]
         if "vmap" in case:
             command += ["--shortlist", self.vmap(case)]
-        if "isa" in case:
-            command += ["--isa", case["isa"]]
+        for option in ("isa", "batching"):
+            if option in case:
+                command += ["--" + option, case[option]]
         report = pinned(self.core, command)
         return {self.unit(case): report[self.unit(case)] / report["cpu_seconds"], "load": report["load_seconds"],
                 "memory": report["peak_memory_mb"]}

@@ -11,8 +11,8 @@ pub(crate) const LANES: usize = 16;
 #[inline(always)]
 pub(crate) fn array<T: Copy, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
     let mut all = [f(0); N];
-    for i in 1..N {
-        all[i] = f(i);
+    for (i, one) in all.iter_mut().enumerate().skip(1) {
+        *one = f(i);
     }
     all
 }

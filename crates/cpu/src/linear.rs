@@ -13,6 +13,7 @@ use crate::either::Either;
 use crate::elementwise::activate;
 use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::screen::{Sample, Screen};
+use crate::int8::shared::{self, Guests, Table};
 use crate::int8::{self, Packed8, Quantised, Take};
 use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
@@ -324,6 +325,17 @@ pub(crate) fn multiply_scattered(
 }
 
 impl ScatteredProducts<'_> {
+    /// Has the scores of words that some lists share looked at, see [`shared::multiply`].
+    pub(crate) fn share(
+        &self,
+        layer: (&Packed8, &Rows8),
+        table: &Table,
+        guests: &mut Guests,
+        rise: &mut impl FnMut(usize, u32, f32) -> f32,
+    ) {
+        shared::multiply(self.isa, self.x, layer, table, guests, rise);
+    }
+
     /// Has some columns of a selection taken, for some of the rows.
     pub(crate) fn take(
         &mut self,

@@ -16,6 +16,7 @@ use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
 use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::screen::{Sample, Screen};
+use crate::int8::shared::{Guests, Table, seat_all};
 use crate::int8::{PIECE, Packed8, Piece, Take};
 use crate::isa::{Isa, kernel};
 use crate::lanes::{LANES, add_up, exp_down};
@@ -35,6 +36,9 @@ const MANY_ROWS: usize = 8;
 
 /// Bytes of the words that are worked on in turn: few enough to stay in the second cache. Tests have small layers.
 const TURN_BYTES: usize = if cfg!(test) { 1 << 13 } else { 1 << 19 };
+
+/// Lists from which on each of their words is read once for all rows that have it. Tests have few.
+const MANY_LISTS: usize = if cfg!(test) { 2 } else { 6 };
 
 /// Rows up to which reading weights is so much of the cost that screening pays.
 const SCREENED_ROWS: usize = 2;
@@ -56,13 +60,14 @@ pub struct Output {
     sample: OnceLock<Sample>,
     screening: bool,
     few_rows: AtomicU32,
-    /// Whether scores may be handed out while they are in registers.
+    /// Whether scores may be looked at while they are in registers.
     in_registers: bool,
 }
 
 /// The words of a shortlist. Both ways to compute their scores give the same bits.
 pub struct Selection {
-    words: Vec<u32>,
+    /// In their order.
+    words: Arc<[u32]>,
     /// Read where they are in the layer,
     scattered: Option<Scattered>,
     /// or copied and packed, once many rows share them.
@@ -145,7 +150,7 @@ impl Output {
 
     pub(crate) fn select(&self, isa: Isa, words: &[u32]) -> Selection {
         let exists = |&word: &u32| (word as usize) < self.linear.outputs();
-        let words: Vec<u32> = words.iter().copied().filter(exists).collect();
+        let words: Arc<[u32]> = words.iter().copied().filter(exists).collect();
         let scattered = match &self.linear {
             Linear::Int8(packed) if Rows8::is_fast(isa) && !packed.saturates() => {
                 Some(Scattered::new(packed, self.rows(packed), &words))
@@ -191,12 +196,21 @@ pub(crate) fn best(
     answer.clear();
     let few = |rows: &Range<usize>| rows.len() < MANY_ROWS;
     if groups(selections).all(|(rows, list)| few(&rows) && scattered(list).is_some()) {
+        let free = |ask: &Ask<'_>| ask.forced.is_none();
+        let sharing = output.in_registers
+            && question.scoring == Scoring::Logit
+            && groups(selections).count() >= MANY_LISTS
+            && question.asks.iter().all(free);
         return listen(question, selections, answer, |running| {
-            best_in_turns(isa, x.values(), output, selections, running);
+            if sharing {
+                best_of_shared(isa, x.values(), output, selections, running);
+            } else {
+                best_in_turns(isa, x.values(), output, selections, running);
+            }
         });
     }
     for (rows, selection) in groups(selections) {
-        let words = selection.map(|s| s.words.as_slice());
+        let words = selection.map(|s| &*s.words);
         let inputs = output.linear.inputs();
         let x = &x.values()[rows.start * inputs..rows.end * inputs];
         let none = selection.is_none();
@@ -238,7 +252,7 @@ fn listen(
     let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
     let mut lists = LISTS.take();
     running.extend(question.asks.iter().zip(selections).map(|(ask, selection)| {
-        let words = selection.map(|selection| selection.words.as_slice());
+        let words = selection.map(|selection| &*selection.words);
         Running::new(ask, question.scoring, words, lists.pop().unwrap_or_default())
     }));
     profile::mark();
@@ -283,6 +297,38 @@ fn best_in_turns(
     });
 }
 
+/// Scores of many lists, where each word is read once for all rows that have it.
+fn best_of_shared(
+    isa: Isa,
+    x: &[f32],
+    output: &Output,
+    selections: &[Option<&Selection>],
+    running: &mut [Running<'_>],
+) {
+    let Linear::Int8(packed) = &output.linear else { return };
+    let rows = output.rows(packed);
+    let mut tables = TABLES.take();
+    let lists = selections.iter().flatten().map(|selection| &selection.words);
+    let seats = seat_all(&mut tables, lists);
+    multiply_scattered(isa, x, packed, |products| {
+        for (t, table) in tables.iter().enumerate() {
+            let mut waiting: Vec<usize> =
+                (0..seats.len()).filter(|&row| seats[row].0 == t).collect();
+            // Rows with the same list come one after the other.
+            while !waiting.is_empty() {
+                let mut guests = Guests::none();
+                waiting.retain(|&row| !guests.admit(seats[row].1, row, running[row].threshold));
+                products.share((packed, rows), table, &mut guests, &mut |row, token, score| {
+                    running[row].consider(Choice { token, score });
+                    running[row].floor
+                });
+            }
+        }
+    });
+    TABLES.set(tables);
+    profile::lap("output layer");
+}
+
 /// One row's best word: first the words that can be it are found, then their scores.
 fn best_screened(
     isa: Isa,
@@ -311,6 +357,7 @@ fn best_screened(
 thread_local! {
     /// Memory of a worker, kept between steps so that they allocate nothing.
     static SCREENED: RefCell<(Vec<u32>, Picked8)> = RefCell::default();
+    static TABLES: RefCell<Vec<Table>> = RefCell::default();
     static RUNNING: RefCell<Vec<Running<'static>>> = RefCell::default();
     static LISTS: RefCell<Vec<Vec<Choice>>> = RefCell::default();
 }
@@ -480,12 +527,8 @@ impl<'a> Running<'a> {
         for (column, &score) in (column..).zip(scores.as_flattened()) {
             if score > threshold {
                 most = most.max(score);
-                if score > self.floor {
-                    let token = words.map_or(column as u32, |words| words[column]);
-                    if self.ask.banned.binary_search(&token).is_err() {
-                        self.insert(Choice { token, score });
-                    }
-                }
+                let token = words.map_or(column as u32, |words| words[column]);
+                self.consider(Choice { token, score });
             }
         }
         self.threshold = self.floor;
@@ -500,7 +543,11 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn insert(&mut self, choice: Choice) {
+    /// Takes a word into the list, if it is good enough and not banned.
+    fn consider(&mut self, choice: Choice) {
+        if choice.score <= self.floor || self.ask.banned.binary_search(&choice.token).is_ok() {
+            return;
+        }
         let place = self.best.partition_point(|c| c.score >= choice.score);
         self.best.insert(place, choice);
         self.best.truncate(self.ask.count);
@@ -640,6 +687,45 @@ mod tests {
                         let error = (got.score - expected.score).abs();
                         let allowed = if scoring == Scoring::Logit { 0.0 } else { 2e-5 };
                         prop_assert!(error <= allowed, "{got:?}, not {expected:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+
+        /// Lists come and go, some in several rows, at times more of them than a table has room for: every row has
+        /// the answer it has alone.
+        #[test]
+        fn words_that_lists_share(
+            lists in prop::collection::vec(prop::collection::btree_set(0u32..400, 1..60), 1..90),
+            steps in prop::collection::vec(prop::collection::vec(0usize..90, 1..100), 1..5),
+            inputs in prop::sample::select(vec![5usize, 70, 256, 512]),
+            seed in 0u64..1000,
+        ) {
+            let weight = Weight::from_f32(vec![400, inputs], &numbers(400 * inputs, seed));
+            let dense = Dense { weight: &weight, bias: None, alpha: None };
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
+                let output = Output::new(linear, false, true);
+                let words = lists.iter().map(|words| words.iter().copied().collect::<Vec<_>>());
+                let selections: Vec<Selection> = words.map(|words| output.select(isa, &words)).collect();
+                for rows in &steps {
+                    let x = Matrix::from_rows(inputs, numbers(rows.len() * inputs, seed + rows[0] as u64));
+                    let selected: Vec<_> = rows.iter().map(|list| Some(&selections[list % lists.len()])).collect();
+                    let banned = [7, 50, 51];
+                    let asks: Vec<Ask<'_>> = (0..rows.len())
+                        .map(|row| Ask { count: row % 3, banned: &banned[row % 4..], forced: None, path: 0.0 })
+                        .collect();
+                    let question = Question { asks: &asks, scoring: Scoring::Logit, race: None };
+                    let got = answers(isa, &x, &output, &selected, question);
+                    for row in 0..rows.len() {
+                        let alone = Matrix::from_rows(inputs, x.values()[row * inputs..][..inputs].to_vec());
+                        let one = Question { asks: &asks[row..=row], ..question };
+                        let expected = answers(isa, &alone, &output, &selected[row..=row], one);
+                        prop_assert_eq!(&got[row], &expected[0]);
                     }
                 }
             }

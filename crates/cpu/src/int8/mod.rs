@@ -35,6 +35,7 @@ mod portable;
 mod quantise;
 pub(crate) mod rows;
 pub(crate) mod screen;
+pub(crate) mod shared;
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;

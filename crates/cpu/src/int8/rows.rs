@@ -49,6 +49,18 @@ impl Rows8 {
         self.width * size_of::<Line>()
     }
 
+    /// How many there are.
+    pub(super) fn outputs(&self) -> usize {
+        self.lines.len() / self.width.max(1)
+    }
+
+    /// Where an output's weights begin.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(super) fn weights(&self, output: u32) -> *const u8 {
+        self.lines.as_ptr().wrapping_add(output as usize * self.width).cast()
+    }
+
     /// Whether there is a kernel.
     pub(crate) fn is_fast(isa: Isa) -> bool {
         cfg!(target_arch = "x86_64") && isa.level() >= Level::Avx512Vnni
@@ -136,7 +148,7 @@ pub(crate) fn multiply(
 }
 
 #[cfg(target_arch = "x86_64")]
-mod vnni {
+pub(super) mod vnni {
     use std::arch::x86_64::*;
     use std::ops::Range;
 
@@ -157,8 +169,7 @@ mod vnni {
         let row_step = _mm512_set1_ps(row_step);
         // SAFETY: what the caller vouches for; lists are filled up to whole sixteens.
         unsafe {
-            let weights =
-                |output: u32| rows.lines.as_ptr().add(output as usize * width).cast::<i8>();
+            let weights = |output: u32| rows.weights(output).cast::<i8>();
             for (block, first) in columns.clone().step_by(LANES).enumerate() {
                 let outputs = &picked.outputs[first..first + LANES];
                 let following = picked.outputs.get(first + LANES..first + 2 * LANES).unwrap_or(&[]);
@@ -196,7 +207,7 @@ mod vnni {
     /// The sum over the lanes of each of sixteen vectors.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn add_lanes(v: [__m512i; LANES]) -> __m512i {
+    pub(in crate::int8) fn add_lanes(v: [__m512i; LANES]) -> __m512i {
         let f = [
             four(two(v[0], v[1]), two(v[2], v[3])),
             four(two(v[4], v[5]), two(v[6], v[7])),
