@@ -89,6 +89,7 @@ fn available(level: Level) -> bool {
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("popcnt")
         }
         Level::AvxVnni => {
             let there = is_x86_feature_detected!("avxvnni");

@@ -171,6 +171,10 @@ mod tests {
         assert_eq!(load.code, (Prefix::PF2, 0x4b));
         assert_eq!((load.first, load.length), (4, 6));
         assert_eq!(load.second, Operand::Memory { start: 7000, stride: Some(10000) });
+        // tileloaddt1 tmm6, [rcx + r8*1]
+        let load = read(&[0xc4, 0xa2, 0x79, 0x4b, 0x34, 0x01]);
+        assert_eq!((load.code, load.first), ((Prefix::P66, 0x4b), 6));
+        assert_eq!(load.second, Operand::Memory { start: 2000, stride: Some(9000) });
         // tilestored [rdi + rax*1 + 1024], tmm1
         let store = read(&[0xc4, 0xe2, 0x7a, 0x4b, 0x8c, 0x07, 0x00, 0x04, 0x00, 0x00]);
         assert_eq!((store.code, store.first, store.length), ((Prefix::PF3, 0x4b), 1, 10));

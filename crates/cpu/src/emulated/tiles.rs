@@ -44,9 +44,11 @@ impl TileFile {
                     self.shaped(first)?.data = [[0; BYTES]; ROWS];
                     Ok(())
                 }
-                ((Prefix::PF2, 0x4b), Operand::Memory { start, stride: Some(stride) }) => {
-                    self.load(first, start, stride)
-                }
+                // With `P66` the processor is told that the bytes are not needed in the first cache.
+                (
+                    (Prefix::PF2 | Prefix::P66, 0x4b),
+                    Operand::Memory { start, stride: Some(stride) },
+                ) => self.load(first, start, stride),
                 ((Prefix::PF3, 0x4b), Operand::Memory { start, stride: Some(stride) }) => {
                     self.store(first, start, stride)
                 }
