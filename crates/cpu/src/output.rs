@@ -308,13 +308,13 @@ fn best_of_shared(
 ) {
     let Linear::Int8(packed) = &output.linear else { return };
     let rows = output.rows(packed);
-    let mut tables = TABLES.take();
+    let (mut tables, mut seats, mut waiting) = (TABLES.take(), SEATS.take(), WAITING.take());
     let lists = selections.iter().flatten().map(|selection| &selection.words);
-    let seats = seat_all(&mut tables, lists);
+    seat_all(&mut tables, lists, &mut seats);
     multiply_scattered(isa, x, packed, |products| {
         for (t, table) in tables.iter().enumerate() {
-            let mut waiting: Vec<usize> =
-                (0..seats.len()).filter(|&row| seats[row].0 == t).collect();
+            waiting.clear();
+            waiting.extend((0..seats.len()).filter(|&row| seats[row].0 == t));
             // Rows with the same list come one after the other.
             while !waiting.is_empty() {
                 let mut guests = Guests::none();
@@ -327,6 +327,8 @@ fn best_of_shared(
         }
     });
     TABLES.set(tables);
+    SEATS.set(seats);
+    WAITING.set(waiting);
     profile::lap("output layer");
 }
 
@@ -359,6 +361,8 @@ thread_local! {
     /// Memory of a worker, kept between steps so that they allocate nothing.
     static SCREENED: RefCell<(Vec<u32>, Picked8)> = RefCell::default();
     static TABLES: RefCell<Vec<Table>> = RefCell::default();
+    static SEATS: RefCell<Vec<(usize, usize)>> = RefCell::default();
+    static WAITING: RefCell<Vec<usize>> = RefCell::default();
     static RUNNING: RefCell<Vec<Running<'static>>> = RefCell::default();
     static LISTS: RefCell<Vec<Vec<Choice>>> = RefCell::default();
 }

@@ -34,6 +34,8 @@ pub(crate) struct Table {
     masks: Vec<u64>,
     /// Who has each bit. Lists that are no longer asked for keep theirs until others need it.
     seats: Vec<Arc<[u32]>>,
+    /// The bits of lists that are asked for now.
+    taken: u64,
 }
 
 impl Table {
@@ -43,11 +45,12 @@ impl Table {
     }
 
     /// Gives a list one of the seats that are not taken, if there is any.
-    fn seat(&mut self, list: &Arc<[u32]>, taken: u64) -> Option<usize> {
-        let seat = (!taken).trailing_zeros() as usize;
+    fn seat(&mut self, list: &Arc<[u32]>) -> Option<usize> {
+        let seat = (!self.taken).trailing_zeros() as usize;
         if seat == SEATS {
             return None;
         }
+        self.taken |= 1 << seat;
         // Seats are filled from the first on.
         if let Some(before) = self.seats.get_mut(seat) {
             for &word in before.iter() {
@@ -69,36 +72,38 @@ impl Table {
     }
 }
 
-/// Who sits where: for each row a table and a seat. `lists` are those of the rows, each with its words in order; as many
-/// tables are made as they need.
+/// Who sits where: for each row a table and a seat, put into `seats`. `lists` are those of the rows, each with its words in
+/// order; as many tables are made as they need.
 pub(crate) fn seat_all<'a>(
     tables: &mut Vec<Table>,
     lists: impl Iterator<Item = &'a Arc<[u32]>> + Clone,
-) -> Vec<(usize, usize)> {
+    seats: &mut Vec<(usize, usize)>,
+) {
     let find = |tables: &[Table], list| {
         let seated = tables.iter().enumerate();
         seated.filter_map(|(t, table)| table.seat_of(list).map(|seat| (t, seat))).next()
     };
-    let mut taken = vec![0u64; tables.len()];
-    for (table, seat) in lists.clone().filter_map(|list| find(tables, list)) {
-        taken[table] |= 1 << seat;
+    tables.iter_mut().for_each(|table| table.taken = 0);
+    for list in lists.clone() {
+        if let Some((table, seat)) = find(tables, list) {
+            tables[table].taken |= 1 << seat;
+        }
     }
     let mut seat = |list| {
         if let Some(place) = find(tables, list) {
             return place;
         }
         loop {
-            for (t, (table, taken)) in tables.iter_mut().zip(&mut taken).enumerate() {
-                if let Some(seat) = table.seat(list, *taken) {
-                    *taken |= 1 << seat;
+            for (t, table) in tables.iter_mut().enumerate() {
+                if let Some(seat) = table.seat(list) {
                     return (t, seat);
                 }
             }
             tables.push(Table::default());
-            taken.push(0);
         }
     };
-    lists.map(&mut seat).collect()
+    seats.clear();
+    seats.extend(lists.map(&mut seat));
 }
 
 /// A row of inputs for some of the lists of a table.
@@ -159,6 +164,7 @@ pub(crate) fn multiply(
 #[cfg(target_arch = "x86_64")]
 mod vnni {
     use std::arch::x86_64::*;
+    use std::cell::RefCell;
 
     use super::*;
     use crate::int8::INPUT_MULTIPLE;
@@ -167,6 +173,11 @@ mod vnni {
 
     /// Words whose pairs are made before they are multiplied: few enough to stay in the first cache.
     const BLOCK: usize = 128;
+
+    thread_local! {
+        /// Memory of a worker, kept between steps.
+        static PAIRS: RefCell<[Pairs; 2]> = RefCell::new([Pairs::new(), Pairs::new()]);
+    }
 
     /// Pairs of some words that come one after the other, and those words.
     struct Pairs {
@@ -268,15 +279,18 @@ mod vnni {
             layer.steps[seat] = x.steps[row];
             layer.inputs[seat] = x.bytes[row * x.stride..].as_ptr();
         }
-        // SAFETY: the caller's.
-        unsafe {
-            // With a number of lines that is known, sums stay in registers.
-            match x.stride / INPUT_MULTIPLE {
-                4 => layer.walk::<4>(table, guests, rise),
-                8 => layer.walk::<8>(table, guests, rise),
-                _ => layer.walk::<0>(table, guests, rise),
+        PAIRS.with_borrow_mut(|pairs| {
+            let pairs = pairs.each_mut();
+            // SAFETY: the caller's.
+            unsafe {
+                // With a number of lines that is known, sums stay in registers.
+                match x.stride / INPUT_MULTIPLE {
+                    4 => layer.walk::<4>(pairs, table, guests, rise),
+                    8 => layer.walk::<8>(pairs, table, guests, rise),
+                    _ => layer.walk::<0>(pairs, table, guests, rise),
+                }
             }
-        }
+        });
     }
 
     impl Layer<'_> {
@@ -287,11 +301,12 @@ mod vnni {
         #[target_feature(enable = "avx512f,avx512vl,avx512vnni,popcnt")]
         unsafe fn walk<const LINES: usize>(
             &self,
+            [mut now, mut next]: [&mut Pairs; 2],
             table: &Table,
             guests: &mut Guests,
             rise: &mut impl FnMut(usize, u32, f32) -> f32,
         ) {
-            let (mut now, mut next) = (Pairs::new(), Pairs::new());
+            now.begin(&[]);
             let blocks = table.masks.chunks(BLOCK).map(Some).chain([None]);
             for (i, masks) in blocks.enumerate() {
                 // What does not fill a vector is taken along.
