@@ -35,8 +35,14 @@ pub(crate) fn place(read: *const u8) -> *const u8 {
 /// Asks for what belongs to a pair of lines that is read, into the second cache: the first is too small for a run.
 #[inline(always)]
 pub(crate) fn ask(read: *const u8) {
+    fetch(place(read));
+}
+
+/// Asks for a line.
+#[inline(always)]
+pub(crate) fn fetch(line: *const u8) {
     // SAFETY: every processor of this architecture has it, and it may be given any address.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(place(read).cast()) };
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
 }
 
 #[cfg(test)]

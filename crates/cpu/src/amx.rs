@@ -14,11 +14,15 @@
 //! after are asked for (see `ahead`), some at every step. Weights are loaded with the word that the first cache need not keep
 //! them (`tileloaddt1`): it has no room for them beside the inputs, which are needed again. All loads of a step come before its
 //! products: that makes no difference to a core alone, and is 6 % faster where the core's other half is busy. Sums are turned
-//! into outputs one block late, so that the processor does it while tiles are multiplied.
+//! into outputs one block late, some rows between two steps: few enough for the processor to do it while tiles are multiplied.
+//!
+//! Tiles keep their contents from one `asm!` to the next, although nothing tells the compiler so: it was not told that the
+//! processor has them, so it has no instruction that could change them, and no function that is called in between has one.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::ahead::{self, PAGE, PAGES, PAIR, RUN};
@@ -149,48 +153,57 @@ pub(crate) struct Product {
 }
 
 impl Product {
-    /// Hands the sums, block by block, to `finish`.
+    /// Hands all sums, a block after the other, to `finish`, which is to take all its rows.
     ///
     /// # Safety
     /// [`available`] has said yes; rows and panels are whole steps long and where `self` says.
     #[inline(always)]
-    pub(crate) unsafe fn multiply<T: Sum>(self, mut finish: impl FnMut(Block<'_, T>)) {
+    pub(crate) unsafe fn multiply<T: Sum>(self, mut finish: impl FnMut(Rows<'_, T>)) {
         // SAFETY: the caller vouches for tiles.
         let tiles = unsafe { Tiles::new() };
         let mut sums = [const { MaybeUninit::<Sums<T>>::uninit() }; 2];
-        let mut late: Option<(usize, usize)> = None;
-        let mut now = 0;
-        for panel in (0..self.panels).step_by(2) {
-            for row in (0..self.rows).step_by(2 * ROWS) {
-                let (feed, to) = (self.feed(panel, row), sums[now].as_mut_ptr());
-                // SAFETY: what the caller vouches for; `feed` stays inside it.
-                unsafe {
-                    if self.rows - row > ROWS {
-                        T::feed_four(&tiles, feed, to);
-                    } else {
-                        T::feed_two(&tiles, feed, to);
-                    }
-                }
-                now = 1 - now;
-                if let Some((panel, row)) = late.replace((panel, row)) {
-                    // SAFETY: these sums were stored in the round before.
-                    finish(unsafe { self.block(panel, row, &sums[now]) });
-                }
+        let (mut to, mut from) = sums.split_at_mut(1);
+        let mut late: Option<Block> = None;
+        let mut next = self.block_from(0, 0);
+        // One round more than there are blocks: in the last one there is only something to finish.
+        while let Some(block) = next.or(late) {
+            tiles.clear();
+            let steps = if next.is_some() { self.steps } else { 0 };
+            let mut work = Work { feed: self.feed(block), steps };
+            if let Some(block) = late {
+                // SAFETY: these sums were stored in the round before.
+                let sums = unsafe { block.sums(from[0].as_ptr()) };
+                finish(Rows::new(block, sums, &mut work));
             }
+            // SAFETY: what the caller vouches for; four tiles fit.
+            unsafe {
+                work.go_on::<T>(usize::MAX);
+                tiles.store(to[0].as_mut_ptr().cast());
+            }
+            (to, from) = (from, to);
+            late = next;
+            next = next.and_then(|block| self.block_from(block.row + block.rows, block.panel));
         }
-        if let Some((panel, row)) = late {
-            // SAFETY: as above.
-            finish(unsafe { self.block(panel, row, &sums[1 - now]) });
-        }
+    }
+
+    /// The block that begins there. All rows go through two panels before the next two.
+    fn block_from(&self, row: usize, panel: usize) -> Option<Block> {
+        let (row, panel) = if row < self.rows { (row, panel) } else { (0, panel + 2) };
+        (panel < self.panels).then(|| Block {
+            row,
+            rows: (self.rows - row).min(2 * ROWS),
+            panel,
+            panels: (self.panels - panel).min(2),
+        })
     }
 
     fn panel_bytes(&self) -> usize {
         self.steps * ROWS * BYTES
     }
 
-    fn feed(&self, left: usize, row: usize) -> Feed {
+    fn feed(&self, block: Block) -> Feed {
         // Where there is no second panel the first is computed twice.
-        let right = (left + 1).min(self.panels - 1);
+        let (row, left, right) = (block.row, block.panel, block.panel + block.panels - 1);
         let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
         // Two panels are two times eight pairs of lines a step; the rounds of all rows share them.
         let (share, shares) = (row / (2 * ROWS), self.rows.div_ceil(2 * ROWS));
@@ -202,184 +215,255 @@ impl Product {
         let eights = if share * eights < 2 { eights } else { 0 };
         let inputs = self.inputs.wrapping_add(row * self.stride);
         let panels = [panel(left), panel(right)];
-        Feed { inputs, stride: self.stride, panels, steps: self.steps, soon, eights }
+        Feed { inputs, stride: self.stride, both: block.rows > ROWS, panels, soon, eights }
     }
+}
 
+/// Up to 32 rows and two panels.
+#[derive(Clone, Copy)]
+struct Block {
+    row: usize,
+    rows: usize,
+    panel: usize,
+    panels: usize,
+}
+
+impl Block {
     /// # Safety
-    /// The tiles of rows and panels that exist were stored in `sums`.
-    unsafe fn block<'a, T>(
-        &self,
-        panel: usize,
-        row: usize,
-        sums: &'a MaybeUninit<Sums<T>>,
-    ) -> Block<'a, T> {
-        let tiles: *const [[T; 16]; ROWS] = sums.as_ptr().cast();
-        let (rows, panels) = (self.rows - row, (self.panels - panel).min(2));
-        let mut halves = [[&[][..]; 2]; 2];
-        for (half, sides) in halves.iter_mut().enumerate() {
-            let rows = rows.saturating_sub(half * ROWS).min(ROWS);
-            for (side, sums) in sides.iter_mut().enumerate().take(panels) {
-                // SAFETY: what the caller vouches for; no row of what was not stored is looked at.
-                *sums =
-                    unsafe { std::slice::from_raw_parts(tiles.add(2 * half + side).cast(), rows) };
-            }
-        }
-        Block { row, panel, halves }
+    /// The sums of its rows are stored there.
+    unsafe fn sums<'a, T>(&self, sums: *const Sums<T>) -> &'a [[[T; 16]; 2]] {
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts(sums.cast(), self.rows) }
     }
 }
 
-/// Sums of up to 32 rows and two panels.
-pub(crate) struct Block<'a, T> {
-    /// The first row
-    pub(crate) row: usize,
-    /// and panel.
-    pub(crate) panel: usize,
-    /// Of each sixteen rows, the sums of the first panel and of the second: those there are.
-    pub(crate) halves: [[&'a [[T; 16]]; 2]; 2],
+/// Sums of some rows and two panels, a row of both after the other. Between two rows the next block is multiplied on, as
+/// far as is their share.
+pub(crate) struct Rows<'a, T> {
+    block: Block,
+    sums: std::slice::Iter<'a, [[T; 16]; 2]>,
+    work: &'a mut Work,
+    /// Rows until it is worked on, and from then to the next time, and how many steps at a time.
+    wait: usize,
+    gap: usize,
+    steps: usize,
 }
 
-/// Four tiles of sums.
-#[repr(C, align(64))]
-pub(crate) struct Sums<T>([[[T; 16]; ROWS]; 4]);
+impl<'a, T> Rows<'a, T> {
+    fn new(block: Block, sums: &'a [[[T; 16]; 2]], work: &'a mut Work) -> Rows<'a, T> {
+        let gap = (block.rows / work.steps.max(1)).max(1);
+        let steps = work.steps.div_ceil(block.rows);
+        Rows { block, sums: sums.iter(), work, wait: 1, gap, steps }
+    }
 
-/// What one block is computed from.
-pub(crate) struct Feed {
+    /// The number of the first row.
+    pub(crate) fn first(&self) -> usize {
+        self.block.row
+    }
+
+    /// The panels there are: one or two. A row has sums of two in any case.
+    pub(crate) fn panels(&self) -> Range<usize> {
+        self.block.panel..self.block.panel + self.block.panels
+    }
+
+    /// Those that are left, with nothing done in between.
+    pub(crate) fn sums(&self) -> &'a [[[T; 16]; 2]] {
+        self.sums.as_slice()
+    }
+}
+
+impl<'a, T: Sum> Iterator for Rows<'a, T> {
+    type Item = &'a [[T; 16]; 2];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'a [[T; 16]; 2]> {
+        let sums = self.sums.next()?;
+        self.wait -= 1;
+        if self.wait == 0 {
+            self.wait = self.gap;
+            // SAFETY: `Product::multiply`, which makes these, vouches for what is worked on.
+            unsafe { self.work.go_on::<T>(self.steps) };
+        }
+        Some(sums)
+    }
+}
+
+/// What is done while sums of the block before become outputs.
+struct Work {
+    feed: Feed,
+    /// Steps that are left.
+    steps: usize,
+}
+
+impl Work {
+    /// So many steps, if there are as many.
+    ///
+    /// # Safety
+    /// This thread has tiles, and where there are steps left, there is memory where `feed` says.
+    #[inline(always)]
+    unsafe fn go_on<T: Sum>(&mut self, steps: usize) {
+        for _ in 0..steps.min(self.steps) {
+            self.steps -= 1;
+            // SAFETY: the caller's.
+            unsafe { self.feed.step::<T>() };
+        }
+    }
+}
+
+/// Four tiles of sums, a row of both panels after the other.
+#[repr(C, align(64))]
+struct Sums<T>([[[T; 16]; 2]; 2 * ROWS]);
+
+/// What the next step of a block is computed from.
+struct Feed {
     inputs: *const u8,
     stride: usize,
+    /// Whether there are more than 16 rows.
+    both: bool,
     panels: [*const u8; 2],
-    steps: usize,
     /// Weights that are wanted next, see [`ahead`],
     soon: *const u8,
     /// and how many times eight pairs of lines of them to ask for at every step.
     eights: usize,
 }
 
-/// What sums are made of: bytes or halves of floats.
-pub(crate) trait Sum: Copy + 'static {
-    /// Sums of 32 rows and two panels.
+impl Feed {
+    /// Multiplies 64 bytes of every row.
     ///
     /// # Safety
-    /// This thread has `tiles`; `feed` names rows, `stride` apart and `64 · steps` bytes long, panels
-    /// of `16 · steps` lines of 64 bytes, and more than no steps; `sums` can be written.
-    unsafe fn feed_four(tiles: &Tiles, feed: Feed, sums: *mut Sums<Self>);
-
-    /// Sums of 16 rows and two panels: the upper half.
-    ///
-    /// # Safety
-    /// As above, for 16 rows.
-    unsafe fn feed_two(tiles: &Tiles, feed: Feed, sums: *mut Sums<Self>);
-}
-
-/// A function of [`Sum`]: what is done with the tiles at the start, at every step and at the end.
-macro_rules! feed {
-    ($name:ident, $sum:ty, [$($start:literal)*], [$($step:expr),*], [$($end:literal)*]) => {
-        unsafe fn $name(_tiles: &Tiles, feed: Feed, sums: *mut Sums<$sum>) {
-            // SAFETY: every address is inside what the caller vouches for, or in `sums`; what is only asked for need
-            // not exist.
-            unsafe {
-                asm!(
-                    $($start,)*
-                    "2:",
-                    $($step,)*
-                    "add {upper}, 64",
-                    "add {lower}, 64",
-                    "add {left}, 1024",
-                    "add {right}, 1024",
-                    "mov {n}, {eights}",
-                    "test {n}, {n}",
-                    "jz 4f",
-                    "3:",
-                    "prefetcht1 [{soon}]",
-                    "prefetcht1 [{soon} + {page}]",
-                    "prefetcht1 [{soon} + 2*{page}]",
-                    "prefetcht1 [{soon} + 3*{page}]",
-                    "prefetcht1 [{soon} + 4*{page}]",
-                    "prefetcht1 [{soon} + 5*{page}]",
-                    "prefetcht1 [{soon} + 6*{page}]",
-                    "prefetcht1 [{soon} + 7*{page}]",
-                    "add {soon}, {pair}",
-                    "test {soon}, {page} - 1",
-                    "jnz 5f",
-                    "add {soon}, {others}",
-                    "5:",
-                    "dec {n}",
-                    "jnz 3b",
-                    "4:",
-                    "dec {steps}",
-                    "jnz 2b",
-                    $($end,)*
-                    upper = inout(reg) feed.inputs => _,
-                    lower = inout(reg) feed.inputs.wrapping_add(ROWS * feed.stride) => _,
-                    stride = in(reg) feed.stride,
-                    left = inout(reg) feed.panels[0] => _,
-                    right = inout(reg) feed.panels[1] => _,
-                    line = in(reg) BYTES,
-                    steps = inout(reg) feed.steps => _,
-                    soon = inout(reg) feed.soon => _,
-                    eights = in(reg) feed.eights,
-                    n = out(reg) _,
-                    page = const PAGE,
-                    pair = const PAIR,
-                    others = const PAGE * (PAGES - 1),
-                    sums = in(reg) sums,
-                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                    options(nostack),
-                );
+    /// This thread has the tiles, and there are rows, `stride` apart, and panels of 16 lines of 64 bytes.
+    #[inline(always)]
+    unsafe fn step<T: Sum>(&mut self) {
+        let lower = self.inputs.wrapping_add(ROWS * self.stride);
+        // SAFETY: the caller's.
+        unsafe {
+            if self.both {
+                T::step_of_four([self.inputs, lower], self.stride, self.panels);
+            } else {
+                T::step_of_two(self.inputs, self.stride, self.panels);
             }
         }
-    };
+        self.inputs = self.inputs.wrapping_add(BYTES);
+        self.panels = self.panels.map(|panel| panel.wrapping_add(ROWS * BYTES));
+        for _ in 0..self.eights {
+            for page in 0..PAGES {
+                ahead::fetch(self.soon.wrapping_add(page * PAGE));
+            }
+            self.soon = self.soon.wrapping_add(PAIR);
+            if (self.soon as usize).is_multiple_of(PAGE) {
+                self.soon = self.soon.wrapping_add(PAGE * (PAGES - 1));
+            }
+        }
+    }
+}
+
+impl Tiles {
+    /// Sums begin at zero.
+    fn clear(&self) {
+        // SAFETY: this thread has tiles.
+        unsafe {
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                options(nostack, nomem),
+            );
+        }
+    }
+
+    /// # Safety
+    /// There is room for four tiles.
+    unsafe fn store(&self, sums: *mut u8) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!(
+                "tilestored [{sums} + {row}*1], tmm0",
+                "tilestored [{sums} + {row}*1 + 64], tmm1",
+                "tilestored [{lower} + {row}*1], tmm2",
+                "tilestored [{lower} + {row}*1 + 64], tmm3",
+                sums = in(reg) sums,
+                lower = in(reg) sums.wrapping_add(ROWS * 2 * BYTES),
+                row = in(reg) 2 * BYTES,
+                options(nostack),
+            );
+        }
+    }
+}
+
+/// What sums are made of: bytes or halves of floats.
+pub(crate) trait Sum: Copy + 'static {
+    /// Adds 64 bytes of 32 rows, times two panels, to the tiles.
+    ///
+    /// # Safety
+    /// This thread has tiles; there are rows, `stride` apart, and panels of 16 lines of 64 bytes.
+    unsafe fn step_of_four(rows: [*const u8; 2], stride: usize, panels: [*const u8; 2]);
+
+    /// The same of 16 rows: to the upper tiles.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn step_of_two(rows: *const u8, stride: usize, panels: [*const u8; 2]);
 }
 
 macro_rules! sums {
     ($sum:ty, $product:literal) => {
         impl Sum for $sum {
-            feed!(
-                feed_four,
-                $sum,
-                [
-                    "tilezero tmm0"
-                    "tilezero tmm1"
-                    "tilezero tmm2"
-                    "tilezero tmm3"
-                ],
-                [
-                    "tileloadd tmm4, [{upper} + {stride}*1]",
-                    "tileloaddt1 tmm6, [{left} + {line}*1]",
-                    "tileloaddt1 tmm7, [{right} + {line}*1]",
-                    "tileloadd tmm5, [{lower} + {stride}*1]",
-                    concat!($product, " tmm0, tmm4, tmm6"),
-                    concat!($product, " tmm1, tmm4, tmm7"),
-                    concat!($product, " tmm2, tmm5, tmm6"),
-                    concat!($product, " tmm3, tmm5, tmm7")
-                ],
-                [
-                    "tilestored [{sums} + {line}*1], tmm0"
-                    "tilestored [{sums} + {line}*1 + 1024], tmm1"
-                    "tilestored [{sums} + {line}*1 + 2048], tmm2"
-                    "tilestored [{sums} + {line}*1 + 3072], tmm3"
-                ]
-            );
+            #[inline(always)]
+            unsafe fn step_of_four(
+                [upper, lower]: [*const u8; 2],
+                stride: usize,
+                [left, right]: [*const u8; 2],
+            ) {
+                // SAFETY: the caller's.
+                unsafe {
+                    asm!(
+                        "tileloadd tmm4, [{upper} + {stride}*1]",
+                        "tileloaddt1 tmm6, [{left} + {line}*1]",
+                        "tileloaddt1 tmm7, [{right} + {line}*1]",
+                        "tileloadd tmm5, [{lower} + {stride}*1]",
+                        concat!($product, " tmm0, tmm4, tmm6"),
+                        concat!($product, " tmm1, tmm4, tmm7"),
+                        concat!($product, " tmm2, tmm5, tmm6"),
+                        concat!($product, " tmm3, tmm5, tmm7"),
+                        upper = in(reg) upper,
+                        lower = in(reg) lower,
+                        stride = in(reg) stride,
+                        left = in(reg) left,
+                        right = in(reg) right,
+                        line = in(reg) BYTES,
+                        out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                        out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                        options(nostack, readonly),
+                    );
+                }
+            }
 
-            feed!(
-                feed_two,
-                $sum,
-                [
-                    "tilezero tmm0"
-                    "tilezero tmm1"
-                ],
-                [
-                    "tileloadd tmm4, [{upper} + {stride}*1]",
-                    "tileloaddt1 tmm6, [{left} + {line}*1]",
-                    "tileloaddt1 tmm7, [{right} + {line}*1]",
-                    concat!($product, " tmm0, tmm4, tmm6"),
-                    concat!($product, " tmm1, tmm4, tmm7")
-                ],
-                [
-                    "tilestored [{sums} + {line}*1], tmm0"
-                    "tilestored [{sums} + {line}*1 + 1024], tmm1"
-                ]
-            );
+            #[inline(always)]
+            unsafe fn step_of_two(
+                rows: *const u8,
+                stride: usize,
+                [left, right]: [*const u8; 2],
+            ) {
+                // SAFETY: the caller's.
+                unsafe {
+                    asm!(
+                        "tileloadd tmm4, [{rows} + {stride}*1]",
+                        "tileloaddt1 tmm6, [{left} + {line}*1]",
+                        "tileloaddt1 tmm7, [{right} + {line}*1]",
+                        concat!($product, " tmm0, tmm4, tmm6"),
+                        concat!($product, " tmm1, tmm4, tmm7"),
+                        rows = in(reg) rows,
+                        stride = in(reg) stride,
+                        left = in(reg) left,
+                        right = in(reg) right,
+                        line = in(reg) BYTES,
+                        out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm6") _, out("tmm7") _,
+                        options(nostack, readonly),
+                    );
+                }
+            }
         }
     };
 }

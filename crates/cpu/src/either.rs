@@ -72,7 +72,11 @@ mod tests {
             self.0.extend_from_slice(outputs);
         }
 
-        fn piece<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece) {
+        fn piece<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece) -> bool {
+            unreachable!("these precisions hand out blocks");
+        }
+
+        fn again<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece) {
             unreachable!("these precisions hand out blocks");
         }
     }

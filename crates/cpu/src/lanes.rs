@@ -130,21 +130,19 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
 /// `eˣ` of a number that is not above zero, up to 1.5e-7: what a sum wants whose largest term is 1. Below −87 it stays at next to
 /// nothing.
 ///
-/// `x log₂ e = n + f`: a polynomial (fit to have the least error, which is exact at 0) does `2ᶠ`, and `n` is added to its exponent.
+/// `x = n ln 2 + r`: a polynomial (fit to have the least error, which is exact at 0) does `eʳ`, and `n` is added to its exponent.
 #[inline(always)]
 pub(crate) fn exp_down<const FMA: bool>(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;
-    const POLYNOMIAL: [f32; 5] =
-        [1.330_060_6e-3, 9.669_691e-3, 5.550_558_5e-2, 0.240_222_83, std::f32::consts::LN_2];
-    let x = x * std::f32::consts::LOG2_E;
-    let x = if x > -125.0 { x } else { -125.0 };
-    let shifted = x + ROUND;
-    let f = x - (shifted - ROUND);
+    const POLYNOMIAL: [f32; 5] = [8.312_738_6e-3, 4.189_003_8e-2, 1.666_711e-1, 0.499_992_35, 1.0];
+    let x = if x > -86.5 { x } else { -86.5 };
+    let shifted = multiply_add::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
+    let r = multiply_add::<FMA>(shifted - ROUND, -std::f32::consts::LN_2, x);
     let mut p = POLYNOMIAL[0];
     for c in &POLYNOMIAL[1..] {
-        p = multiply_add::<FMA>(p, f, *c);
+        p = multiply_add::<FMA>(p, r, *c);
     }
-    let p = multiply_add::<FMA>(p, f, 1.0);
+    let p = multiply_add::<FMA>(p, r, 1.0);
     f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 

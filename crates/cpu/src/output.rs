@@ -30,7 +30,7 @@ use crate::product::Line;
 const BLOCK_PANELS: usize = 32;
 
 /// Words after which the lanes of a sum are added up.
-const FOLDED: usize = 512;
+const FOLDED: usize = 2048;
 
 /// Rows from which on a selection is packed: fewer read their words where they are.
 const MANY_ROWS: usize = 8;
@@ -231,9 +231,7 @@ pub(crate) fn best(
                 return;
             }
             let mut listeners = Listeners { running, words };
-            // Exponentials take so many instructions that tiles would wait for them: those scores are stored.
-            let in_registers = output.in_registers && question.scoring == Scoring::Logit;
-            linear.multiply_in_blocks(isa, x, BLOCK_PANELS, in_registers, &mut listeners);
+            linear.multiply_in_blocks(isa, x, BLOCK_PANELS, output.in_registers, &mut listeners);
             if let Some((packed, Screening::Tried(sample))) = screening {
                 for (running, x) in running.iter().zip(x.chunks_exact(inputs)) {
                     look(isa, x, packed, sample, running.floor);
@@ -388,8 +386,13 @@ impl Take for Listeners<'_, '_> {
     }
 
     #[inline(always)]
-    fn piece<const FMA: bool>(&mut self, row: usize, column: usize, scores: Piece) {
-        self.running[row].take::<FMA>(scores, column, self.words);
+    fn piece<const FMA: bool>(&mut self, row: usize, column: usize, scores: Piece) -> bool {
+        self.running[row].take::<FMA>(scores, column)
+    }
+
+    #[inline(always)]
+    fn again<const FMA: bool>(&mut self, row: usize, column: usize, scores: Piece) {
+        self.running[row].look_closer::<FMA>(scores, column, self.words);
     }
 }
 
@@ -409,12 +412,29 @@ fn take_block_body<const FMA: bool>(
     scores: &[f32],
 ) {
     for (row, scores) in scores.chunks_exact(columns.len()).enumerate() {
-        for (i, scores) in scores.chunks(PIECE).enumerate() {
-            let mut piece = [f32::NEG_INFINITY; PIECE];
-            piece[..scores.len()].copy_from_slice(scores);
-            listeners.piece::<FMA>(row, columns.start + i * PIECE, bytemuck::cast(piece));
+        let (pieces, rest) = scores.as_chunks::<PIECE>();
+        let mut last = [f32::NEG_INFINITY; PIECE];
+        last[..rest.len()].copy_from_slice(rest);
+        let last = if rest.is_empty() { None } else { Some(&last) };
+        let columns = columns.clone().step_by(PIECE);
+        for (column, piece) in columns.zip(pieces.iter().chain(last)) {
+            let piece = bytemuck::cast(*piece);
+            if !listeners.piece::<FMA>(row, column, piece) {
+                listeners.again::<FMA>(row, column, piece);
+            }
         }
     }
+}
+
+/// Whether one of them is above a threshold.
+#[inline(always)]
+fn above([left, right]: Piece, threshold: f32) -> bool {
+    let mut above = false;
+    for i in 0..LANES {
+        let larger = if left[i] > right[i] { left[i] } else { right[i] };
+        above |= larger > threshold;
+    }
+    above
 }
 
 /// What a row knows of the words it has seen.
@@ -426,7 +446,7 @@ struct Running<'a> {
     floor: f32,
     /// A score above this changes the list or is the largest so far.
     threshold: f32,
-    /// The next column of a word to look up: one that is forced, or that has no probability.
+    /// The next column of a word to look up: one that is forced, or that has no probability, or the last before sums are folded.
     special: usize,
     /// Largest score, and `Σ exp(score − most)`: of the last words lane by lane, and of those before.
     most: f32,
@@ -460,32 +480,50 @@ impl<'a> Running<'a> {
         running
     }
 
-    /// Takes the scores of some words, the first of which is in the given column. Nearly always none is above the
-    /// threshold.
+    /// Takes the scores of some words, the first of which is in the given column, if that is all there is to do: nearly always
+    /// none is above the threshold.
     #[inline(always)]
-    fn take<const FMA: bool>(&mut self, mut scores: Piece, column: usize, words: Option<&[u32]>) {
+    fn take<const FMA: bool>(&mut self, scores: Piece, column: usize) -> bool {
+        let ordinary = self.special >= column + PIECE && !above(scores, self.threshold);
+        if ordinary && self.scoring != Scoring::Logit {
+            self.add::<FMA>(scores);
+        }
+        ordinary
+    }
+
+    /// The same, with all there may be to do.
+    #[inline(always)]
+    fn look_closer<const FMA: bool>(
+        &mut self,
+        mut scores: Piece,
+        column: usize,
+        words: Option<&[u32]>,
+    ) {
         if self.special < column + PIECE {
             scores = self.look_up(scores, column, words);
         }
-        let (threshold, mut above) = (self.threshold, false);
-        for score in scores.as_flattened() {
-            above |= *score > threshold;
-        }
-        if above {
+        if above(scores, self.threshold) {
             self.rise(scores, column, words);
         }
-        if self.scoring != Scoring::Logit && self.most > f32::NEG_INFINITY {
-            let (most, Lanes(mut lanes)) = (self.most, self.lanes);
-            for half in scores {
-                for i in 0..LANES {
-                    lanes[i] += exp_down::<FMA>(half[i] - most);
-                }
-            }
-            self.lanes = Lanes(lanes);
+        if self.scoring != Scoring::Logit {
+            self.add::<FMA>(scores);
             if (column + PIECE).is_multiple_of(FOLDED) {
                 self.fold();
             }
         }
+    }
+
+    /// Adds the probabilities of some words to the sum. What is added while there is no largest score yet is next to nothing,
+    /// and taken back by the first.
+    #[inline(always)]
+    fn add<const FMA: bool>(&mut self, scores: Piece) {
+        let (most, Lanes(mut lanes)) = (self.most, self.lanes);
+        for half in scores {
+            for i in 0..LANES {
+                lanes[i] += exp_down::<FMA>(half[i] - most);
+            }
+        }
+        self.lanes = Lanes(lanes);
     }
 
     /// Notes the score of a forced word, and puts those out of reach that have no probability.
@@ -494,8 +532,11 @@ impl<'a> Running<'a> {
     fn look_up(&mut self, mut scores: Piece, first: usize, words: Option<&[u32]>) -> Piece {
         let all = scores.as_flattened_mut();
         while self.special < first + PIECE {
-            let score = &mut all[self.special - first];
-            let token = words.map_or(self.special as u32, |words| words[self.special]);
+            let column = self.special;
+            self.special = self.special_from(column + 1, words);
+            let word = |words: &[u32]| words.get(column).copied();
+            let Some(token) = words.map_or(Some(column as u32), word) else { continue };
+            let score = &mut all[column - first];
             // Behind the last word there is nothing to force.
             if self.ask.forced == Some(token) && *score > f32::NEG_INFINITY {
                 self.best.push(Choice { token, score: *score });
@@ -505,7 +546,6 @@ impl<'a> Running<'a> {
             {
                 *score = f32::NEG_INFINITY;
             }
-            self.special = self.special_from(self.special + 1, words);
         }
         scores
     }
@@ -521,7 +561,11 @@ impl<'a> Running<'a> {
             None => Some(word as usize),
         };
         let columns = self.ask.forced.iter().chain(banned).filter_map(column);
-        columns.filter(|&column| column >= first).min().unwrap_or(usize::MAX)
+        let folding = match self.scoring {
+            Scoring::Logit => usize::MAX,
+            _ => (first + 1).next_multiple_of(FOLDED) - 1,
+        };
+        columns.filter(|&column| column >= first).fold(folding, usize::min)
     }
 
     /// Some score is above the threshold: the list changes, or the sum is to be over something larger.

@@ -2,7 +2,7 @@
 //! of its instruction is the one this module defines.
 
 use super::{RUN_LINES, Task};
-use crate::amx::{Block, Product, ROWS};
+use crate::amx::{Product, Rows};
 use crate::lanes::{LANES, array};
 
 /// See [`super::multiply`].
@@ -21,17 +21,12 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
         panels: task.panels,
         steps: packed.groups() / RUN_LINES,
     };
-    let finish = |block: Block<'_, f32>| {
-        for (half, panels) in block.halves.into_iter().enumerate() {
-            let there = panels.into_iter().zip(block.panel..).filter(|(sums, _)| !sums.is_empty());
-            for (sums, panel) in there {
-                let bias = &packed.bias[first + panel].0;
-                let columns = panel * LANES..width.min((panel + 1) * LANES);
-                let rows = out[(block.row + half * ROWS) * width..].chunks_exact_mut(width);
-                for (sums, out) in sums.iter().zip(rows) {
-                    add(sums, bias, &mut out[columns.clone()]);
-                }
-            }
+    let finish = |rows: Rows<'_, f32>| {
+        let (panels, outs) = (rows.panels(), out[rows.first() * width..].chunks_exact_mut(width));
+        let bias = &packed.bias[first + panels.start..first + panels.end];
+        for (sums, out) in rows.zip(outs) {
+            let panels = out[panels.start * LANES..].chunks_mut(LANES).zip(bias).zip(sums);
+            panels.for_each(|((out, bias), sums)| add(sums, &bias.0, out));
         }
     };
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Rounded`), and rows and panels

@@ -2,11 +2,12 @@
 //! same integers as everywhere, and are turned into floats in the same order of operations.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::avx512vnni::{Scales, lanes_of};
 use super::{Piece, Take, Task};
-use crate::amx::{Block, Product, ROWS};
-use crate::lanes::{LANES, array};
+use crate::amx::{Product, Rows};
+use crate::lanes::LANES;
 
 /// See [`super::multiply`].
 ///
@@ -17,21 +18,16 @@ use crate::lanes::{LANES, array};
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     let width = task.width();
     let out = out.as_mut_ptr();
-    let finish = |block: Block<'_, i32>| {
-        // SAFETY: the rows and panels of `task`, for which the caller has checked that there is room in `out`.
-        unsafe {
-            let ends: [End; 2] =
-                array(|side| End::of(task, (block.panel + side).min(task.panels - 1)));
-            let to = out.add(block.row * width + block.panel * LANES);
-            for (half, [left, right]) in block.halves.into_iter().enumerate() {
-                for (r, sums) in left.iter().enumerate() {
-                    let row = half * ROWS + r;
-                    let (to, step) = (to.add(row * width), task.steps[block.row + row]);
-                    ends[0].store(sums, step, to);
-                    if let Some(sums) = right.get(r) {
-                        ends[1].store(sums, step, to.add(LANES));
-                    }
-                }
+    let finish = |rows: Rows<'_, i32>| {
+        let (first, panels) = (rows.first(), rows.panels());
+        // SAFETY: panels of `task`.
+        let ends = unsafe { End::of_both(task, panels.clone()) };
+        for (row, [left, right]) in (first..).zip(rows) {
+            // SAFETY: a row and panels of `task`, for which the caller has checked that there is room in `out`.
+            unsafe {
+                let to = out.wrapping_add(row * width + panels.start * LANES);
+                ends[0].store(left, task.steps[row], to);
+                ends[1].store(right, task.steps[row], to.wrapping_add(LANES));
             }
         }
     };
@@ -40,32 +36,51 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     unsafe { product(task).multiply(finish) };
 }
 
-/// See [`super::multiply_in_pieces`]; the rows of `task` are those from `first_row` on.
+/// See [`super::multiply_in_pieces`].
 ///
 /// # Safety
 /// As above.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
-pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, first_row: usize, take: &mut impl Take) {
-    let finish = |block: Block<'_, i32>| {
-        let ends: [End; 2] = array(|side| End::of(task, (block.panel + side).min(task.panels - 1)));
-        let column = (task.first_panel + block.panel) * LANES;
-        for (half, [left, right]) in block.halves.into_iter().enumerate() {
-            for (r, sums) in left.iter().enumerate() {
-                let row = block.row + half * ROWS + r;
-                let step = task.steps[row];
-                let left = ends[0].outputs(sums, step);
-                let right = match right.get(r) {
-                    Some(sums) => ends[1].outputs(sums, step),
-                    None => _mm512_set1_ps(f32::NEG_INFINITY),
-                };
-                // SAFETY: a register is sixteen floats.
-                let piece: Piece = unsafe { std::mem::transmute([left, right]) };
-                take.piece::<true>(first_row + row, column, piece);
-            }
+pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, take: &mut impl Take) {
+    let finish = |rows: Rows<'_, i32>| {
+        let (first, panels, all) = (rows.first(), rows.panels(), rows.sums());
+        // SAFETY: as above.
+        let ends = unsafe { End::of_both(task, panels.clone()) };
+        let column = (task.first_panel + panels.start) * LANES;
+        let mut refused = 0u32;
+        for (i, sums) in rows.enumerate() {
+            let piece = End::piece(ends, sums, task.steps[first + i]);
+            let taken = take.piece::<true>(first + i, column, piece);
+            refused |= u32::from(!taken) << i;
+        }
+        // A call in the loop above would have it keep nothing in registers.
+        if refused != 0 {
+            again((task, panels), (first, all), refused, take);
         }
     };
     // SAFETY: as above.
     unsafe { product(task).multiply(finish) };
+}
+
+/// Hands out what has been refused once more.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
+#[cold]
+#[inline(never)]
+fn again(
+    (task, panels): (Task<'_>, Range<usize>),
+    (first, sums): (usize, &[[[i32; LANES]; 2]]),
+    mut refused: u32,
+    take: &mut impl Take,
+) {
+    let column = (task.first_panel + panels.start) * LANES;
+    // SAFETY: as above.
+    let ends = unsafe { End::of_both(task, panels) };
+    while refused != 0 {
+        let i = refused.trailing_zeros() as usize;
+        let piece = End::piece(ends, &sums[i], task.steps[first + i]);
+        take.again::<true>(first + i, column, piece);
+        refused &= refused - 1;
+    }
 }
 
 fn product(task: Task<'_>) -> Product {
@@ -85,26 +100,42 @@ fn product(task: Task<'_>) -> Product {
 struct End {
     start: __m512i,
     scales: Scales,
+    /// Its columns that exist.
     lanes: __mmask16,
 }
 
 impl End {
+    /// Where there is no second panel, none of its columns exists.
+    ///
+    /// # Safety
+    /// They are panels of `task`.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn of(task: Task<'_>, panel: usize) -> End {
-        let start = &task.packed.starts[task.first_panel + panel].0;
-        // SAFETY: sixteen integers.
-        let start = unsafe { _mm512_loadu_si512(start.as_ptr().cast()) };
-        let lanes = lanes_of(task.width() - panel * LANES);
-        End { start, scales: Scales::of(task, panel), lanes }
+    unsafe fn of_both(task: Task<'_>, panels: Range<usize>) -> [End; 2] {
+        // SAFETY: the caller's.
+        let end = |panel: usize, columns: usize| unsafe {
+            let scales = Scales::of(task, panel);
+            let start = task.packed.starts.as_ptr().add(task.first_panel + panel);
+            End { start: _mm512_loadu_si512(start.cast()), scales, lanes: lanes_of(columns) }
+        };
+        let columns = task.width() - panels.start * LANES;
+        [end(panels.start, columns), end(panels.end - 1, columns.saturating_sub(LANES))]
     }
 
-    /// A row's outputs; columns that do not exist are at negative infinity.
+    /// What both make of a row's sums.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn piece([l, r]: [End; 2], [left, right]: &[[i32; LANES]; 2], step: f32) -> Piece {
+        // SAFETY: a register is sixteen floats.
+        unsafe { std::mem::transmute([l.outputs(left, step), r.outputs(right, step)]) }
+    }
+
+    /// A row's outputs, negative ones as well; columns that do not exist are at negative infinity.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn outputs(self, sums: &[i32; LANES], step: f32) -> __m512 {
         let none = _mm512_set1_ps(f32::NEG_INFINITY);
-        _mm512_mask_mov_ps(none, self.lanes, self.all_outputs(sums, step))
+        _mm512_mask_mov_ps(none, self.lanes, self.scales.apply(self.started(sums), step))
     }
 
     /// # Safety
@@ -112,15 +143,15 @@ impl End {
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn store(self, sums: &[i32; LANES], step: f32, to: *mut f32) {
+        let outputs = self.scales.apply_with_floor(self.started(sums), step);
         // SAFETY: what the caller vouches for.
-        unsafe { _mm512_mask_storeu_ps(to, self.lanes, self.all_outputs(sums, step)) };
+        unsafe { _mm512_mask_storeu_ps(to, self.lanes, outputs) };
     }
 
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn all_outputs(self, sums: &[i32; LANES], step: f32) -> __m512 {
+    fn started(self, sums: &[i32; LANES]) -> __m512i {
         // SAFETY: sixteen integers.
-        let sums = unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) };
-        self.scales.apply(_mm512_add_epi32(sums, self.start), step)
+        _mm512_add_epi32(unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) }, self.start)
     }
 }

@@ -94,7 +94,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         for (r, row) in done.iter().enumerate() {
             for (p, sum) in row.iter().enumerate() {
                 let sum = _mm512_load_si512(ptr::from_ref(sum).cast());
-                let y = scales[p].apply(sum, task.steps[place.row + r]);
+                let y = scales[p].apply_with_floor(sum, task.steps[place.row + r]);
                 let lanes = lanes_of(if p + 1 == PANELS { place.in_last } else { LANES });
                 _mm512_mask_storeu_ps(out.add(r * width + p * LANES), lanes, y);
             }
@@ -112,19 +112,29 @@ pub(super) struct Scales {
 
 impl Scales {
     /// Those of a panel of `task`.
+    ///
+    /// # Safety
+    /// It is one.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    pub(super) fn of(task: Task<'_>, panel: usize) -> Scales {
+    pub(super) unsafe fn of(task: Task<'_>, panel: usize) -> Scales {
         let panel = task.first_panel + panel;
         let floor = if task.relu { 0.0 } else { f32::NEG_INFINITY };
-        // SAFETY: both are sixteen floats.
+        // SAFETY: every panel has sixteen floats of both.
         unsafe {
             Scales {
-                step: _mm512_load_ps(task.packed.steps[panel].0.as_ptr()),
-                bias: _mm512_load_ps(task.packed.bias[panel].0.as_ptr()),
+                step: _mm512_load_ps(task.packed.steps.as_ptr().add(panel).cast()),
+                bias: _mm512_load_ps(task.packed.bias.as_ptr().add(panel).cast()),
                 floor: _mm512_set1_ps(floor),
             }
         }
+    }
+
+    /// A row's outputs, where negative ones may have to become zero.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    pub(super) fn apply_with_floor(self, sum: __m512i, row_step: f32) -> __m512 {
+        _mm512_max_ps(self.apply(sum, row_step), self.floor)
     }
 
     /// A row's outputs. Not fused: every kernel must round alike.
@@ -133,7 +143,7 @@ impl Scales {
     pub(super) fn apply(self, sum: __m512i, row_step: f32) -> __m512 {
         let step = _mm512_mul_ps(self.step, _mm512_set1_ps(row_step));
         let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), step);
-        _mm512_max_ps(_mm512_add_ps(y, self.bias), self.floor)
+        _mm512_add_ps(y, self.bias)
     }
 }
 

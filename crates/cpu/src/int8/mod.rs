@@ -231,8 +231,12 @@ pub(crate) trait Take {
     /// Takes some columns of all rows, row by row.
     fn block(&mut self, isa: Isa, columns: Range<usize>, outputs: &[f32]);
 
-    /// Takes the columns of a row from `column` on. Those that do not exist are at negative infinity.
-    fn piece<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece);
+    /// Takes the columns of a row from `column` on, or says no: then they are to come again. Those that do not exist are at
+    /// negative infinity. What is done here is done for every piece, so it calls nothing.
+    fn piece<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece) -> bool;
+
+    /// Takes what has been refused.
+    fn again<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece);
 }
 
 /// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.
@@ -254,11 +258,11 @@ pub(crate) fn multiply_in_pieces(
 ) {
     let task = Task::new(x, packed, panels, false);
     assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
+    // SAFETY: there is a kernel, and the sizes have been checked.
     #[cfg(target_arch = "x86_64")]
-    for (first, task) in task.in_blocks() {
-        // SAFETY: there is a kernel, and the sizes have been checked.
-        unsafe { amx::multiply_in_pieces(task, first, take) };
-    }
+    unsafe {
+        amx::multiply_in_pieces(task, take)
+    };
 }
 
 fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
