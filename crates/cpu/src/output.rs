@@ -569,16 +569,19 @@ impl<'a> Running<'a> {
     }
 
     /// Some score is above the threshold: the list changes, or the sum is to be over something larger.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn rise(&mut self, scores: Piece, column: usize, words: Option<&[u32]>) {
-        let (threshold, mut most) = (self.threshold, self.most);
-        for (column, &score) in (column..).zip(scores.as_flattened()) {
-            if score > threshold {
-                most = most.max(score);
-                let token = words.map_or(column as u32, |words| words[column]);
-                self.consider(Choice { token, score });
-            }
+        let (scores, mut most) = (scores.as_flattened(), self.most);
+        let mut above = 0u32;
+        for (i, &score) in scores.iter().enumerate() {
+            above |= u32::from(score > self.threshold) << i;
+        }
+        while above != 0 {
+            let i = above.trailing_zeros() as usize;
+            let token = words.map_or((column + i) as u32, |words| words[column + i]);
+            self.consider(Choice { token, score: scores[i] });
+            most = most.max(scores[i]);
+            above &= above - 1;
         }
         self.threshold = self.floor;
         if self.scoring != Scoring::Logit {
