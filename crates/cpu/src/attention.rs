@@ -30,6 +30,9 @@ use crate::vectors::{Vectors, vector_kernel};
 /// Rows worked on together.
 const ROWS: usize = 4;
 
+/// Heads of a position of which two fit into a vector.
+const HALF: usize = LANES / 2;
+
 /// What a group of rows reads.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
@@ -197,7 +200,7 @@ fn attend_rows<I: Vectors, const R: usize, T: Number>(
 ) {
     rows_weights::<I, R, T>(isa, queries, kind, weights);
     if T::STEPS {
-        scale_positions(kind, weights, |position| kind.kept.steps(position)[1]);
+        scale_positions(isa, kind, weights, |position| kind.kept.steps(position)[1]);
     }
     let (mut head, mut column) = (0, 0);
     let head_width = kind.head_width();
@@ -237,7 +240,9 @@ fn rows_weights<I: Vectors, const R: usize, T: Number>(
     }
     let stride = kind.stride();
     if T::STEPS {
-        scale_positions(kind, &mut weights[..R * stride], |position| kind.kept.steps(position)[0]);
+        scale_positions(isa, kind, &mut weights[..R * stride], |position| {
+            kind.kept.steps(position)[0]
+        });
     }
     for row in 0..R {
         let weights = weights[row * stride..][..stride].as_chunks_mut().0;
@@ -251,9 +256,25 @@ fn rows_weights<I: Vectors, const R: usize, T: Number>(
 
 /// Multiplies the weights of each position with its step.
 #[inline(always)]
-fn scale_positions<T: Number>(kind: Kind<'_, T>, weights: &mut [f32], step: impl Fn(u32) -> f32) {
+fn scale_positions<I: Vectors, T: Number>(
+    isa: I,
+    kind: Kind<'_, T>,
+    weights: &mut [f32],
+    step: impl Fn(u32) -> f32,
+) {
+    let columns = kind.columns();
     for weights in weights.chunks_exact_mut(kind.stride().max(1)) {
-        for (weights, &position) in weights.chunks_exact_mut(kind.columns()).zip(kind.positions) {
+        if columns == HALF {
+            // Two positions at a time; behind the last there is none.
+            let pairs = kind.positions.chunks(2).zip(weights.as_chunks_mut::<LANES>().0);
+            for (pair, weights) in pairs {
+                let (first, second) = (step(pair[0]), pair.get(1).map_or(1.0, |&p| step(p)));
+                let steps = array(|i| if i < HALF { first } else { second });
+                isa.store(isa.multiply(isa.load(weights), isa.load(&steps)), weights);
+            }
+            continue;
+        }
+        for (weights, &position) in weights.chunks_exact_mut(columns).zip(kind.positions) {
             let step = step(position);
             for weight in weights {
                 *weight *= step;

@@ -20,7 +20,7 @@ use peregrine_model::Precision;
 use crate::arena::{Line, Store};
 use crate::half::Half;
 use crate::isa::Isa;
-use crate::lanes::LANES;
+use crate::lanes::{LANES, largest_magnitude};
 use crate::matrix::Matrix;
 use crate::vectors::{Vectors, vector_kernel};
 
@@ -153,7 +153,7 @@ fn store_rows<I: Vectors, T: Number>(
         let kept = bytemuck::cast_slice_mut::<_, T>(kept).chunks_exact_mut(width);
         let both = row[key_column..].chunks_exact(width).zip(kept);
         for (which, (numbers, kept)) in both.enumerate() {
-            let (scale, step) = T::scale(numbers);
+            let (scale, step) = T::scale(isa, numbers);
             let (whole, rest) = numbers.as_chunks::<LANES>();
             let (kept, kept_rest) = kept.as_chunks_mut::<LANES>();
             for (kept, numbers) in kept.iter_mut().zip(whole) {
@@ -175,7 +175,7 @@ pub(crate) trait Number: Pod {
     const STEPS: bool;
 
     /// What a row is multiplied with before rounding, and the step of its integers.
-    fn scale(row: &[f32]) -> (f32, f32);
+    fn scale<I: Vectors>(isa: I, row: &[f32]) -> (f32, f32);
     /// Rounds a scaled number.
     fn narrow(v: f32) -> Self;
     /// Its value, or the integer that stands for it.
@@ -203,7 +203,7 @@ pub(crate) trait Number: Pod {
 impl Number for f32 {
     const STEPS: bool = false;
 
-    fn scale(_: &[f32]) -> (f32, f32) {
+    fn scale<I: Vectors>(_: I, _: &[f32]) -> (f32, f32) {
         (1.0, 1.0)
     }
 
@@ -221,7 +221,7 @@ impl Number for f32 {
 impl Number for Half {
     const STEPS: bool = false;
 
-    fn scale(_: &[f32]) -> (f32, f32) {
+    fn scale<I: Vectors>(_: I, _: &[f32]) -> (f32, f32) {
         (1.0, 1.0)
     }
 
@@ -254,7 +254,7 @@ pub(crate) struct Upper(u16);
 impl Number for Upper {
     const STEPS: bool = false;
 
-    fn scale(_: &[f32]) -> (f32, f32) {
+    fn scale<I: Vectors>(_: I, _: &[f32]) -> (f32, f32) {
         (1.0, 1.0)
     }
 
@@ -282,9 +282,28 @@ impl Number for i8 {
     const STEPS: bool = true;
 
     #[inline(always)]
-    fn scale(row: &[f32]) -> (f32, f32) {
-        let most = crate::lanes::largest_magnitude(row);
+    fn scale<I: Vectors>(isa: I, row: &[f32]) -> (f32, f32) {
+        let (whole, rest) = row.as_chunks::<LANES>();
+        let mut most = [isa.all(0.0); 2];
+        for (i, numbers) in whole.iter().enumerate() {
+            let numbers = isa.load(numbers);
+            let size = isa.larger(numbers, isa.multiply(numbers, isa.all(-1.0)));
+            most[i % 2] = isa.larger(size, most[i % 2]);
+        }
+        let mut lanes = [0.0; LANES];
+        isa.store(isa.larger(most[0], most[1]), &mut lanes);
+        let most = largest_magnitude(&lanes).max(largest_magnitude(rest));
         if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) }
+    }
+
+    #[inline(always)]
+    fn store<I: Vectors>(isa: I, from: &[f32; LANES], scale: f32, to: &mut [i8; LANES]) {
+        isa.store_bytes(isa.multiply(isa.load(from), isa.all(scale)), to);
+    }
+
+    #[inline(always)]
+    fn load<I: Vectors>(isa: I, from: &[i8; LANES]) -> I::V {
+        isa.load_bytes(from)
     }
 
     /// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
@@ -329,6 +348,7 @@ impl<'a, T: Number> View<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vectors::Plain;
     use proptest::prelude::*;
 
     proptest! {
@@ -350,10 +370,10 @@ mod tests {
     #[test]
     fn bytes_keep_a_row_to_half_a_step() {
         let row: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
-        let (scale, step) = i8::scale(&row);
+        let (scale, step) = i8::scale(Plain::<true>, &row);
         for v in row {
             assert!((i8::narrow(v * scale).widen() * step - v).abs() <= step * 0.5001);
         }
-        assert_eq!(i8::scale(&[0.0, -0.0]), (0.0, 0.0));
+        assert_eq!(i8::scale(Plain::<true>, &[0.0, -0.0]), (0.0, 0.0));
     }
 }

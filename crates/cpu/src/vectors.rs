@@ -23,6 +23,9 @@ pub(crate) trait Vectors: Copy {
     fn load_half(self, from: &[Half; LANES]) -> Self::V;
     /// Each rounded to the nearest.
     fn store_half(self, v: Self::V, to: &mut [Half; LANES]);
+    fn load_bytes(self, from: &[i8; LANES]) -> Self::V;
+    /// Each rounded to the nearest; they are all in the range of a byte.
+    fn store_bytes(self, v: Self::V, to: &mut [i8; LANES]);
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// The larger of each two.
     fn larger(self, a: Self::V, b: Self::V) -> Self::V;
@@ -70,6 +73,17 @@ impl<const FMA: bool> Vectors for Plain<FMA> {
     #[inline(always)]
     fn store_half(self, v: [f32; LANES], to: &mut [Half; LANES]) {
         *to = array(|i| Half::narrow(v[i]));
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, from: &[i8; LANES]) -> [f32; LANES] {
+        array(|i| f32::from(from[i]))
+    }
+
+    /// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
+    #[inline(always)]
+    fn store_bytes(self, v: [f32; LANES], to: &mut [i8; LANES]) {
+        *to = array(|i| (v[i] + 12_582_912.0).to_bits() as i8);
     }
 
     #[inline(always)]
@@ -175,6 +189,23 @@ mod x86 {
                 let v = _mm512_min_ps(_mm512_set1_ps(Half::MOST), v);
                 let v = _mm512_max_ps(_mm512_set1_ps(-Half::MOST), v);
                 _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtps_ph::<NEAREST>(v));
+            }
+        }
+
+        #[inline(always)]
+        fn load_bytes(self, from: &[i8; LANES]) -> __m512 {
+            // SAFETY: see above.
+            unsafe {
+                _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast())))
+            }
+        }
+
+        #[inline(always)]
+        fn store_bytes(self, v: __m512, to: &mut [i8; LANES]) {
+            // SAFETY: see above.
+            unsafe {
+                let bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v));
+                _mm_storeu_si128(to.as_mut_ptr().cast(), bytes);
             }
         }
 
@@ -327,6 +358,32 @@ mod x86 {
                     let v = _mm256_max_ps(_mm256_set1_ps(-Half::MOST), v);
                     _mm_storeu_si128(to.add(half), _mm256_cvtps_ph::<NEAREST>(v));
                 }
+            }
+        }
+
+        #[inline(always)]
+        fn load_bytes(self, from: &[i8; LANES]) -> [__m256; 2] {
+            // SAFETY: see above.
+            unsafe {
+                let bytes = _mm_loadu_si128(from.as_ptr().cast());
+                let (low, high) = (bytes, _mm_srli_si128::<8>(bytes));
+                [
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)),
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)),
+                ]
+            }
+        }
+
+        #[inline(always)]
+        fn store_bytes(self, v: [__m256; 2], to: &mut [i8; LANES]) {
+            // SAFETY: see above.
+            unsafe {
+                let [low, high] = [_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1])];
+                // Packing works on halves of a register, so quarters come out of order.
+                let words = _mm256_permute4x64_epi64::<0xd8>(_mm256_packs_epi32(low, high));
+                let (low, high) =
+                    (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+                _mm_storeu_si128(to.as_mut_ptr().cast(), _mm_packs_epi16(low, high));
             }
         }
 
