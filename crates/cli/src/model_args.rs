@@ -47,7 +47,7 @@ pub(crate) struct ModelArgs {
     isa: Option<Level>,
 
     /// Numbers in which attention keeps keys and values from step to step: those of fewer bits are faster in large
-    /// batches and may change a word (docs/cpu.md) [default: float16 where products are in int8 or bfloat16, else float32]
+    /// batches and may change a word (docs/cpu.md) [default: int8 where products are in int8, float16 where they are in bfloat16, else float32]
     #[arg(long, value_parser = parse_cache, value_name = "float32|float16|bfloat16|int8")]
     cache: Option<Keeping>,
 

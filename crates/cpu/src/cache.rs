@@ -42,11 +42,12 @@ impl Keeping {
     pub const ALL: [Keeping; 4] =
         [Keeping::Float32, Keeping::Float16, Keeping::Bfloat16, Keeping::Int8];
 
-    /// What is usual beside products of some precision. Where those round their inputs to 7 or 8 bits, the 11 of half
-    /// precision add next to nothing to it.
+    /// What is usual beside products of some precision: those of int8 round their inputs in the same way, and beside the 8
+    /// bits of bfloat16 the 11 of half precision are next to exact.
     pub(crate) fn beside(precision: Precision) -> Keeping {
         match precision {
-            Precision::Int8 | Precision::Bfloat16 => Keeping::Float16,
+            Precision::Int8 => Keeping::Int8,
+            Precision::Bfloat16 => Keeping::Float16,
             _ => Keeping::Float32,
         }
     }
