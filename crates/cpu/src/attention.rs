@@ -30,9 +30,6 @@ use crate::vectors::{Vectors, vector_kernel};
 /// Rows worked on together.
 const ROWS: usize = 4;
 
-/// Heads of a position of which two fit into a vector.
-const HALF: usize = LANES / 2;
-
 /// What a group of rows reads.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'a> {
@@ -200,7 +197,7 @@ fn attend_rows<I: Vectors, const R: usize, T: Number>(
 ) {
     rows_weights::<I, R, T>(isa, queries, kind, weights);
     if T::STEPS {
-        scale_positions(isa, kind, weights, |position| kind.kept.steps(position)[1]);
+        scale_weights::<I, R, T>(isa, kind, weights);
     }
     let (mut head, mut column) = (0, 0);
     let head_width = kind.head_width();
@@ -239,11 +236,6 @@ fn rows_weights<I: Vectors, const R: usize, T: Number>(
         _ => scores::<I, R, 0, T>(isa, query, kind, weights),
     }
     let stride = kind.stride();
-    if T::STEPS {
-        scale_positions(isa, kind, &mut weights[..R * stride], |position| {
-            kind.kept.steps(position)[0]
-        });
-    }
     for row in 0..R {
         let weights = weights[row * stride..][..stride].as_chunks_mut().0;
         if I::FMA {
@@ -254,31 +246,35 @@ fn rows_weights<I: Vectors, const R: usize, T: Number>(
     }
 }
 
-/// Multiplies the weights of each position with its step.
+/// The steps of the positions that a vector of weights belongs to: of their keys or of their values. Behind the last there is none.
 #[inline(always)]
-fn scale_positions<I: Vectors, T: Number>(
+fn steps_of<I: Vectors, T: Number>(isa: I, kind: Kind<'_, T>, vector: usize, which: usize) -> I::V {
+    let step = |j: usize| kind.positions.get(j).map_or(1.0, |&p| kind.kept.steps(p)[which]);
+    let columns = kind.columns();
+    match LANES / columns {
+        0 | 1 => isa.all(step(vector * LANES / columns)),
+        2 => {
+            let [first, second] = [step(2 * vector), step(2 * vector + 1)];
+            isa.load(&array(|i| if i < LANES / 2 { first } else { second }))
+        }
+        _ => isa.load(&array(|i| step((vector * LANES + i) / columns))),
+    }
+}
+
+/// Multiplies the weights of rows with the steps of values.
+#[inline(always)]
+fn scale_weights<I: Vectors, const R: usize, T: Number>(
     isa: I,
     kind: Kind<'_, T>,
     weights: &mut [f32],
-    step: impl Fn(u32) -> f32,
 ) {
-    let columns = kind.columns();
-    for weights in weights.chunks_exact_mut(kind.stride().max(1)) {
-        if columns == HALF {
-            // Two positions at a time; behind the last there is none.
-            let pairs = kind.positions.chunks(2).zip(weights.as_chunks_mut::<LANES>().0);
-            for (pair, weights) in pairs {
-                let (first, second) = (step(pair[0]), pair.get(1).map_or(1.0, |&p| step(p)));
-                let steps = array(|i| if i < HALF { first } else { second });
-                isa.store(isa.multiply(isa.load(weights), isa.load(&steps)), weights);
-            }
-            continue;
-        }
-        for (weights, &position) in weights.chunks_exact_mut(columns).zip(kind.positions) {
-            let step = step(position);
-            for weight in weights {
-                *weight *= step;
-            }
+    let vectors = kind.stride() / LANES;
+    let weights = weights.as_chunks_mut::<LANES>().0;
+    for vector in 0..vectors {
+        let steps = steps_of(isa, kind, vector, 1);
+        for row in 0..R {
+            let weights = &mut weights[row * vectors + vector];
+            isa.store(isa.multiply(isa.load(weights), steps), weights);
         }
     }
 }
@@ -364,7 +360,10 @@ fn sum_up<I: Vectors, const R: usize, T: Number>(
     vector: usize,
     weights: &mut [f32],
 ) {
-    let scale = isa.all(1.0 / (kind.head_width() as f32).sqrt());
+    let mut scale = isa.all(1.0 / (kind.head_width() as f32).sqrt());
+    if T::STEPS {
+        scale = isa.multiply(scale, steps_of(isa, kind, vector, 0));
+    }
     for (row, products) in weights.chunks_exact_mut(kind.stride()).zip(products) {
         let to = &mut row.as_chunks_mut::<LANES>().0[vector];
         isa.store(isa.multiply(isa.sums(products), scale), to);
