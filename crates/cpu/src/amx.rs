@@ -189,7 +189,7 @@ impl Product {
     /// The block that begins there. All rows go through two panels before the next two.
     fn block_from(&self, row: usize, panel: usize) -> Option<Block> {
         let (row, panel) = if row < self.rows { (row, panel) } else { (0, panel + 2) };
-        (panel < self.panels).then(|| Block {
+        (self.rows > 0 && panel < self.panels).then(|| Block {
             row,
             rows: (self.rows - row).min(2 * ROWS),
             panel,
