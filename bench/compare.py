@@ -247,7 +247,10 @@ class Bench:
                 self.vmap(case)
             settings = list(self.settings(case))
             settings = settings if self.sweep else settings[:1]
-            sweep = {s: self.peer(case, text.name, s)[unit] for s in settings} if len(settings) > 1 else {settings[0]: 0}
+            sweep = dict.fromkeys(settings, 0)
+            # Twice, each setting's best: the core may have been slow for seconds.
+            for s in settings * 2 if len(settings) > 1 else []:
+                sweep[s] = max(sweep[s], self.peer(case, text.name, s)[unit])
             best = max(sweep, key=sweep.get)
             ours, theirs = [], []
             for _ in range(self.rounds):
