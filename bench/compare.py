@@ -15,7 +15,7 @@ target/release/peregrine or $PEREGRINE.
 
 Random models give every sentence as many target tokens as it has source tokens, and tokens a second are
 compared; real models give what they give, and sentences a second are compared. Each engine runs in a
-process of its own, pinned to one core. First every setting of the peer runs once; the best then takes
+process of its own, pinned to one core. First every setting of the peer runs twice; the best then takes
 turns with Peregrine. Times are processor time without loading; each run warms up first. Printed are
 medians, and the median ratio with the least and the most.
 """

@@ -20,7 +20,7 @@ use peregrine_model::Precision;
 use crate::arena::{Line, Store};
 use crate::half::Half;
 use crate::isa::Isa;
-use crate::lanes::{LANES, largest_magnitude};
+use crate::lanes::{LANES, largest_magnitude, round_to_byte};
 use crate::matrix::Matrix;
 use crate::vectors::{Vectors, vector_kernel};
 
@@ -307,10 +307,9 @@ impl Number for i8 {
         isa.load_bytes(from)
     }
 
-    /// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
     #[inline(always)]
     fn narrow(v: f32) -> i8 {
-        (v + 12_582_912.0).to_bits() as i8
+        round_to_byte(v)
     }
 
     #[inline(always)]
@@ -349,10 +348,31 @@ impl<'a, T: Number> View<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::Level;
     use crate::vectors::Plain;
     use proptest::prelude::*;
 
     proptest! {
+        /// A step and bytes that are rounded to even, on every instruction set.
+        #[test]
+        fn bytes_are_the_same_everywhere(row in prop::collection::vec(-9f32..9.0, 1..200), halves: bool) {
+            // Multiples of half a step: the nearest one is not the only one.
+            let row: Vec<f32> = row.into_iter().map(|v| if halves { v.round() / 2.0 } else { v }).collect();
+            let row = [&row[..], &[if halves { 127.0 } else { 1.0 }]].concat();
+            let most = row.iter().fold(0f32, |most, v| most.max(v.abs()));
+            let expected: Vec<i8> = row.iter().map(|v| (v * (127.0 / most)).round_ties_even() as i8).collect();
+            let rows = Matrix::from_rows(2 * row.len(), [&row[..], &row[..]].concat());
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                let mut cache = Cache::new(Keeping::Int8);
+                cache.grow(1, row.len());
+                cache.store(isa, &rows, 0, &[0]);
+                let view = cache.view::<i8>();
+                prop_assert_eq!(view.key(0), &expected[..]);
+                prop_assert_eq!(view.value(0), &expected[..]);
+                prop_assert_eq!(view.steps(0), [most / 127.0; 2]);
+            }
+        }
+
         #[test]
         fn the_upper_half_is_the_nearest_one(bits: u32) {
             let v = f32::from_bits(bits);

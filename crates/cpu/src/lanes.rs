@@ -23,6 +23,12 @@ pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
+/// The nearest integer to a number in the range of a byte, of two the even one: adding 1.5 · 2²³ leaves it in the low bits.
+#[inline(always)]
+pub(crate) fn round_to_byte(v: f32) -> i8 {
+    (v + 12_582_912.0).to_bits() as i8
+}
+
 #[inline(always)]
 fn fold(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = lanes;

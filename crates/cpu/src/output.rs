@@ -1,7 +1,7 @@
 //! The output layer: a product over the vocabulary of which only the best is wanted.
 //!
 //! The vocabulary is worked through in blocks of columns. A block's scores live in a small buffer
-//! that stays in cache, or in registers (with AMX, where no probabilities are asked for); from it each row updates its best words and, if
+//! that stays in cache, or in registers (int8 with AMX); from it each row updates its best words and, if
 //! probabilities are asked for, a running maximum and sum, 32 words at a time. The scores of all words
 //! are never stored. Where rows have word lists of their own, only those words are worked through, each where it is
 //! (`int8::rows`), or once for all rows that have it (`int8::shared`).

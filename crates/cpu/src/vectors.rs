@@ -80,10 +80,9 @@ impl<const FMA: bool> Vectors for Plain<FMA> {
         array(|i| f32::from(from[i]))
     }
 
-    /// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
     #[inline(always)]
     fn store_bytes(self, v: [f32; LANES], to: &mut [i8; LANES]) {
-        *to = array(|i| (v[i] + 12_582_912.0).to_bits() as i8);
+        *to = array(|i| crate::lanes::round_to_byte(v[i]));
     }
 
     #[inline(always)]

@@ -185,11 +185,11 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Some of the rows at a time, with the first one's number.
-    fn in_blocks(self) -> impl Iterator<Item = (usize, Task<'a>)> {
+    /// Some of the rows at a time.
+    fn in_blocks(self) -> impl Iterator<Item = Task<'a>> {
         let bytes = self.bytes.chunks(BLOCK_ROWS * self.stride);
-        let blocks = bytes.zip(self.steps.chunks(BLOCK_ROWS)).enumerate();
-        blocks.map(move |(i, (bytes, steps))| (i * BLOCK_ROWS, Task { bytes, steps, ..self }))
+        let blocks = bytes.zip(self.steps.chunks(BLOCK_ROWS));
+        blocks.map(move |(bytes, steps)| Task { bytes, steps, ..self })
     }
 
     /// Columns of the result.
@@ -215,7 +215,7 @@ pub(crate) fn multiply(
     if width == 0 || x.stride == 0 {
         return;
     }
-    for ((_, task), out) in task.in_blocks().zip(out.chunks_mut(BLOCK_ROWS * width)) {
+    for (task, out) in task.in_blocks().zip(out.chunks_mut(BLOCK_ROWS * width)) {
         multiply_block(isa, task, out);
     }
 }
@@ -258,6 +258,7 @@ pub(crate) fn multiply_in_pieces(
 ) {
     let task = Task::new(x, packed, panels, false);
     assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
+    // All rows at a time: no outputs want room in cache beside their inputs, and weights are wanted at an even pace.
     // SAFETY: there is a kernel, and the sizes have been checked.
     #[cfg(target_arch = "x86_64")]
     unsafe {
