@@ -12,9 +12,12 @@
 //! Cost: four products of tiles for four loads, 16 · 16 · 64 multiply-adds each. Tiles are always whole: what
 //! is computed of rows that do not exist is not looked at. While two panels are multiplied, those that come
 //! after are asked for (see `ahead`), some at every step. Weights are loaded with the word that the first cache need not keep
-//! them (`tileloaddt1`): it has no room for them beside the inputs, which are needed again. All loads of a step come before its
-//! products: that makes no difference to a core alone, and is 6 % faster where the core's other half is busy. Sums are turned
-//! into outputs one block late, some rows between two steps: few enough for the processor to do it while tiles are multiplied.
+//! them (`tileloaddt1`): it has no room for them beside the inputs, which are needed again.
+//!
+//! Sums are turned into outputs one block late, while tiles are multiplied: a product of two tiles, then the outputs of a row.
+//! The processor does both at a time only if one comes soon enough behind the other: with the four products of a step in one
+//! go, and then four rows, the same loop takes 40 % longer if a row takes many instructions, and where the core's other half is
+//! busy in any case.
 //!
 //! Tiles keep their contents from one `asm!` to the next, although nothing tells the compiler so: it was not told that the
 //! processor has them, so it has no instruction that could change them, and no function that is called in between has one.
@@ -173,11 +176,11 @@ impl Product {
             if let Some(block) = late {
                 // SAFETY: these sums were stored in the round before.
                 let sums = unsafe { block.sums(from[0].as_ptr()) };
-                finish(Rows::new(block, sums, &mut work));
+                finish(Rows { block, sums, work: &mut work });
             }
             // SAFETY: what the caller vouches for; four tiles fit.
             unsafe {
-                work.go_on::<T>(usize::MAX);
+                work.steps::<T>(usize::MAX);
                 tiles.store(to[0].as_mut_ptr().cast());
             }
             (to, from) = (from, to);
@@ -237,25 +240,20 @@ impl Block {
     }
 }
 
-/// Sums of some rows and two panels, a row of both after the other. Between two rows the next block is multiplied on, as
-/// far as is their share.
-pub(crate) struct Rows<'a, T> {
-    block: Block,
-    sums: std::slice::Iter<'a, [[T; 16]; 2]>,
-    work: &'a mut Work,
-    /// Rows until it is worked on, and from then to the next time, and how many steps at a time.
-    wait: usize,
-    gap: usize,
-    steps: usize,
+/// Who makes something of sums.
+pub(crate) trait Finish<T> {
+    /// Takes those of a row and two panels.
+    fn row(&mut self, row: usize, sums: &[[T; 16]; 2]);
 }
 
-impl<'a, T> Rows<'a, T> {
-    fn new(block: Block, sums: &'a [[[T; 16]; 2]], work: &'a mut Work) -> Rows<'a, T> {
-        let gap = (block.rows / work.steps.max(1)).max(1);
-        let steps = work.steps.div_ceil(block.rows);
-        Rows { block, sums: sums.iter(), work, wait: 1, gap, steps }
-    }
+/// Sums of some rows and two panels, a row of both after the other.
+pub(crate) struct Rows<'a, T> {
+    block: Block,
+    sums: &'a [[[T; 16]; 2]],
+    work: &'a mut Work,
+}
 
+impl<'a, T: Sum> Rows<'a, T> {
     /// The number of the first row.
     pub(crate) fn first(&self) -> usize {
         self.block.row
@@ -266,25 +264,56 @@ impl<'a, T> Rows<'a, T> {
         self.block.panel..self.block.panel + self.block.panels
     }
 
-    /// Those that are left, with nothing done in between.
+    /// All of them.
     pub(crate) fn sums(&self) -> &'a [[[T; 16]; 2]] {
-        self.sums.as_slice()
+        self.sums
+    }
+
+    /// Hands them out. Before each of four rows the next block is multiplied on by a quarter of a step, or by as many steps as
+    /// are its share.
+    #[inline(always)]
+    pub(crate) fn hand_to(self, finish: &mut impl Finish<T>) {
+        let Rows { block, sums, work } = self;
+        let (fours, rest) = sums.as_chunks::<4>();
+        let mut pace = Pace::new(fours.len(), work.steps);
+        let mut row = block.row;
+        for four in fours {
+            pace.wait -= 1;
+            // SAFETY: `Product::multiply`, which makes these, vouches for what is worked on.
+            unsafe {
+                work.go_on::<T, 0>(&pace);
+                finish.row(row, &four[0]);
+                work.go_on::<T, 1>(&pace);
+                finish.row(row + 1, &four[1]);
+                work.go_on::<T, 2>(&pace);
+                finish.row(row + 2, &four[2]);
+                work.go_on::<T, 3>(&pace);
+                finish.row(row + 3, &four[3]);
+            }
+            if pace.wait == 0 {
+                pace.wait = pace.gap;
+            }
+            row += 4;
+        }
+        for (row, sums) in (row..).zip(rest) {
+            finish.row(row, sums);
+        }
     }
 }
 
-impl<'a, T: Sum> Iterator for Rows<'a, T> {
-    type Item = &'a [[T; 16]; 2];
+/// How far to go on between rows.
+struct Pace {
+    /// Steps to go with four rows, with a quarter of one before each if there is one only,
+    steps: usize,
+    /// and the fours until then, and from one time to the next.
+    wait: usize,
+    gap: usize,
+}
 
-    #[inline(always)]
-    fn next(&mut self) -> Option<&'a [[T; 16]; 2]> {
-        let sums = self.sums.next()?;
-        self.wait -= 1;
-        if self.wait == 0 {
-            self.wait = self.gap;
-            // SAFETY: `Product::multiply`, which makes these, vouches for what is worked on.
-            unsafe { self.work.go_on::<T>(self.steps) };
-        }
-        Some(sums)
+impl Pace {
+    fn new(fours: usize, steps: usize) -> Pace {
+        let gap = (fours / steps.max(1)).max(1);
+        Pace { steps: steps.div_ceil(fours.max(1)), wait: 1, gap }
     }
 }
 
@@ -296,16 +325,41 @@ struct Work {
 }
 
 impl Work {
-    /// So many steps, if there are as many.
+    /// What there is to do before one of four rows.
     ///
     /// # Safety
     /// This thread has tiles, and where there are steps left, there is memory where `feed` says.
     #[inline(always)]
-    unsafe fn go_on<T: Sum>(&mut self, steps: usize) {
+    unsafe fn go_on<T: Sum, const ROW: usize>(&mut self, pace: &Pace) {
+        if pace.wait > 0 || self.steps == 0 {
+            return;
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            if pace.steps == 1 {
+                self.feed.product::<T, ROW>();
+                self.steps -= usize::from(ROW == 3);
+            } else {
+                self.steps::<T>(pace.steps * (ROW + 1) / 4 - pace.steps * ROW / 4);
+            }
+        }
+    }
+
+    /// So many steps, if there are as many.
+    ///
+    /// # Safety
+    /// As above.
+    #[inline(always)]
+    unsafe fn steps<T: Sum>(&mut self, steps: usize) {
         for _ in 0..steps.min(self.steps) {
             self.steps -= 1;
             // SAFETY: the caller's.
-            unsafe { self.feed.step::<T>() };
+            unsafe {
+                self.feed.product::<T, 0>();
+                self.feed.product::<T, 1>();
+                self.feed.product::<T, 2>();
+                self.feed.product::<T, 3>();
+            }
         }
     }
 }
@@ -314,7 +368,7 @@ impl Work {
 #[repr(C, align(64))]
 struct Sums<T>([[[T; 16]; 2]; 2 * ROWS]);
 
-/// What the next step of a block is computed from.
+/// What the next products of a block are computed from.
 struct Feed {
     inputs: *const u8,
     stride: usize,
@@ -328,21 +382,32 @@ struct Feed {
 }
 
 impl Feed {
-    /// Multiplies 64 bytes of every row.
+    /// One of the four products of a step, of which the last two are of the lower rows, if there are any.
     ///
     /// # Safety
     /// This thread has the tiles, and there are rows, `stride` apart, and panels of 16 lines of 64 bytes.
     #[inline(always)]
-    unsafe fn step<T: Sum>(&mut self) {
+    unsafe fn product<T: Sum, const WHICH: usize>(&mut self) {
         let lower = self.inputs.wrapping_add(ROWS * self.stride);
         // SAFETY: the caller's.
         unsafe {
-            if self.both {
-                T::step_of_four([self.inputs, lower], self.stride, self.panels);
-            } else {
-                T::step_of_two(self.inputs, self.stride, self.panels);
+            match WHICH {
+                0 => T::upper_left(self.inputs, self.stride, self.panels[0]),
+                1 if self.both => T::upper_right(lower, self.stride, self.panels[1]),
+                1 => T::upper_right_alone(self.panels[1]),
+                2 if self.both => T::lower_left(),
+                3 if self.both => T::lower_right(),
+                _ => {}
             }
         }
+        if WHICH == 3 {
+            self.next_step();
+        }
+    }
+
+    /// Goes on to the next 64 bytes of every row.
+    #[inline(always)]
+    fn next_step(&mut self) {
         self.inputs = self.inputs.wrapping_add(BYTES);
         self.panels = self.panels.map(|panel| panel.wrapping_add(ROWS * BYTES));
         for _ in 0..self.eights {
@@ -392,75 +457,113 @@ impl Tiles {
     }
 }
 
-/// What sums are made of: bytes or halves of floats.
+/// What sums are made of: bytes or halves of floats. The products of a step, in this order.
 pub(crate) trait Sum: Copy + 'static {
-    /// Adds 64 bytes of 32 rows, times two panels, to the tiles.
+    /// 64 bytes of 16 rows, `stride` apart, times 16 lines of 64 bytes of a panel.
     ///
     /// # Safety
-    /// This thread has tiles; there are rows, `stride` apart, and panels of 16 lines of 64 bytes.
-    unsafe fn step_of_four(rows: [*const u8; 2], stride: usize, panels: [*const u8; 2]);
+    /// This thread has tiles; there are rows and a panel.
+    unsafe fn upper_left(rows: *const u8, stride: usize, panel: *const u8);
 
-    /// The same of 16 rows: to the upper tiles.
+    /// The same rows times the other panel. The lower rows are loaded as well: they are wanted next.
     ///
     /// # Safety
     /// As above.
-    unsafe fn step_of_two(rows: *const u8, stride: usize, panels: [*const u8; 2]);
+    unsafe fn upper_right(lower: *const u8, stride: usize, panel: *const u8);
+
+    /// The same where there are no lower rows.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn upper_right_alone(panel: *const u8);
+
+    /// The lower rows times the first panel.
+    ///
+    /// # Safety
+    /// This thread has tiles.
+    unsafe fn lower_left();
+
+    /// The lower rows times the other panel.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn lower_right();
 }
 
 macro_rules! sums {
     ($sum:ty, $product:literal) => {
         impl Sum for $sum {
             #[inline(always)]
-            unsafe fn step_of_four(
-                [upper, lower]: [*const u8; 2],
-                stride: usize,
-                [left, right]: [*const u8; 2],
-            ) {
+            unsafe fn upper_left(rows: *const u8, stride: usize, panel: *const u8) {
                 // SAFETY: the caller's.
                 unsafe {
                     asm!(
-                        "tileloadd tmm4, [{upper} + {stride}*1]",
-                        "tileloaddt1 tmm6, [{left} + {line}*1]",
-                        "tileloaddt1 tmm7, [{right} + {line}*1]",
-                        "tileloadd tmm5, [{lower} + {stride}*1]",
+                        "tileloaddt1 tmm6, [{panel} + {line}*1]",
+                        "tileloadd tmm4, [{rows} + {stride}*1]",
                         concat!($product, " tmm0, tmm4, tmm6"),
-                        concat!($product, " tmm1, tmm4, tmm7"),
-                        concat!($product, " tmm2, tmm5, tmm6"),
-                        concat!($product, " tmm3, tmm5, tmm7"),
-                        upper = in(reg) upper,
-                        lower = in(reg) lower,
+                        rows = in(reg) rows,
                         stride = in(reg) stride,
-                        left = in(reg) left,
-                        right = in(reg) right,
+                        panel = in(reg) panel,
                         line = in(reg) BYTES,
-                        out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                        out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                        out("tmm0") _, out("tmm4") _, out("tmm6") _,
                         options(nostack, readonly),
                     );
                 }
             }
 
             #[inline(always)]
-            unsafe fn step_of_two(
-                rows: *const u8,
-                stride: usize,
-                [left, right]: [*const u8; 2],
-            ) {
+            unsafe fn upper_right(lower: *const u8, stride: usize, panel: *const u8) {
                 // SAFETY: the caller's.
                 unsafe {
                     asm!(
-                        "tileloadd tmm4, [{rows} + {stride}*1]",
-                        "tileloaddt1 tmm6, [{left} + {line}*1]",
-                        "tileloaddt1 tmm7, [{right} + {line}*1]",
-                        concat!($product, " tmm0, tmm4, tmm6"),
+                        "tileloaddt1 tmm7, [{panel} + {line}*1]",
+                        "tileloadd tmm5, [{lower} + {stride}*1]",
                         concat!($product, " tmm1, tmm4, tmm7"),
-                        rows = in(reg) rows,
+                        lower = in(reg) lower,
                         stride = in(reg) stride,
-                        left = in(reg) left,
-                        right = in(reg) right,
+                        panel = in(reg) panel,
                         line = in(reg) BYTES,
-                        out("tmm0") _, out("tmm1") _, out("tmm4") _, out("tmm6") _, out("tmm7") _,
+                        out("tmm1") _, out("tmm5") _, out("tmm7") _,
                         options(nostack, readonly),
+                    );
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn upper_right_alone(panel: *const u8) {
+                // SAFETY: the caller's.
+                unsafe {
+                    asm!(
+                        "tileloaddt1 tmm7, [{panel} + {line}*1]",
+                        concat!($product, " tmm1, tmm4, tmm7"),
+                        panel = in(reg) panel,
+                        line = in(reg) BYTES,
+                        out("tmm1") _, out("tmm7") _,
+                        options(nostack, readonly),
+                    );
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn lower_left() {
+                // SAFETY: the caller's.
+                unsafe {
+                    asm!(
+                        concat!($product, " tmm2, tmm5, tmm6"),
+                        out("tmm2") _,
+                        options(nostack, nomem),
+                    );
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn lower_right() {
+                // SAFETY: the caller's.
+                unsafe {
+                    asm!(
+                        concat!($product, " tmm3, tmm5, tmm7"),
+                        out("tmm3") _,
+                        options(nostack, nomem),
                     );
                 }
             }

@@ -1,7 +1,7 @@
-//! Memory for packed weights.
+//! Memory for packed weights, and for what else is large.
 //!
-//! A step reads all of a model's weights once, so pages of 2 MB instead of 4 kB spare it thousands of
-//! address translations. Weights are packed one after the other, in the order they are prepared, into
+//! A step reads all of a model's weights and all keys and values once, so pages of 2 MB instead of 4 kB spare it
+//! thousands of address translations. Weights are packed one after the other, in the order they are prepared, into
 //! large anonymous maps that ask for such pages; all workers read the same copy.
 
 use std::marker::PhantomData;
@@ -13,8 +13,10 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// Bytes mapped at a time. Only what is written takes memory.
 const CHUNK: usize = 64 << 20;
-/// From here on large pages are worth a map of its own.
-const LARGE: usize = 4 << 20;
+/// Bytes of a large page.
+const PAGE: usize = 2 << 20;
+/// From here on a large page is worth having: half of it is used.
+const LARGE: usize = PAGE / 2;
 /// Every shelf begins at a cache line.
 const ALIGNMENT: usize = 64;
 
@@ -87,7 +89,8 @@ impl Arena {
 
 impl Chunk {
     fn new(bytes: usize) -> Option<Chunk> {
-        let map = MmapOptions::new().len(bytes).map_anon().ok()?;
+        // Of whole pages: a system that can then begins it at one.
+        let map = MmapOptions::new().len(bytes.next_multiple_of(PAGE)).map_anon().ok()?;
         // A wish: without it the weights are still there, on small pages.
         let _ = map.advise(Advice::HugePage);
         Some(Chunk { map: Arc::new(map.into()), used: 0 })

@@ -2,8 +2,9 @@
 //! of its instruction is the one this module defines.
 
 use super::{RUN_LINES, Task};
-use crate::amx::{Product, Rows};
+use crate::amx::{Finish, Product, Rows};
 use crate::lanes::{LANES, array};
+use crate::product::Line;
 
 /// See [`super::multiply`].
 ///
@@ -22,16 +23,30 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
         steps: packed.groups() / RUN_LINES,
     };
     let finish = |rows: Rows<'_, f32>| {
-        let (panels, outs) = (rows.panels(), out[rows.first() * width..].chunks_exact_mut(width));
+        let panels = rows.panels();
         let bias = &packed.bias[first + panels.start..first + panels.end];
-        for (sums, out) in rows.zip(outs) {
-            let panels = out[panels.start * LANES..].chunks_mut(LANES).zip(bias).zip(sums);
-            panels.for_each(|((out, bias), sums)| add(sums, &bias.0, out));
-        }
+        rows.hand_to(&mut Stored { bias, column: panels.start * LANES, width, out });
     };
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Rounded`), and rows and panels
     // are as long as each other.
     unsafe { product.multiply(finish) };
+}
+
+/// Outputs as they are stored.
+struct Stored<'a> {
+    bias: &'a [Line],
+    column: usize,
+    width: usize,
+    out: &'a mut [f32],
+}
+
+impl Finish<f32> for Stored<'_> {
+    #[inline(always)]
+    fn row(&mut self, row: usize, sums: &[[f32; LANES]; 2]) {
+        let out = &mut self.out[row * self.width..][self.column..self.width];
+        let panels = out.chunks_mut(LANES).zip(self.bias).zip(sums);
+        panels.for_each(|((out, bias), sums)| add(sums, &bias.0, out));
+    }
 }
 
 #[inline(always)]

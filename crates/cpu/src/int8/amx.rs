@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::avx512vnni::{Scales, lanes_of};
 use super::{Piece, Take, Task};
-use crate::amx::{Product, Rows};
+use crate::amx::{Finish, Product, Rows};
 use crate::lanes::LANES;
 
 /// See [`super::multiply`].
@@ -19,17 +19,11 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     let width = task.width();
     let out = out.as_mut_ptr();
     let finish = |rows: Rows<'_, i32>| {
-        let (first, panels) = (rows.first(), rows.panels());
+        let panels = rows.panels();
+        let to = out.wrapping_add(panels.start * LANES);
         // SAFETY: panels of `task`.
-        let ends = unsafe { End::of_both(task, panels.clone()) };
-        for (row, [left, right]) in (first..).zip(rows) {
-            // SAFETY: a row and panels of `task`, for which the caller has checked that there is room in `out`.
-            unsafe {
-                let to = out.wrapping_add(row * width + panels.start * LANES);
-                ends[0].store(left, task.steps[row], to);
-                ends[1].store(right, task.steps[row], to.wrapping_add(LANES));
-            }
-        }
+        let ends = unsafe { End::of_both(task, panels) };
+        rows.hand_to(&mut Stored { ends, steps: task.steps, to, width });
     };
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Quantised`), and rows and panels
     // are as long as each other.
@@ -47,12 +41,10 @@ pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, take: &mut impl Take) {
         // SAFETY: as above.
         let ends = unsafe { End::of_both(task, panels.clone()) };
         let column = (task.first_panel + panels.start) * LANES;
-        let mut refused = 0u32;
-        for (i, sums) in rows.enumerate() {
-            let piece = End::piece(ends, sums, task.steps[first + i]);
-            let taken = take.piece::<true>(first + i, column, piece);
-            refused |= u32::from(!taken) << i;
-        }
+        let mut taken =
+            Taken { ends, steps: task.steps, column, first, take: &mut *take, refused: 0 };
+        rows.hand_to(&mut taken);
+        let refused = taken.refused;
         // A call in the loop above would have it keep nothing in registers.
         if refused != 0 {
             again((task, panels), (first, all), refused, take);
@@ -60,6 +52,50 @@ pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, take: &mut impl Take) {
     };
     // SAFETY: as above.
     unsafe { product(task).multiply(finish) };
+}
+
+/// Outputs as they are stored.
+struct Stored<'a> {
+    ends: [End; 2],
+    steps: &'a [f32],
+    /// The first row's, from the first panel on,
+    to: *mut f32,
+    /// and from one row to the next.
+    width: usize,
+}
+
+impl Finish<i32> for Stored<'_> {
+    #[inline(always)]
+    fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
+        let to = self.to.wrapping_add(row * self.width);
+        // SAFETY: `multiply`, which makes these, has the instructions; a row and panels of its task, for which its caller has
+        // checked that there is room.
+        unsafe {
+            self.ends[0].store(left, self.steps[row], to);
+            self.ends[1].store(right, self.steps[row], to.wrapping_add(LANES));
+        }
+    }
+}
+
+/// Outputs as somebody takes them.
+struct Taken<'a, T> {
+    ends: [End; 2],
+    steps: &'a [f32],
+    column: usize,
+    first: usize,
+    take: &'a mut T,
+    /// Rows, from the first on, that have been refused.
+    refused: u32,
+}
+
+impl<T: Take> Finish<i32> for Taken<'_, T> {
+    #[inline(always)]
+    fn row(&mut self, row: usize, sums: &[[i32; LANES]; 2]) {
+        // SAFETY: `multiply_in_pieces`, which makes these, has the instructions.
+        let piece = unsafe { End::piece(self.ends, sums, self.steps[row]) };
+        let taken = self.take.piece::<true>(row, self.column, piece);
+        self.refused |= u32::from(!taken) << (row - self.first);
+    }
 }
 
 /// Hands out what has been refused once more.
