@@ -105,8 +105,8 @@ fn tile<const R: usize, const P: usize>(
         for (p, sums) in sums.iter().enumerate() {
             let columns = (width - (panel + p) * LANES).min(LANES);
             let (steps, bias) = (&packed.steps[first + p], &packed.bias[first + p]);
-            let y = finish(sums, task.steps[row + r], (steps, bias), task.relu);
-            out[r * width + p * LANES..][..columns].copy_from_slice(&y.0[..columns]);
+            let out = &mut out[r * width + p * LANES..][..columns];
+            finish(sums, task.steps[row + r], (steps, bias), task.relu, out);
         }
     }
 }
@@ -154,21 +154,31 @@ fn sums<const R: usize, const P: usize, const SIGNED: bool>(
     sums
 }
 
-/// Outputs from sums.
+/// Outputs from sums: as many as there is room for.
 #[target_feature(enable = "avx2")]
-fn finish(sums: &[__m256i; 2], row_step: f32, (steps, bias): (&Line, &Line), relu: bool) -> Line {
+fn finish(
+    sums: &[__m256i; 2],
+    row_step: f32,
+    (steps, bias): (&Line, &Line),
+    relu: bool,
+    out: &mut [f32],
+) {
     let floor = _mm256_set1_ps(if relu { 0.0 } else { f32::NEG_INFINITY });
-    let mut y: Line = bytemuck::Zeroable::zeroed();
+    let mut last: Line = bytemuck::Zeroable::zeroed();
+    let whole = out.len() == LANES;
+    let to = if whole { out.as_mut_ptr() } else { last.0.as_mut_ptr() };
     for (half, &sum) in sums.iter().enumerate() {
-        // SAFETY: a `Line` is two vectors of floats, aligned to 64 bytes.
+        // SAFETY: a `Line` is two vectors of floats, aligned to 64 bytes, and there is room for one.
         unsafe {
             let step = _mm256_load_ps(steps.0.as_ptr().add(half * 8));
             let step = _mm256_mul_ps(step, _mm256_set1_ps(row_step));
             // Not fused: every kernel must round alike.
             let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), step);
             let sum = _mm256_add_ps(sum, _mm256_load_ps(bias.0.as_ptr().add(half * 8)));
-            _mm256_store_ps(y.0.as_mut_ptr().add(half * 8), _mm256_max_ps(sum, floor));
+            _mm256_storeu_ps(to.add(half * 8), _mm256_max_ps(sum, floor));
         }
     }
-    y
+    if !whole {
+        out.copy_from_slice(&last.0[..out.len()]);
+    }
 }
