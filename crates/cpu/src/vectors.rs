@@ -36,6 +36,14 @@ pub(crate) trait Vectors: Copy {
     /// The sum of each of sixteen vectors. Lanes are added in an order that depends on the instruction set alone.
     fn sums(self, of: &[[f32; LANES]; LANES]) -> Self::V;
 
+    /// Sixteen rows of sixteen as their columns.
+    #[inline(always)]
+    fn turn(self, rows: [&[f32; LANES]; LANES], to: &mut [[f32; LANES]; LANES]) {
+        for (column, to) in to.iter_mut().enumerate() {
+            *to = array(|row| rows[row][column]);
+        }
+    }
+
     /// Asks for memory that is read soon.
     #[inline(always)]
     fn prefetch<T>(_: &[T]) {}
@@ -245,9 +253,57 @@ mod x86 {
                 _mm512_add_ps(even, _mm512_shuffle_ps::<0xdd>(ab, cd))
             }
         }
+
+        /// Quarters are turned within four rows first, then put side by side.
+        #[inline(always)]
+        fn turn(self, rows: [&[f32; LANES]; LANES], to: &mut [[f32; LANES]; LANES]) {
+            // SAFETY: see above.
+            unsafe {
+                let mut fours = [[_mm512_setzero_ps(); 4]; 4];
+                for (four, rows) in fours.iter_mut().zip(rows.as_chunks::<4>().0) {
+                    *four = turn_quarters(self, rows);
+                }
+                for k in 0..4 {
+                    let [a, b, c, d] = [fours[0][k], fours[1][k], fours[2][k], fours[3][k]];
+                    let even =
+                        [_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0x88>(c, d)];
+                    let odd =
+                        [_mm512_shuffle_f32x4::<0xdd>(a, b), _mm512_shuffle_f32x4::<0xdd>(c, d)];
+                    self.store(_mm512_shuffle_f32x4::<0x88>(even[0], even[1]), &mut to[k]);
+                    self.store(_mm512_shuffle_f32x4::<0x88>(odd[0], odd[1]), &mut to[4 + k]);
+                    self.store(_mm512_shuffle_f32x4::<0xdd>(even[0], even[1]), &mut to[8 + k]);
+                    self.store(_mm512_shuffle_f32x4::<0xdd>(odd[0], odd[1]), &mut to[12 + k]);
+                }
+            }
+        }
     }
 
     // Functions and no closures, in all of these: a closure would not be compiled for the instructions.
+
+    /// Of four rows: quarter `q` of vector `k` is their column `4 q + k`.
+    ///
+    /// # Safety
+    /// The processor has AVX-512F.
+    #[inline(always)]
+    unsafe fn turn_quarters(isa: Avx512, rows: &[&[f32; LANES]; 4]) -> [__m512; 4] {
+        // SAFETY: the caller's.
+        unsafe {
+            let [a, b, c, d] =
+                [isa.load(rows[0]), isa.load(rows[1]), isa.load(rows[2]), isa.load(rows[3])];
+            let [a, b, c, d] = [
+                _mm512_castps_pd(_mm512_unpacklo_ps(a, b)),
+                _mm512_castps_pd(_mm512_unpackhi_ps(a, b)),
+                _mm512_castps_pd(_mm512_unpacklo_ps(c, d)),
+                _mm512_castps_pd(_mm512_unpackhi_ps(c, d)),
+            ];
+            [
+                _mm512_castpd_ps(_mm512_unpacklo_pd(a, c)),
+                _mm512_castpd_ps(_mm512_unpackhi_pd(a, c)),
+                _mm512_castpd_ps(_mm512_unpacklo_pd(b, d)),
+                _mm512_castpd_ps(_mm512_unpackhi_pd(b, d)),
+            ]
+        }
+    }
 
     /// Four vectors, of which one becomes a quarter each.
     ///
@@ -491,3 +547,33 @@ macro_rules! vector_kernel {
 }
 
 pub(crate) use vector_kernel;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<I: Vectors>(isa: I) {
+        let rows: [[f32; LANES]; LANES] = array(|r| array(|c| (r * LANES + c) as f32));
+        let mut turned = [[0.0; LANES]; LANES];
+        isa.turn(array(|r| &rows[r]), &mut turned);
+        for (c, r) in (0..LANES).flat_map(|c| (0..LANES).map(move |r| (c, r))) {
+            assert_eq!(turned[c][r], rows[r][c], "column {c} of row {r}");
+        }
+    }
+
+    #[test]
+    fn turned_rows_are_columns() {
+        check(Plain::<false>);
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                // SAFETY: asked for.
+                check(unsafe { Avx2::new() });
+            }
+            if is_x86_feature_detected!("avx512f") {
+                // SAFETY: asked for.
+                check(unsafe { Avx512::new() });
+            }
+        }
+    }
+}

@@ -60,7 +60,7 @@ fn attend_heads<I: Vectors, const V: usize, T: Number>(
         for (i, out) in out.chunks_mut(LANES * width).enumerate() {
             let rows = out.len() / width;
             let queries = Queries { values: &queries.row(i * LANES)[column..], ..queries };
-            turn(queries, rows, turned);
+            turn(isa, queries, rows, turned);
             for (positions, weights) in kind.positions.chunks(8).zip(weights.chunks_mut(8)) {
                 if positions.len() == 8 && I::SUMS >= 8 {
                     scores::<I, 8, V, T>(isa, turned, (kind, column), positions, weights);
@@ -93,12 +93,10 @@ fn attend_heads<I: Vectors, const V: usize, T: Number>(
 
 /// The first columns of `queries`. Where there are fewer rows than lanes, the last stands in for the others.
 #[inline(always)]
-fn turn(queries: Queries<'_>, rows: usize, turned: &mut [[f32; LANES]]) {
-    for lane in 0..LANES {
-        let row = queries.row(lane.min(rows - 1));
-        for (turned, &query) in turned.iter_mut().zip(row) {
-            turned[lane] = query;
-        }
+fn turn<I: Vectors>(isa: I, queries: Queries<'_>, rows: usize, turned: &mut [[f32; LANES]]) {
+    for (i, turned) in turned.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        let row = |lane: usize| queries.row(lane.min(rows - 1))[i * LANES..].first_chunk();
+        isa.turn(array(|lane| row(lane).expect("a head has its width")), turned);
     }
 }
 
