@@ -507,6 +507,28 @@ mod tests {
         }
     }
 
+    /// Four products that together just fit 16 bits, and four that do not.
+    #[test]
+    fn sums_around_16_bits_are_exact() {
+        let (inputs, outputs) = (256, 33);
+        let bias = vec![0.0; outputs];
+        for sign in [1.0, -1.0] {
+            let (packed, weight) = pack(vec![sign; inputs * outputs], &bias, inputs);
+            for (most, others) in [(63.0, 64.0), (64.0, 64.0), (65.0, 64.0), (127.0, 128.0 / 3.0)] {
+                for direction in [1.0, -1.0] {
+                    let mut x = vec![others * direction; inputs * 3];
+                    x.iter_mut().step_by(4).for_each(|x| *x = most * direction);
+                    // What a step is measured by; one group goes over for sure.
+                    x.iter_mut().skip(9).step_by(inputs).for_each(|x| *x = 127.0);
+                    let expected = naive(&x, &weight, &bias);
+                    for isa in levels() {
+                        assert_eq!(run(isa, &x, &packed), expected, "{:?}", isa.level());
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn zeros_and_empty_rows_are_fine() {
         let (packed, _) = pack(numbers(5 * 7, 1), &[1.0, 2.0, 3.0, 4.0, 5.0], 7);
