@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Two groups of four inputs are added up in 16 bits before they are widened, where they surely fit: where
-//! both pairs of magnitudes together are at most 255, since no weight is above 128. Nearly all do, as an input
+//! both pairs of magnitudes together are at most 255, since no weight and no complement is beyond 128. Nearly all do, as an input
 //! at the end of the range is rare. The order of additions does not matter to an exact sum, so each tile's
 //! rows begin with the groups that fit (calm ones) and end with the others (wild ones), and no step asks.
 //!
@@ -191,7 +191,7 @@ fn sums<const R: usize, const P: usize, const SIGNED: bool>(
             let x = [fours(magnitudes, r, g), fours(magnitudes, r, g + 1)];
             let masks = [fours(masks, r, g), fours(masks, r, g + 1)];
             for (p, [low, high]) in sums.iter_mut().enumerate() {
-                // SAFETY: two lines, as the last calm group is not the last.
+                // SAFETY: the line of a group and of the one behind it, which is of the same two.
                 unsafe {
                     add_two_groups::<SIGNED, 0>(low, x, masks, line(p, g));
                     add_two_groups::<SIGNED, 32>(high, x, masks, line(p, g));
@@ -261,9 +261,10 @@ unsafe fn add_two_groups<const SIGNED: bool, const HALF: usize>(
                 "vpmaddubsw {b}, {x1}, {b}"
             )
         } else {
+            // Operands must all be named: here the masks only are, and take no register of their own.
             add!(
-                "vpmaddubsw {a}, {x0}, [{lines} + {low}] // {mask0}"
-                "vpmaddubsw {b}, {x1}, [{lines} + {high}] // {mask1}"
+                "vpmaddubsw {a}, {x0}, [{lines} + {low}] /* {mask0} */"
+                "vpmaddubsw {b}, {x1}, [{lines} + {high}] /* {mask1} */"
             )
         }
     }
