@@ -68,7 +68,7 @@ fn filled(cpu: &Cpu, lists: usize, length: usize) -> (Cache, Vec<Vec<u32>>) {
     let at: Vec<Vec<u32>> =
         (0..lists).map(|list| (0..length).map(|i| (list * blocks + i) as u32).collect()).collect();
     let mut cache = cpu.cache();
-    cpu.reserve_cache(&mut cache, lists * blocks, WIDTH);
+    cpu.reserve_cache(&mut cache, lists * blocks, WIDTH, HEADS);
     for at in &at {
         cpu.store(&rows(length, 2 * WIDTH), 0, at, &mut cache);
     }

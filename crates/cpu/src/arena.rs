@@ -23,7 +23,7 @@ const ALIGNMENT: usize = 64;
 /// What a cache line holds: a `Store` of these begins at one, wherever it is.
 #[derive(Clone, Copy, Zeroable, Pod)]
 #[repr(C, align(64))]
-pub(crate) struct Line([u8; ALIGNMENT]);
+pub(crate) struct Line(pub(crate) [u8; ALIGNMENT]);
 
 /// Values that begin at a cache line, so that a row of whole lines does not straddle others when a tile or a vector of it
 /// is loaded.

@@ -18,14 +18,21 @@
 //! Cost: two multiply-adds for each column and position read, one exponential for each head and
 //! position.
 
+pub(crate) mod bytes;
+mod softmax;
 mod turned;
 
 use std::ops::Range;
 
+use peregrine_nn::Reads;
+
+use crate::arena::Aligned;
 use crate::cache::{Cache, Keeping, Number, Upper, View};
 use crate::half::Half;
-use crate::lanes::{LANES, array, multiply_add, softmax_columns};
+use crate::isa::Isa;
+use crate::lanes::{LANES, array, multiply_add};
 use crate::vectors::{Vectors, vector_kernel};
+use softmax::softmax;
 
 /// Rows worked on together.
 const ROWS: usize = 4;
@@ -63,12 +70,6 @@ impl<'a, T: Number> Kind<'a, T> {
         head * self.head_width()..(head + 1) * self.head_width()
     }
 
-    /// What to ask for while this is read.
-    fn ahead(&self, pieces: usize) -> Ahead<'a> {
-        let pieces = if self.next.is_empty() { 0 } else { pieces };
-        Ahead { next: self.next, place: 0, piece: 0, pieces }
-    }
-
     /// Weights of a position.
     fn columns(&self) -> usize {
         self.heads.next_power_of_two()
@@ -89,7 +90,11 @@ struct Ahead<'a> {
     pieces: usize,
 }
 
-impl Ahead<'_> {
+impl<'a> Ahead<'a> {
+    fn new(next: &'a [u32], pieces: usize) -> Ahead<'a> {
+        Ahead { next, place: 0, piece: 0, pieces: if next.is_empty() { 0 } else { pieces } }
+    }
+
     /// Has the next few pieces asked for.
     #[inline(always)]
     fn ask(&mut self, count: usize, ask: impl Fn(u32, usize)) {
@@ -122,10 +127,7 @@ macro_rules! with_kind {
                 let $kind = Kind::<Upper>::new($reading);
                 $call
             }
-            Keeping::Int8 => {
-                let $kind = Kind::<i8>::new($reading);
-                $call
-            }
+            Keeping::Int8 => unreachable!("`bytes` does these"),
         }
     };
 }
@@ -143,13 +145,40 @@ impl<'a> Queries<'a> {
     }
 }
 
+/// Working memory.
+#[derive(Default)]
+pub(crate) struct Memory {
+    weights: Aligned<f32>,
+    bytes: bytes::Memory,
+}
+
+/// Attends for all rows of `out`, D numbers each.
+pub(crate) fn attend(
+    isa: Isa,
+    queries: Queries<'_>,
+    (cache, heads): (&Cache, usize),
+    reads: &Reads,
+    out: &mut [f32],
+) {
+    if cache.keeping() == Keeping::Int8 {
+        return bytes::attend(isa, queries, cache.bytes(), reads, out);
+    }
+    let (mut weights, width) = (Aligned::default(), cache.width());
+    let mut groups = reads.groups().peekable();
+    while let Some((rows, positions)) = groups.next() {
+        let next = groups.peek().map_or(&[][..], |&(_, next)| next);
+        let reading = Reading { cache, positions, heads, next };
+        let queries = Queries { values: queries.row(rows.start), ..queries };
+        let out = &mut out[rows.start * width..rows.end * width];
+        attend_in_floats(isa, queries, reading, &mut weights, out);
+    }
+}
+
 vector_kernel! {
-    /// Attends for all rows of `out`, D numbers each, which read the same positions. `weights` is
-    /// working memory.
-    pub(crate) fn attend(
+    fn attend_in_floats(
         queries: Queries<'_>,
         reading: Reading<'_>,
-        weights: &mut Vec<f32>,
+        weights: &mut Aligned<f32>,
         out: &mut [f32],
     ) = attend_body
 }
@@ -159,16 +188,14 @@ fn attend_body<I: Vectors>(
     isa: I,
     queries: Queries<'_>,
     reading: Reading<'_>,
-    weights: &mut Vec<f32>,
+    weights: &mut Aligned<f32>,
     out: &mut [f32],
 ) {
     with_kind!(reading, |kind| {
         if turned::attend(isa, queries, kind, weights, out) {
             return;
         }
-        if weights.len() < ROWS * kind.stride() {
-            weights.resize(ROWS * kind.stride(), 0.0);
-        }
+        weights.reshape(ROWS * kind.stride(), 0);
         let width = kind.kept.width;
         let mut row = 0;
         while row * width < out.len() {
@@ -196,9 +223,6 @@ fn attend_rows<I: Vectors, const R: usize, T: Number>(
     out: &mut [f32],
 ) {
     rows_weights::<I, R, T>(isa, queries, kind, weights);
-    if T::STEPS {
-        scale_weights::<I, R, T>(isa, kind, weights);
-    }
     let (mut head, mut column) = (0, 0);
     let head_width = kind.head_width();
     while head < kind.heads {
@@ -237,45 +261,7 @@ fn rows_weights<I: Vectors, const R: usize, T: Number>(
     }
     let stride = kind.stride();
     for row in 0..R {
-        let weights = weights[row * stride..][..stride].as_chunks_mut().0;
-        if I::FMA {
-            softmax_columns::<true>(weights, kind.columns());
-        } else {
-            softmax_columns::<false>(weights, kind.columns());
-        }
-    }
-}
-
-/// The steps of the positions that a vector of weights belongs to: of their keys or of their values. Behind the last there is none.
-#[inline(always)]
-fn steps_of<I: Vectors, T: Number>(isa: I, kind: Kind<'_, T>, vector: usize, which: usize) -> I::V {
-    let step = |j: usize| kind.positions.get(j).map_or(1.0, |&p| kind.kept.steps(p)[which]);
-    let columns = kind.columns();
-    match LANES / columns {
-        0 | 1 => isa.all(step(vector * LANES / columns)),
-        2 => {
-            let [first, second] = [step(2 * vector), step(2 * vector + 1)];
-            isa.load(&array(|i| if i < LANES / 2 { first } else { second }))
-        }
-        _ => isa.load(&array(|i| step((vector * LANES + i) / columns))),
-    }
-}
-
-/// Multiplies the weights of rows with the steps of values.
-#[inline(always)]
-fn scale_weights<I: Vectors, const R: usize, T: Number>(
-    isa: I,
-    kind: Kind<'_, T>,
-    weights: &mut [f32],
-) {
-    let vectors = kind.stride() / LANES;
-    let weights = weights.as_chunks_mut::<LANES>().0;
-    for vector in 0..vectors {
-        let steps = steps_of(isa, kind, vector, 1);
-        for row in 0..R {
-            let weights = &mut weights[row * vectors + vector];
-            isa.store(isa.multiply(isa.load(weights), steps), weights);
-        }
+        softmax(isa, weights[row * stride..][..stride].as_chunks_mut().0, kind.columns());
     }
 }
 
@@ -289,7 +275,7 @@ fn scores<I: Vectors, const R: usize, const V: usize, T: Number>(
 ) {
     let columns = kind.columns();
     let mut products = [[[0.0; LANES]; LANES]; R];
-    let mut ahead = kind.ahead(kind.heads);
+    let mut ahead = Ahead::new(kind.next, kind.heads);
     for (j, &position) in kind.positions.iter().enumerate() {
         let key = kind.kept.key(position);
         let mut place = j * columns;
@@ -360,10 +346,7 @@ fn sum_up<I: Vectors, const R: usize, T: Number>(
     vector: usize,
     weights: &mut [f32],
 ) {
-    let mut scale = isa.all(1.0 / (kind.head_width() as f32).sqrt());
-    if T::STEPS {
-        scale = isa.multiply(scale, steps_of(isa, kind, vector, 0));
-    }
+    let scale = isa.all(1.0 / (kind.head_width() as f32).sqrt());
     for (row, products) in weights.chunks_exact_mut(kind.stride()).zip(products) {
         let to = &mut row.as_chunks_mut::<LANES>().0[vector];
         isa.store(isa.multiply(isa.sums(products), scale), to);
@@ -392,7 +375,7 @@ fn weigh<I: Vectors, const R: usize, const H: usize, const V: usize, T: Number>(
     let numbers = column..column + H * V * LANES;
     let rows: [&[f32]; R] = array(|r| &weights[r * stride + head..][..stride - head]);
     let mut sums = [[[isa.all(0.0); V]; H]; R];
-    let mut ahead = kind.ahead(H);
+    let mut ahead = Ahead::new(kind.next, H);
     for (j, &position) in kind.positions.iter().enumerate() {
         ahead.ask(H, |next, piece| {
             I::prefetch(&kind.kept.value(next)[column + piece * V * LANES..][..V * LANES]);
@@ -444,13 +427,27 @@ fn weigh_rest<I: Vectors, const R: usize, T: Number>(
     (1, numbers.len())
 }
 
+/// The weights themselves for one row: the mean over the first `heads` heads, added to `out`.
+pub(crate) fn mean_weights(
+    isa: Isa,
+    query: &[f32],
+    reading: Reading<'_>,
+    heads: usize,
+    memory: &mut Memory,
+    out: &mut [f32],
+) {
+    match reading.cache.keeping() {
+        Keeping::Int8 => bytes::mean_weights(isa, query, reading, heads, &mut memory.bytes, out),
+        _ => mean_of_floats(isa, query, reading, heads, &mut memory.weights, out),
+    }
+}
+
 vector_kernel! {
-    /// The weights themselves for one row: the mean over the first `heads` heads, added to `out`.
-    pub(crate) fn mean_weights(
+    fn mean_of_floats(
         query: &[f32],
         reading: Reading<'_>,
         heads: usize,
-        weights: &mut Vec<f32>,
+        weights: &mut Aligned<f32>,
         out: &mut [f32],
     ) = mean_weights_body
 }
@@ -461,12 +458,12 @@ fn mean_weights_body<I: Vectors>(
     query: &[f32],
     reading: Reading<'_>,
     heads: usize,
-    weights: &mut Vec<f32>,
+    weights: &mut Aligned<f32>,
     out: &mut [f32],
 ) {
     let queries = Queries { values: query, stride: query.len() };
     with_kind!(reading, |kind| {
-        weights.resize(kind.stride(), 0.0);
+        weights.reshape(kind.stride(), 0);
         rows_weights::<I, 1, _>(isa, queries, kind, weights);
         let used = heads.min(kind.heads);
         for (out, weights) in out.iter_mut().zip(weights.chunks_exact(kind.columns())) {
@@ -479,15 +476,27 @@ fn mean_weights_body<I: Vectors>(
 mod tests {
     use super::*;
     use crate::cache::Keeping;
-    use crate::isa::{Isa, Level};
+    use crate::isa::Level;
     use crate::matrix::Matrix;
+
+    /// All of `rows` rows read the same positions.
+    fn all_read(positions: &[u32], rows: usize) -> Reads {
+        let mut reads = Reads::default();
+        reads.push(positions.iter().copied());
+        (1..rows).for_each(|_| reads.push_same());
+        reads
+    }
 
     fn wave(i: usize) -> f32 {
         ((i * 37 % 101) as f32 / 50.0 - 1.0) * 1.5
     }
 
     /// Keys and values of `positions` positions, and a cache that holds them.
-    fn filled(keeping: Keeping, positions: usize, width: usize) -> (Vec<f32>, Vec<f32>, Cache) {
+    fn filled(
+        keeping: Keeping,
+        positions: usize,
+        (width, heads): (usize, usize),
+    ) -> (Vec<f32>, Vec<f32>, Cache) {
         let keys: Vec<f32> = (0..positions * width).map(wave).collect();
         let values: Vec<f32> = (0..positions * width).map(|i| wave(i + 11)).collect();
         let mut cache = Cache::new(keeping);
@@ -499,7 +508,7 @@ mod tests {
             [&[f32::NAN], &keys[columns.clone()], &values[columns]].concat()
         };
         let rows = Matrix::from_rows(2 * width + 1, at.iter().flat_map(row).collect());
-        cache.grow(positions, width);
+        cache.grow(positions, width, heads);
         cache.store(Isa::best(), &rows, 1, &at);
         (keys, values, cache)
     }
@@ -546,20 +555,23 @@ mod tests {
         for (keeping, (width, heads)) in
             Keeping::ALL.into_iter().flat_map(|k| shapes.map(|shape| (k, shape)))
         {
-            let (keys, values, cache) = filled(keeping, 70, width);
+            let (keys, values, cache) = filled(keeping, 70, (width, heads));
             let orders: [Vec<u32>; 4] = [
                 (0..70).collect(),
                 (16..53).collect(),
                 (0..70).rev().step_by(3).collect(),
                 vec![6, 40, 7, 41, 7, 69],
             ];
-            let queries: Vec<f32> = (0..6 * 2 * width).map(|i| wave(i + 5)).collect();
+            let queries: Vec<f32> = (0..7 * 2 * width).map(|i| wave(i + 5)).collect();
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 for positions in &orders {
-                    let reading = Reading { cache: &cache, positions, heads, next: &[3, 40] };
                     let rows = Queries { values: &queries, stride: 2 * width };
-                    let (mut weights, mut out) = (Vec::new(), vec![f32::NAN; 6 * width]);
-                    attend(isa, rows, reading, &mut weights, &mut out);
+                    let mut reads = all_read(positions, 6);
+                    // What others read must not show.
+                    reads.push([3, 40]);
+                    let mut out = vec![f32::NAN; 7 * width];
+                    attend(isa, rows, (&cache, heads), &reads, &mut out);
+                    let out = &out[..6 * width];
                     for (row, out) in out.chunks(width).enumerate() {
                         let query = &queries[row * 2 * width..][..width];
                         let expected = naive(query, (&keys, &values), positions, heads);
@@ -569,7 +581,7 @@ mod tests {
                         }
                         let mut alone = vec![0.0; width];
                         let one = Queries { values: query, stride: width };
-                        attend(isa, one, reading, &mut weights, &mut alone);
+                        attend(isa, one, (&cache, heads), &all_read(positions, 1), &mut alone);
                         assert_eq!(alone, out, "the company of other rows must not show");
                     }
                 }
@@ -582,16 +594,14 @@ mod tests {
         for (keeping, (width, heads)) in
             Keeping::ALL.into_iter().flat_map(|k| [(64, 2), (256, 4)].map(|shape| (k, shape)))
         {
-            let (keys, values, cache) = filled(keeping, 70, width);
+            let (keys, values, cache) = filled(keeping, 70, (width, heads));
             let queries: Vec<f32> = (0..19 * width).map(|i| wave(i + 5)).collect();
             let queries = Queries { values: &queries, stride: width };
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 for count in [1, 15, 16, 17, 33, 70] {
                     let positions: Vec<u32> = (0..count).rev().collect();
-                    let reading =
-                        Reading { cache: &cache, positions: &positions, heads, next: &[] };
-                    let (mut weights, mut out) = (Vec::new(), vec![f32::NAN; 19 * width]);
-                    attend(isa, queries, reading, &mut weights, &mut out);
+                    let mut out = vec![f32::NAN; 19 * width];
+                    attend(isa, queries, (&cache, heads), &all_read(&positions, 19), &mut out);
                     for (row, out) in out.chunks(width).enumerate() {
                         let query = &queries.row(row)[..width];
                         let expected = naive(query, (&keys, &values), &positions, heads);
@@ -605,7 +615,7 @@ mod tests {
                         }
                     }
                     let mut fewer = vec![f32::NAN; 9 * width];
-                    attend(isa, queries, reading, &mut weights, &mut fewer);
+                    attend(isa, queries, (&cache, heads), &all_read(&positions, 9), &mut fewer);
                     assert_eq!(fewer, out[..9 * width], "others must not show");
                 }
             }
@@ -613,12 +623,25 @@ mod tests {
     }
 
     #[test]
+    fn nothing_to_read_is_zero() {
+        for keeping in Keeping::ALL {
+            let (_, _, cache) = filled(keeping, 20, (64, 2));
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                let queries = Queries { values: &[1.0; 2 * 64], stride: 64 };
+                let mut out = vec![f32::NAN; 2 * 64];
+                attend(isa, queries, (&cache, 2), &all_read(&[], 2), &mut out);
+                assert_eq!(out, vec![0.0; 2 * 64]);
+            }
+        }
+    }
+
+    #[test]
     fn weights_sum_to_one_and_follow_keys() {
-        let (_, _, cache) = filled(Keeping::Float32, 20, 10);
+        let (_, _, cache) = filled(Keeping::Float32, 20, (10, 2));
         let query: Vec<f32> = (0..10).map(wave).collect();
         let reading = Reading { cache: &cache, positions: &[6, 0, 3, 3, 5], heads: 2, next: &[] };
-        let (mut weights, mut mean) = (Vec::new(), vec![0.0; 5]);
-        mean_weights(Isa::best(), &query, reading, 2, &mut weights, &mut mean);
+        let (mut memory, mut mean) = (Memory::default(), vec![0.0; 5]);
+        mean_weights(Isa::best(), &query, reading, 2, &mut memory, &mut mean);
         assert!((mean.iter().sum::<f32>() - 1.0).abs() < 1e-6);
         assert_eq!(mean[2], mean[3]);
     }

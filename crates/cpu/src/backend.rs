@@ -244,8 +244,8 @@ impl Backend for Cpu {
         Cache::new(Keeping::Float32)
     }
 
-    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize) {
-        cache.grow(positions, width);
+    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize, heads: usize) {
+        cache.grow(positions, width, heads);
     }
 
     fn embed(&self, table: &Weight, request: Embed<'_>, out: &mut Matrix) {
@@ -301,16 +301,9 @@ impl Backend for Cpu {
 
     fn attend(&self, queries: &Matrix, to: Attention<'_, Cpu>, out: &mut Matrix) {
         out.shape(queries.rows(), to.width);
-        let stride = queries.width();
-        let mut weights = Vec::new();
-        let mut groups = to.reads.groups().peekable();
-        while let Some((rows, positions)) = groups.next() {
-            let next = groups.peek().map_or(&[][..], |&(_, next)| next);
-            let reading = Reading { cache: to.cache, positions, heads: to.heads, next };
-            let queries = Queries { values: &queries.values()[rows.start * stride..], stride };
-            let out = &mut out.values_mut()[rows.start * to.width..rows.end * to.width];
-            attention::attend(self.isa, queries, reading, &mut weights, out);
-        }
+        let queries = Queries { values: queries.values(), stride: queries.width() };
+        let cache = (to.cache, to.heads);
+        attention::attend(self.isa, queries, cache, to.reads, out.values_mut());
     }
 
     fn attention_weights(
@@ -321,14 +314,14 @@ impl Backend for Cpu {
         out: &mut Vec<f32>,
     ) {
         out.clear();
-        let mut weights = Vec::new();
+        let mut memory = attention::Memory::default();
         for (i, query) in queries.iter().enumerate() {
             let positions = to.reads.of(i);
             let reading = Reading { cache: to.cache, positions, heads: to.heads, next: &[] };
             let start = out.len();
             out.resize(start + reading.positions.len(), 0.0);
             let out = &mut out[start..];
-            attention::mean_weights(self.isa, query, reading, heads, &mut weights, out);
+            attention::mean_weights(self.isa, query, reading, heads, &mut memory, out);
         }
     }
 

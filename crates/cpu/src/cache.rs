@@ -1,6 +1,7 @@
 //! Keys and values of many positions, laid out for the step that reads them.
 //!
-//! A position has a row of whole cache lines, its key and then its value:
+//! A position has a row of whole cache lines, its key and then its value (in bytes in another order: see
+//! `attention::bytes`):
 //!
 //! ```text
 //! row p:   key, column 0 … D-1 │ value, column 0 … D-1 │ unused, to an odd number of lines
@@ -12,15 +13,16 @@
 //! A step of a large batch reads more bytes of keys and values than of weights, so they may be kept in
 //! fewer bits ([`Keeping`]): in half precision, as the upper half of each float (both rounded to even), or as bytes
 //! with one step for each key and each value (`max|row| / 127`). What a position keeps depends on that position
-//! alone. Arithmetic is float32 in all cases.
+//! alone. Arithmetic is float32, with bytes in integers.
 
 use bytemuck::{Pod, Zeroable};
 use peregrine_model::Precision;
 
 use crate::arena::{Line, Store};
+use crate::attention::bytes::{self, Kept, Shape};
 use crate::half::Half;
 use crate::isa::Isa;
-use crate::lanes::{LANES, largest_magnitude, round_to_byte};
+use crate::lanes::LANES;
 use crate::matrix::Matrix;
 use crate::vectors::{Vectors, vector_kernel};
 
@@ -62,13 +64,17 @@ impl Keeping {
         }
     }
 
-    fn bytes(self) -> usize {
-        match self {
-            Keeping::Float32 => size_of::<f32>(),
-            Keeping::Float16 => size_of::<Half>(),
-            Keeping::Bfloat16 => size_of::<Upper>(),
-            Keeping::Int8 => size_of::<i8>(),
-        }
+    /// Lines of a position.
+    fn lines(self, shape: Shape) -> usize {
+        let numbers = 2 * shape.heads * shape.head_width;
+        let lines = |size: usize| (numbers * size).div_ceil(size_of::<Line>());
+        let lines = match self {
+            Keeping::Float32 => lines(size_of::<f32>()),
+            Keeping::Float16 => lines(size_of::<Half>()),
+            Keeping::Bfloat16 => lines(size_of::<Upper>()),
+            Keeping::Int8 => 2 * shape.lines(),
+        };
+        lines | 1
     }
 }
 
@@ -76,15 +82,15 @@ impl Keeping {
 pub struct Cache {
     keeping: Keeping,
     rows: Store<Line>,
-    /// Of each position's key and of its value, where numbers have steps.
+    /// Of each position's key and of its value, where they are bytes.
     steps: Vec<[f32; 2]>,
-    width: usize,
+    shape: Shape,
 }
 
 impl Cache {
     /// With no positions yet.
     pub(crate) fn new(keeping: Keeping) -> Cache {
-        Cache { keeping, rows: Store::zeroed(0), steps: Vec::new(), width: 0 }
+        Cache { keeping, rows: Store::zeroed(0), steps: Vec::new(), shape: Shape::default() }
     }
 
     pub(crate) fn keeping(&self) -> Keeping {
@@ -92,13 +98,16 @@ impl Cache {
     }
 
     fn lines_of_row(&self) -> usize {
-        let bytes = 2 * self.width * self.keeping.bytes();
-        bytes.div_ceil(size_of::<Line>()) | 1
+        self.keeping.lines(self.shape)
     }
 
-    /// Makes room for at least `positions` of that width, keeping what is there.
-    pub(crate) fn grow(&mut self, positions: usize, width: usize) {
-        self.width = width;
+    pub(crate) fn width(&self) -> usize {
+        self.shape.heads * self.shape.head_width
+    }
+
+    /// Makes room for at least `positions` of that width and so many heads, keeping what is there.
+    pub(crate) fn grow(&mut self, positions: usize, width: usize, heads: usize) {
+        self.shape = Shape { heads, head_width: width / heads };
         let lines = positions * self.lines_of_row();
         if self.rows.len() < lines {
             // Doubling: a cache grows a little at nearly every step.
@@ -119,10 +128,15 @@ impl Cache {
     pub(crate) fn view<T: Number>(&self) -> View<'_, T> {
         View {
             rows: bytemuck::cast_slice(&self.rows),
-            steps: &self.steps,
             stride: self.lines_of_row() * size_of::<Line>() / size_of::<T>(),
-            width: self.width,
+            width: self.width(),
         }
+    }
+
+    /// What there is to read, if it is kept in bytes.
+    pub(crate) fn bytes(&self) -> Kept<'_> {
+        let stride = self.lines_of_row();
+        Kept { rows: &self.rows, stride, steps: &self.steps, shape: self.shape }
     }
 }
 
@@ -136,7 +150,7 @@ fn store_body<I: Vectors>(isa: I, cache: &mut Cache, rows: &Matrix, key_column: 
         Keeping::Float32 => store_rows::<I, f32>(isa, cache, rows, key_column, at),
         Keeping::Float16 => store_rows::<I, Half>(isa, cache, rows, key_column, at),
         Keeping::Bfloat16 => store_rows::<I, Upper>(isa, cache, rows, key_column, at),
-        Keeping::Int8 => store_rows::<I, i8>(isa, cache, rows, key_column, at),
+        Keeping::Int8 => store_bytes(isa, cache, rows, key_column, at),
     }
 }
 
@@ -148,45 +162,53 @@ fn store_rows<I: Vectors, T: Number>(
     key_column: usize,
     at: &[u32],
 ) {
-    let (lines, width) = (cache.lines_of_row(), cache.width.max(1));
+    let (lines, width) = (cache.lines_of_row(), cache.width().max(1));
     for (row, &position) in rows.iter().zip(at) {
         let kept = &mut cache.rows[position as usize * lines..][..lines];
-        let kept = bytemuck::cast_slice_mut::<_, T>(kept).chunks_exact_mut(width);
-        let both = row[key_column..].chunks_exact(width).zip(kept);
-        for (which, (numbers, kept)) in both.enumerate() {
-            let (scale, step) = T::scale(isa, numbers);
-            let (whole, rest) = numbers.as_chunks::<LANES>();
-            let (kept, kept_rest) = kept.as_chunks_mut::<LANES>();
-            for (kept, numbers) in kept.iter_mut().zip(whole) {
-                T::store(isa, numbers, scale, kept);
-            }
-            for (kept, &v) in kept_rest.iter_mut().zip(rest) {
-                *kept = T::narrow(v * scale);
-            }
-            if T::STEPS {
-                cache.steps[position as usize][which] = step;
-            }
+        let kept = bytemuck::cast_slice_mut::<_, T>(kept);
+        let (whole, rest) = row[key_column..][..2 * width].as_chunks::<LANES>();
+        let (kept, kept_rest) = kept[..2 * width].as_chunks_mut::<LANES>();
+        for (kept, numbers) in kept.iter_mut().zip(whole) {
+            T::store(isa, numbers, kept);
         }
+        for (kept, &v) in kept_rest.iter_mut().zip(rest) {
+            *kept = T::narrow(v);
+        }
+    }
+}
+
+#[inline(always)]
+fn store_bytes<I: Vectors>(
+    isa: I,
+    cache: &mut Cache,
+    rows: &Matrix,
+    key_column: usize,
+    at: &[u32],
+) {
+    let (lines, width, shape) = (cache.lines_of_row(), cache.width(), cache.shape);
+    for (row, &position) in rows.iter().zip(at) {
+        let kept = &mut cache.rows[position as usize * lines..][..lines];
+        let (key, value) = row[key_column..][..2 * width].split_at(width);
+        let (kept_key, kept_value) = kept.split_at_mut(shape.lines());
+        cache.steps[position as usize] = [
+            bytes::round(isa, shape, key, bytes::KEYS_HAVE, kept_key),
+            bytes::round(isa, shape, value, 0, kept_value),
+        ];
     }
 }
 
 /// A number as it is kept.
 pub(crate) trait Number: Pod {
-    /// Whether numbers are multiples of a step.
-    const STEPS: bool;
-
-    /// What a row is multiplied with before rounding, and the step of its integers.
-    fn scale<I: Vectors>(isa: I, row: &[f32]) -> (f32, f32);
-    /// Rounds a scaled number.
+    /// Rounds a number.
     fn narrow(v: f32) -> Self;
-    /// Its value, or the integer that stands for it.
+    /// Its value.
     fn widen(self) -> f32;
 
-    /// Scales and rounds sixteen numbers.
+    /// Rounds sixteen numbers.
     #[inline(always)]
-    fn store<I: Vectors>(_: I, from: &[f32; LANES], scale: f32, to: &mut [Self; LANES]) {
+    fn store<I: Vectors>(_: I, from: &[f32; LANES], to: &mut [Self; LANES]) {
         for i in 0..LANES {
-            to[i] = Self::narrow(from[i] * scale);
+            to[i] = Self::narrow(from[i]);
         }
     }
 
@@ -202,12 +224,6 @@ pub(crate) trait Number: Pod {
 }
 
 impl Number for f32 {
-    const STEPS: bool = false;
-
-    fn scale<I: Vectors>(_: I, _: &[f32]) -> (f32, f32) {
-        (1.0, 1.0)
-    }
-
     #[inline(always)]
     fn narrow(v: f32) -> f32 {
         v
@@ -220,12 +236,6 @@ impl Number for f32 {
 }
 
 impl Number for Half {
-    const STEPS: bool = false;
-
-    fn scale<I: Vectors>(_: I, _: &[f32]) -> (f32, f32) {
-        (1.0, 1.0)
-    }
-
     #[inline(always)]
     fn narrow(v: f32) -> Half {
         Half::narrow(v)
@@ -237,7 +247,7 @@ impl Number for Half {
     }
 
     #[inline(always)]
-    fn store<I: Vectors>(isa: I, from: &[f32; LANES], _: f32, to: &mut [Half; LANES]) {
+    fn store<I: Vectors>(isa: I, from: &[f32; LANES], to: &mut [Half; LANES]) {
         isa.store_half(isa.load(from), to);
     }
 
@@ -253,12 +263,6 @@ impl Number for Half {
 pub(crate) struct Upper(u16);
 
 impl Number for Upper {
-    const STEPS: bool = false;
-
-    fn scale<I: Vectors>(_: I, _: &[f32]) -> (f32, f32) {
-        (1.0, 1.0)
-    }
-
     #[inline(always)]
     fn narrow(v: f32) -> Upper {
         Upper(round_to_upper(v))
@@ -279,50 +283,10 @@ pub(crate) fn round_to_upper(v: f32) -> u16 {
     (bits >> 16) as u16
 }
 
-impl Number for i8 {
-    const STEPS: bool = true;
-
-    #[inline(always)]
-    fn scale<I: Vectors>(isa: I, row: &[f32]) -> (f32, f32) {
-        let (whole, rest) = row.as_chunks::<LANES>();
-        let mut most = [isa.all(0.0); 2];
-        for (i, numbers) in whole.iter().enumerate() {
-            let numbers = isa.load(numbers);
-            let size = isa.larger(numbers, isa.multiply(numbers, isa.all(-1.0)));
-            most[i % 2] = isa.larger(size, most[i % 2]);
-        }
-        let mut lanes = [0.0; LANES];
-        isa.store(isa.larger(most[0], most[1]), &mut lanes);
-        let most = largest_magnitude(&lanes).max(largest_magnitude(rest));
-        if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) }
-    }
-
-    #[inline(always)]
-    fn store<I: Vectors>(isa: I, from: &[f32; LANES], scale: f32, to: &mut [i8; LANES]) {
-        isa.store_bytes(isa.multiply(isa.load(from), isa.all(scale)), to);
-    }
-
-    #[inline(always)]
-    fn load<I: Vectors>(isa: I, from: &[i8; LANES]) -> I::V {
-        isa.load_bytes(from)
-    }
-
-    #[inline(always)]
-    fn narrow(v: f32) -> i8 {
-        round_to_byte(v)
-    }
-
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        f32::from(self)
-    }
-}
-
 /// Keys and values as they are read.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a, T> {
     rows: &'a [T],
-    steps: &'a [[f32; 2]],
     stride: usize,
     pub(crate) width: usize,
 }
@@ -337,23 +301,17 @@ impl<'a, T: Number> View<'a, T> {
     pub(crate) fn value(&self, position: u32) -> &'a [T] {
         &self.rows[position as usize * self.stride + self.width..][..self.width]
     }
-
-    /// What an integer of a position's key stands for, and one of its value.
-    #[inline(always)]
-    pub(crate) fn steps(&self, position: u32) -> [f32; 2] {
-        if T::STEPS { self.steps[position as usize] } else { [1.0; 2] }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::isa::Level;
-    use crate::vectors::Plain;
     use proptest::prelude::*;
 
     proptest! {
-        /// A step and bytes that are rounded to even, on every instruction set.
+        /// A step and bytes that are rounded to even, on every instruction set: one head, so that bytes stand in order but for
+        /// the fours of three heads there are not.
         #[test]
         fn bytes_are_the_same_everywhere(row in prop::collection::vec(-9f32..9.0, 1..200), halves: bool) {
             // Multiples of half a step: the nearest one is not the only one.
@@ -364,12 +322,17 @@ mod tests {
             let rows = Matrix::from_rows(2 * row.len(), [&row[..], &row[..]].concat());
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let mut cache = Cache::new(Keeping::Int8);
-                cache.grow(1, row.len());
+                cache.grow(1, row.len(), 1);
                 cache.store(isa, &rows, 0, &[0]);
-                let view = cache.view::<i8>();
-                prop_assert_eq!(view.key(0), &expected[..]);
-                prop_assert_eq!(view.value(0), &expected[..]);
-                prop_assert_eq!(view.steps(0), [most / 127.0; 2]);
+                let Kept { rows, steps, shape, .. } = cache.bytes();
+                let fours: Vec<u8> =
+                    rows.iter().flat_map(|line| line.0).enumerate().filter(|(i, _)| i % 16 < 4).map(|(_, b)| b).collect();
+                let (key, value) = fours.split_at(shape.lines() * LANES);
+                let key = key.iter().map(|b| (b ^ 0x80) as i8);
+                prop_assert_eq!(key.take(row.len()).collect::<Vec<_>>(), &expected[..]);
+                let value = value.iter().map(|&b| b as i8);
+                prop_assert_eq!(value.take(row.len()).collect::<Vec<_>>(), &expected[..]);
+                prop_assert_eq!(steps[0], [most / 127.0; 2]);
             }
         }
 
@@ -386,15 +349,5 @@ mod tests {
                 prop_assert!(!step.is_finite() || error <= step / 2.0, "{v} became {half}");
             }
         }
-    }
-
-    #[test]
-    fn bytes_keep_a_row_to_half_a_step() {
-        let row: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
-        let (scale, step) = i8::scale(Plain::<true>, &row);
-        for v in row {
-            assert!((i8::narrow(v * scale).widen() * step - v).abs() <= step * 0.5001);
-        }
-        assert_eq!(i8::scale(Plain::<true>, &[0.0, -0.0]), (0.0, 0.0));
     }
 }

@@ -186,48 +186,6 @@ pub(crate) fn softmax<const FMA: bool>(scores: &mut [f32]) {
     }
 }
 
-/// The same for many softmaxes side by side: numbers that are a multiple of `columns` apart, a power of two, belong
-/// together. Those filled up with negative infinity have no part in it.
-#[inline(always)]
-pub(crate) fn softmax_columns<const FMA: bool>(scores: &mut [[f32; LANES]], columns: usize) {
-    let vectors = columns.div_ceil(LANES);
-    for first in 0..vectors {
-        let mut most = [f32::NEG_INFINITY; LANES];
-        for chunk in scores.iter().skip(first).step_by(vectors) {
-            for i in 0..LANES {
-                most[i] = if chunk[i] > most[i] { chunk[i] } else { most[i] };
-            }
-        }
-        let most = fold_columns(most, columns, |a, b| if b > a { b } else { a });
-        let mut sums = [0.0; LANES];
-        for chunk in scores.iter_mut().skip(first).step_by(vectors) {
-            for i in 0..LANES {
-                chunk[i] = exp::<FMA>(chunk[i] - most[i]);
-                sums[i] += chunk[i];
-            }
-        }
-        let sums = fold_columns(sums, columns, |a, b| a + b);
-        let scales: [f32; LANES] = array(|i| 1.0 / sums[i]);
-        for chunk in scores.iter_mut().skip(first).step_by(vectors) {
-            for i in 0..LANES {
-                chunk[i] *= scales[i];
-            }
-        }
-    }
-}
-
-/// Combines lanes that are a multiple of `columns` apart; each gets the result.
-#[inline(always)]
-fn fold_columns(lanes: [f32; LANES], columns: usize, f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
-    let mut lanes = lanes;
-    for half in [8, 4, 2, 1] {
-        if half >= columns {
-            lanes = array(|i| f(lanes[i], lanes[i ^ half]));
-        }
-    }
-    lanes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,26 +222,6 @@ mod tests {
         assert_eq!(exp_down::<true>(0.0), 1.0);
         for x in [-1e30, f32::NEG_INFINITY, f32::NAN] {
             assert!((0.0..1e-37).contains(&exp_down::<true>(x)));
-        }
-    }
-
-    #[test]
-    fn softmaxes_side_by_side_are_those_of_each() {
-        for (n, columns) in (1..70usize).flat_map(|n| [1, 2, 4, 8, 16, 32].map(|c| (n, c))) {
-            let score = |i: usize| (i as f32 * 0.7).sin() * 3.0;
-            let mut all = vec![[f32::NEG_INFINITY; LANES]; (n * columns).div_ceil(LANES)];
-            for (i, s) in all.as_flattened_mut()[..n * columns].iter_mut().enumerate() {
-                *s = score(i);
-            }
-            softmax_columns::<true>(&mut all, columns);
-            for column in 0..columns {
-                let exact = |i: usize| f64::from(score(i * columns + column)).exp();
-                let total: f64 = (0..n).map(exact).sum();
-                for i in 0..n {
-                    let got = f64::from(all.as_flattened()[i * columns + column]);
-                    assert!((got - exact(i) / total).abs() < 1e-6, "{columns} columns of {n}");
-                }
-            }
         }
     }
 

@@ -23,9 +23,9 @@ pub(crate) trait Vectors: Copy {
     fn load_half(self, from: &[Half; LANES]) -> Self::V;
     /// Each rounded to the nearest.
     fn store_half(self, v: Self::V, to: &mut [Half; LANES]);
-    fn load_bytes(self, from: &[i8; LANES]) -> Self::V;
-    /// Each rounded to the nearest; they are all in the range of a byte.
-    fn store_bytes(self, v: Self::V, to: &mut [i8; LANES]);
+    /// Each rounded to the nearest, all in the range of a byte, to which another is added: four of each vector, then the next
+    /// four of each.
+    fn store_bytes(self, v: [Self::V; 4], added: u8, to: &mut [u8; 4 * LANES]);
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// The larger of each two.
     fn larger(self, a: Self::V, b: Self::V) -> Self::V;
@@ -35,6 +35,17 @@ pub(crate) trait Vectors: Copy {
 
     /// The sum of each of sixteen vectors. Lanes are added in an order that depends on the instruction set alone.
     fn sums(self, of: &[[f32; LANES]; LANES]) -> Self::V;
+
+    /// Runs of 1, 2, 4 or 8 lanes exchanged with their neighbours.
+    #[inline(always)]
+    fn exchange(self, v: Self::V, run: usize) -> Self::V {
+        let (mut lanes, mut exchanged) = ([0.0; LANES], [0.0; LANES]);
+        self.store(v, &mut lanes);
+        for i in 0..LANES {
+            exchanged[i] = lanes[i ^ run];
+        }
+        self.load(&exchanged)
+    }
 
     /// Sixteen rows of sixteen as their columns.
     #[inline(always)]
@@ -84,13 +95,11 @@ impl<const FMA: bool> Vectors for Plain<FMA> {
     }
 
     #[inline(always)]
-    fn load_bytes(self, from: &[i8; LANES]) -> [f32; LANES] {
-        array(|i| f32::from(from[i]))
-    }
-
-    #[inline(always)]
-    fn store_bytes(self, v: [f32; LANES], to: &mut [i8; LANES]) {
-        *to = array(|i| crate::lanes::round_to_byte(v[i]));
+    fn store_bytes(self, v: [[f32; LANES]; 4], added: u8, to: &mut [u8; 4 * LANES]) {
+        for (quarter, to) in to.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let byte = |i: usize| crate::lanes::round_to_byte(v[i / 4][quarter * 4 + i % 4]) as u8;
+            *to = array(|i| byte(i).wrapping_add(added));
+        }
     }
 
     #[inline(always)]
@@ -147,7 +156,7 @@ mod x86 {
 
     impl Avx512 {
         /// # Safety
-        /// The processor has AVX-512F.
+        /// The processor has AVX-512 F and BW.
         #[inline(always)]
         pub(crate) unsafe fn new() -> Avx512 {
             Avx512(())
@@ -200,19 +209,14 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn load_bytes(self, from: &[i8; LANES]) -> __m512 {
+        fn store_bytes(self, [a, b, c, d]: [__m512; 4], added: u8, to: &mut [u8; 4 * LANES]) {
             // SAFETY: see above.
             unsafe {
-                _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast())))
-            }
-        }
-
-        #[inline(always)]
-        fn store_bytes(self, v: __m512, to: &mut [i8; LANES]) {
-            // SAFETY: see above.
-            unsafe {
-                let bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v));
-                _mm_storeu_si128(to.as_mut_ptr().cast(), bytes);
+                let ab = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
+                let cd = _mm512_packs_epi32(_mm512_cvtps_epi32(c), _mm512_cvtps_epi32(d));
+                let bytes =
+                    _mm512_add_epi8(_mm512_packs_epi16(ab, cd), _mm512_set1_epi8(added as i8));
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes);
             }
         }
 
@@ -251,6 +255,19 @@ mod x86 {
                 let (ab, cd) = (add_pairs(a, b), add_pairs(c, d));
                 let even = _mm512_shuffle_ps::<0x88>(ab, cd);
                 _mm512_add_ps(even, _mm512_shuffle_ps::<0xdd>(ab, cd))
+            }
+        }
+
+        #[inline(always)]
+        fn exchange(self, v: __m512, run: usize) -> __m512 {
+            // SAFETY: see above.
+            unsafe {
+                match run {
+                    8 => _mm512_shuffle_f32x4::<0x4e>(v, v),
+                    4 => _mm512_shuffle_f32x4::<0xb1>(v, v),
+                    2 => _mm512_permute_ps::<0x4e>(v),
+                    _ => _mm512_permute_ps::<0xb1>(v),
+                }
             }
         }
 
@@ -417,28 +434,18 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn load_bytes(self, from: &[i8; LANES]) -> [__m256; 2] {
+        fn store_bytes(self, [a, b, c, d]: [[__m256; 2]; 4], added: u8, to: &mut [u8; 4 * LANES]) {
             // SAFETY: see above.
             unsafe {
-                let bytes = _mm_loadu_si128(from.as_ptr().cast());
-                let (low, high) = (bytes, _mm_srli_si128::<8>(bytes));
-                [
-                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)),
-                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)),
-                ]
-            }
-        }
-
-        #[inline(always)]
-        fn store_bytes(self, v: [__m256; 2], to: &mut [i8; LANES]) {
-            // SAFETY: see above.
-            unsafe {
-                let [low, high] = [_mm256_cvtps_epi32(v[0]), _mm256_cvtps_epi32(v[1])];
-                // Packing works on halves of a register, so quarters come out of order.
-                let words = _mm256_permute4x64_epi64::<0xd8>(_mm256_packs_epi32(low, high));
-                let (low, high) =
-                    (_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
-                _mm_storeu_si128(to.as_mut_ptr().cast(), _mm_packs_epi16(low, high));
+                let to: *mut __m256i = to.as_mut_ptr().cast();
+                for half in 0..2 {
+                    let (a, b) = (_mm256_cvtps_epi32(a[half]), _mm256_cvtps_epi32(b[half]));
+                    let (c, d) = (_mm256_cvtps_epi32(c[half]), _mm256_cvtps_epi32(d[half]));
+                    let (ab, cd) = (_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+                    let bytes =
+                        _mm256_add_epi8(_mm256_packs_epi16(ab, cd), _mm256_set1_epi8(added as i8));
+                    _mm256_storeu_si256(to.add(half), bytes);
+                }
             }
         }
 
@@ -559,10 +566,15 @@ mod tests {
         for (c, r) in (0..LANES).flat_map(|c| (0..LANES).map(move |r| (c, r))) {
             assert_eq!(turned[c][r], rows[r][c], "column {c} of row {r}");
         }
+        for run in [1, 2, 4, 8] {
+            let mut exchanged = [0.0; LANES];
+            isa.store(isa.exchange(isa.load(&rows[1]), run), &mut exchanged);
+            assert_eq!(exchanged, array(|i| rows[1][i ^ run]));
+        }
     }
 
     #[test]
-    fn turned_rows_are_columns() {
+    fn lanes_are_moved_as_said() {
         check(Plain::<false>);
         #[cfg(target_arch = "x86_64")]
         {
@@ -570,7 +582,7 @@ mod tests {
                 // SAFETY: asked for.
                 check(unsafe { Avx2::new() });
             }
-            if is_x86_feature_detected!("avx512f") {
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
                 // SAFETY: asked for.
                 check(unsafe { Avx512::new() });
             }

@@ -509,7 +509,7 @@ impl Backend for Cuda {
         Cache::default()
     }
 
-    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize) {
+    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize, _heads: usize) {
         done(cache.reserve(&self.device, positions, width));
     }
 

@@ -101,8 +101,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn working_cache(&self) -> Self::Cache {
         self.cache()
     }
-    /// Makes room for at least `positions` keys and values of that width, keeping what is there.
-    fn reserve_cache(&self, cache: &mut Self::Cache, positions: usize, width: usize);
+    /// Makes room for at least `positions` keys and values of that width and so many heads, which never change, keeping what
+    /// is there.
+    fn reserve_cache(&self, cache: &mut Self::Cache, positions: usize, width: usize, heads: usize);
 
     /// `out[r] = scale · table[ids[r]] + position(at[r])`, with a zero vector where there is no id.
     fn embed(&self, table: &Self::Table, request: Embed<'_>, out: &mut Self::Rows);

@@ -11,6 +11,7 @@
 //! What a row gets does not depend on those beside it.
 
 use super::{Kind, Queries};
+use crate::arena::Aligned;
 use crate::cache::Number;
 use crate::lanes::{LANES, array, exp};
 use crate::vectors::Vectors;
@@ -27,10 +28,10 @@ pub(super) fn attend<I: Vectors, T: Number>(
     isa: I,
     queries: Queries<'_>,
     kind: Kind<'_, T>,
-    memory: &mut Vec<f32>,
+    memory: &mut Aligned<f32>,
     out: &mut [f32],
 ) -> bool {
-    if T::STEPS || out.len() / kind.kept.width < MANY {
+    if out.len() / kind.kept.width < MANY {
         return false;
     }
     match kind.head_width() {
@@ -47,15 +48,13 @@ fn attend_heads<I: Vectors, const V: usize, T: Number>(
     isa: I,
     queries: Queries<'_>,
     kind: Kind<'_, T>,
-    memory: &mut Vec<f32>,
+    memory: &mut Aligned<f32>,
     out: &mut [f32],
 ) {
     let (width, columns) = (kind.kept.width, V * LANES);
     let needed = (columns + kind.positions.len()) * LANES;
-    if memory.len() < needed {
-        memory.resize(needed, 0.0);
-    }
-    let (turned, weights) = memory[..needed].as_chunks_mut().0.split_at_mut(columns);
+    memory.reshape(needed, 0);
+    let (turned, weights) = memory.as_chunks_mut().0.split_at_mut(columns);
     for column in (0..width).step_by(columns) {
         for (i, out) in out.chunks_mut(LANES * width).enumerate() {
             let rows = out.len() / width;

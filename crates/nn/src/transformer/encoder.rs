@@ -77,10 +77,10 @@ impl<B: Backend> Transformer<B> {
         buffers: &mut Buffers<B>,
     ) {
         let Buffers { x, y, processed, a, b, attended, within, .. } = buffers;
-        let width = self.description.width;
+        let (width, heads) = (self.description.width, self.description.encoder.heads);
         let backend = &self.backend;
         let input = attention.around.before(backend, x, processed);
-        backend.reserve_cache(within, places.size, width);
+        backend.reserve_cache(within, places.size, width, heads);
         match &attention.inputs {
             SelfInputs::Joint(linear) => {
                 backend.linear(input, linear, After::nothing(), a);
@@ -92,7 +92,6 @@ impl<B: Backend> Transformer<B> {
                 backend.store(b, 0, &places.at, within);
             }
         }
-        let heads = self.description.encoder.heads;
         backend.attend(
             a,
             Attention { cache: within, reads: &places.reads, heads, width },

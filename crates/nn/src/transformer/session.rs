@@ -177,14 +177,15 @@ impl<B: Backend> Session<B> {
             }
         }
         self.plan = plan;
-        let (size, width) = (self.past_pool.size(), self.network.description.width);
+        let (size, network) = (self.past_pool.size(), &self.network);
+        let (width, heads) = (network.description.width, network.description.decoder.heads);
         if self.attends_to_past() {
             for cache in &mut self.caches.past {
-                self.network.backend.reserve_cache(cache, size, width);
+                network.backend.reserve_cache(cache, size, width, heads);
             }
         } else {
             for states in &mut self.caches.states {
-                self.network.backend.reserve(states, size, width);
+                network.backend.reserve(states, size, width);
             }
         }
     }
@@ -236,8 +237,8 @@ impl<B: Backend> Network for Session<B> {
         let starts: Vec<u32> =
             sentences.iter().map(|s| self.memory_pool.take(whole_blocks(s.source.len()))).collect();
         for cache in &mut self.caches.memory {
-            let width = network.description.width;
-            network.backend.reserve_cache(cache, self.memory_pool.size(), width);
+            let (width, heads) = (network.description.width, network.description.decoder.heads);
+            network.backend.reserve_cache(cache, self.memory_pool.size(), width, heads);
         }
         let runs = starts.iter().zip(sentences).map(|(&s, t)| s..s + t.source.len() as u32);
         let at: Vec<u32> = runs.clone().flatten().collect();
