@@ -305,7 +305,7 @@ fn attend_past(
     let follows = from.map(Origin::place);
     let ids = from.map(Origin::token);
     let (mut x, mut out, mut cache) = (gpu.rows(), gpu.rows(), gpu.cache());
-    gpu.reserve_cache(&mut cache, 64, WIDTH, HEADS);
+    gpu.reserve_cache(&mut cache, 64, WIDTH, 1);
     gpu.finish().expect("finished");
     let words = Embed { ids: &ids, scale: 1.0, at: &positions, positions: None, follows: &follows };
     gpu.embed(&table, words, &mut out);
