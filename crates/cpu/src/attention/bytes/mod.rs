@@ -144,16 +144,21 @@ pub(crate) fn round<I: Vectors>(
 /// The largest magnitude.
 #[inline(always)]
 fn largest<I: Vectors>(isa: I, numbers: &[f32]) -> f32 {
-    let (whole, rest) = numbers.as_chunks::<LANES>();
-    let mut most = [isa.all(0.0); 2];
-    for (i, numbers) in whole.iter().enumerate() {
-        let numbers = isa.load(numbers);
-        let size = isa.larger(numbers, isa.multiply(numbers, isa.all(-1.0)));
-        most[i % 2] = isa.larger(size, most[i % 2]);
+    let (pairs, rest) = numbers.as_chunks::<{ 2 * LANES }>();
+    let (mut first, mut second) = (isa.all(0.0), isa.all(0.0));
+    for pair in pairs.iter().map(|pair| pair.as_chunks::<LANES>().0) {
+        first = isa.larger(magnitudes(isa, &pair[0]), first);
+        second = isa.larger(magnitudes(isa, &pair[1]), second);
     }
     let mut lanes = [0.0; LANES];
-    isa.store(isa.larger(most[0], most[1]), &mut lanes);
+    isa.store(isa.larger(first, second), &mut lanes);
     largest_magnitude(&lanes).max(largest_magnitude(rest))
+}
+
+#[inline(always)]
+fn magnitudes<I: Vectors>(isa: I, numbers: &[f32; LANES]) -> I::V {
+    let numbers = isa.load(numbers);
+    isa.larger(numbers, isa.multiply(numbers, isa.all(-1.0)))
 }
 
 /// What rows read.
@@ -379,6 +384,11 @@ pub(crate) fn attend(
                 let query = &queries.row(row)[..width];
                 let weights = &mut memory.weights[row - first];
                 let count = positions.len();
+                if row + 1 < reads.len() {
+                    queries.row(row + 1)[..width]
+                        .chunks(LANES)
+                        .for_each(|line| ask(line.as_ptr().cast()));
+                }
                 scores(isa, task, count, query, &mut memory.ahead, &mut memory.query, weights);
             }
         }
