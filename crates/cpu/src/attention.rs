@@ -1,4 +1,5 @@
-//! Attention over cached keys and values, whose layout is in `cache`.
+//! Attention over cached keys and values, whose layout is in `cache`. What is kept in bytes is read by `bytes`; all others
+//! are read here.
 //!
 //! A head is `D / H` neighbouring columns. Positions are read one after the other, all heads of each, once for the
 //! keys and once for the values, so that memory is read in its order. The weights of a row, which are scores at

@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::layout::largest;
 use super::{Ahead, BLOCK, HEADS, Rounding, Shape, Task, to_pairs};
 use crate::arena::Line;
 use crate::lanes::LANES;
@@ -27,7 +28,7 @@ pub(super) unsafe fn scores(
     let (lines, starts) = memory.split_at_mut(2 * shape.lines());
     let lines = lines.as_chunks_mut::<2>().0;
     // SAFETY: the caller's.
-    let largest = super::largest(unsafe { Avx2::new() }, query);
+    let largest = largest(unsafe { Avx2::new() }, query);
     let Rounding { scale, unit } = Rounding::new(shape, largest);
     split(query, scale, shape, lines, starts);
     let low = _mm256_set1_epi16(255);

@@ -18,10 +18,12 @@
 //!
 //! Weights of a row stand as they do in [`super`].
 
+mod ahead;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512vnni;
+mod layout;
 mod plain;
 
 use std::ops::Range;
@@ -31,15 +33,12 @@ use peregrine_nn::Reads;
 use super::softmax::softmax;
 use super::{Queries, ROWS, Reading};
 use crate::arena::{Aligned, Line};
-use crate::isa::{Isa, Level};
-use crate::lanes::{LANES, largest_magnitude};
+use crate::isa::Isa;
+use crate::lanes::LANES;
 use crate::vectors::{Vectors, vector_kernel};
-
-/// What is added to the bytes of keys.
-pub(crate) const KEYS_HAVE: u8 = 128;
-
-/// Heads that share a line.
-const HEADS: usize = 4;
+use ahead::{Ahead, ask};
+use layout::HEADS;
+pub(crate) use layout::{KEYS_HAVE, Kept, Shape, round};
 
 /// Positions whose values are weighed together.
 const BLOCK: usize = 4;
@@ -52,114 +51,6 @@ const COLUMNS: usize = 512;
 
 /// The largest weight.
 const MOST_OF_WEIGHTS: f32 = 32_767.0;
-
-/// How keys and values are cut into heads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Shape {
-    pub(crate) heads: usize,
-    pub(crate) head_width: usize,
-}
-
-impl Shape {
-    /// Groups of heads that share lines.
-    fn groups(self) -> usize {
-        self.heads.div_ceil(HEADS)
-    }
-
-    /// Vectors of a head.
-    fn vectors(self) -> usize {
-        self.head_width.div_ceil(LANES)
-    }
-
-    /// Lines of a key, and of a value.
-    pub(crate) fn lines(self) -> usize {
-        self.groups() * self.vectors()
-    }
-
-    /// Weights of a position.
-    fn columns(self) -> usize {
-        self.heads.next_power_of_two().max(HEADS)
-    }
-
-    fn width(self) -> usize {
-        self.heads * self.head_width
-    }
-
-    /// Sixteen columns of a head, or those there are and zeros.
-    #[inline(always)]
-    fn vector(self, row: &[f32], head: usize, vector: usize) -> [f32; LANES] {
-        let start = head * self.head_width + vector * LANES;
-        let left = self.head_width - vector * LANES;
-        match row[start.min(row.len())..].first_chunk() {
-            Some(whole) if head < self.heads && left >= LANES => *whole,
-            _ if head >= self.heads => [0.0; LANES],
-            _ => super::filled_up(&row[start..start + left.min(LANES)]),
-        }
-    }
-}
-
-/// Keys and values of all positions.
-#[derive(Clone, Copy)]
-pub(crate) struct Kept<'a> {
-    pub(crate) rows: &'a [Line],
-    /// Lines of a row.
-    pub(crate) stride: usize,
-    /// Of each position's key and of its value.
-    pub(crate) steps: &'a [[f32; 2]],
-    pub(crate) shape: Shape,
-}
-
-/// Rounds a key or a value, whose step it tells. `added` to each byte: see [`KEYS_HAVE`].
-#[inline(always)]
-pub(crate) fn round<I: Vectors>(
-    isa: I,
-    shape: Shape,
-    numbers: &[f32],
-    added: u8,
-    to: &mut [Line],
-) -> f32 {
-    let most = largest(isa, numbers);
-    let (scale, step) = if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) };
-    let scale = isa.all(scale);
-    let whole = shape.heads.is_multiple_of(HEADS) && shape.head_width.is_multiple_of(LANES);
-    let all = numbers.as_chunks::<LANES>().0;
-    for (group, lines) in to[..shape.lines()].chunks_exact_mut(shape.vectors()).enumerate() {
-        let first = group * HEADS * shape.vectors();
-        for (vector, line) in lines.iter_mut().enumerate() {
-            let mut four = [isa.all(0.0); HEADS];
-            for (head, four) in four.iter_mut().enumerate() {
-                *four = if whole {
-                    isa.load(&all[first + head * shape.vectors() + vector])
-                } else {
-                    isa.load(&shape.vector(numbers, group * HEADS + head, vector))
-                };
-                *four = isa.multiply(*four, scale);
-            }
-            isa.store_bytes(four, added, &mut line.0);
-        }
-    }
-    step
-}
-
-/// The largest magnitude.
-#[inline(always)]
-fn largest<I: Vectors>(isa: I, numbers: &[f32]) -> f32 {
-    let (pairs, rest) = numbers.as_chunks::<{ 2 * LANES }>();
-    let (mut first, mut second) = (isa.all(0.0), isa.all(0.0));
-    for pair in pairs.iter().map(|pair| pair.as_chunks::<LANES>().0) {
-        first = isa.larger(magnitudes(isa, &pair[0]), first);
-        second = isa.larger(magnitudes(isa, &pair[1]), second);
-    }
-    let mut lanes = [0.0; LANES];
-    isa.store(isa.larger(first, second), &mut lanes);
-    largest_magnitude(&lanes).max(largest_magnitude(rest))
-}
-
-#[inline(always)]
-fn magnitudes<I: Vectors>(isa: I, numbers: &[f32; LANES]) -> I::V {
-    let numbers = isa.load(numbers);
-    isa.larger(numbers, isa.multiply(numbers, isa.all(-1.0)))
-}
 
 /// What rows read.
 #[derive(Clone, Copy)]
@@ -177,6 +68,7 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
+    #[cfg(target_arch = "x86_64")]
     fn key(&self, place: usize) -> *const Line {
         self.rows.as_ptr().wrapping_add(self.starts[place])
     }
@@ -185,93 +77,6 @@ impl Task<'_> {
     fn integers(&self) -> usize {
         self.starts.len() / 2 * self.shape.columns()
     }
-}
-
-/// What is read next, asked for a few lines at a time: lines of [`SIDE_BY_SIDE`] pages in turn, because memory hands these out
-/// faster than those of one (see `ahead`).
-#[derive(Default)]
-struct Ahead {
-    /// Lines that stand side by side, up to a page of them.
-    pieces: Vec<Range<usize>>,
-    /// The pieces that are asked for in turn, and the most lines that one of them has.
-    turn: Range<usize>,
-    longest: usize,
-    /// The next place in that turn, and its line.
-    place: usize,
-    line: usize,
-    /// Lines of a step.
-    share: usize,
-}
-
-/// Pieces that are asked for in turn.
-const SIDE_BY_SIDE: usize = 8;
-
-/// Lines of a page.
-const PAGE: usize = 64;
-
-impl Ahead {
-    /// Plans for so many steps. What is read now as well, as by hypotheses with a common past, is there already.
-    fn plan(&mut self, kept: Kept<'_>, now: &[Run<'_>], next: &[Run<'_>], steps: usize) {
-        self.pieces.clear();
-        let mut lines = 0;
-        for ((_, now), (_, next)) in now.iter().zip(next) {
-            let now = now.iter().map(Some).chain(std::iter::repeat(None));
-            for (&position, _) in next.iter().zip(now).filter(|&(next, now)| Some(next) != now) {
-                let start = position as usize * kept.stride;
-                self.push(start..start + kept.stride);
-                lines += kept.stride;
-            }
-        }
-        self.share = lines.div_ceil(steps.max(1));
-        self.take_turn(0);
-    }
-
-    fn push(&mut self, mut lines: Range<usize>) {
-        if let Some(last) = self.pieces.last_mut().filter(|last| last.end == lines.start) {
-            let more = lines.len().min(PAGE - last.len());
-            last.end += more;
-            lines.start += more;
-        }
-        if !lines.is_empty() {
-            self.pieces.push(lines);
-        }
-    }
-
-    /// Goes on with the pieces from one on.
-    fn take_turn(&mut self, first: usize) {
-        self.turn = first..self.pieces.len().min(first + SIDE_BY_SIDE);
-        self.longest = self.pieces[self.turn.clone()].iter().map(Range::len).max().unwrap_or(0);
-        (self.place, self.line) = (first, 0);
-    }
-
-    /// Asks for a step's share.
-    #[inline(always)]
-    fn step(&mut self, rows: &[Line]) {
-        for _ in 0..self.share {
-            if self.place == self.turn.end {
-                (self.place, self.line) = (self.turn.start, self.line + 1);
-                if self.line >= self.longest {
-                    self.take_turn(self.turn.end);
-                }
-            }
-            // Where one is shorter than others, a line behind it is asked for in vain.
-            let Some(piece) = self.pieces.get(self.place) else { return };
-            ask(rows.as_ptr().wrapping_add(piece.start + self.line));
-            self.place += 1;
-        }
-    }
-}
-
-/// Asks for a line, into the second cache: the first is too small for what is read until then.
-#[inline(always)]
-fn ask(line: *const Line) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every processor of this architecture has it, and it may be given any address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
 /// How a query is rounded.
@@ -369,7 +174,7 @@ pub(crate) fn attend(
     let (mut memory, width) = (Memory::default(), kept.shape.width());
     let mut rest = &runs(reads)[..];
     while !rest.is_empty() {
-        let (runs, behind) = rest.split_at(together(rest));
+        let (runs, behind) = rest.split_at(batch(rest));
         rest = behind;
         let mut steps = 0;
         for (list, (rows, positions)) in memory.lists.iter_mut().zip(runs) {
@@ -385,9 +190,8 @@ pub(crate) fn attend(
                 let weights = &mut memory.weights[row - first];
                 let count = positions.len();
                 if row + 1 < reads.len() {
-                    queries.row(row + 1)[..width]
-                        .chunks(LANES)
-                        .for_each(|line| ask(line.as_ptr().cast()));
+                    let next = queries.row(row + 1)[..width].chunks(LANES);
+                    next.for_each(|line| ask(line.as_ptr().cast()));
                 }
                 scores(isa, task, count, query, &mut memory.ahead, &mut memory.query, weights);
             }
@@ -418,7 +222,7 @@ fn runs(reads: &Reads) -> Vec<Run<'_>> {
 }
 
 /// How many of the next runs are worked on together.
-fn together(runs: &[Run<'_>]) -> usize {
+fn batch(runs: &[Run<'_>]) -> usize {
     let first = runs[0].0.start;
     runs.iter().take_while(|(rows, _)| rows.end - first <= ROWS).count()
 }
@@ -456,10 +260,12 @@ macro_rules! of_kernels {
         match $isa.level() {
             // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512 VNNI.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512Vnni | Level::Amx => unsafe { avx512vnni::$name($($arg),*) },
+            crate::isa::Level::Avx512Vnni | crate::isa::Level::Amx => unsafe { avx512vnni::$name($($arg),*) },
             // SAFETY: an `Isa` of these levels exists only where the processor has AVX2 and FMA.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 | Level::AvxVnni | Level::Avx512 => unsafe { avx2::$name($($arg),*) },
+            crate::isa::Level::Avx2 | crate::isa::Level::AvxVnni | crate::isa::Level::Avx512 => unsafe {
+                avx2::$name($($arg),*)
+            },
             _ => plain::$name($($arg),*),
         }
     };
@@ -519,6 +325,7 @@ fn nearest(v: f32) -> u32 {
 mod tests {
     use super::*;
     use crate::cache::{Cache, Keeping};
+    use crate::isa::Level;
     use crate::matrix::Matrix;
     use proptest::prelude::*;
 
