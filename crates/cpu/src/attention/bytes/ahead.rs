@@ -80,7 +80,10 @@ impl Ahead {
     #[inline(always)]
     pub(super) fn step(&mut self, rows: &[Line]) {
         for _ in 0..self.share {
-            let Some(line) = self.next() else { return };
+            let Some(line) = self.next() else {
+                self.share = 0;
+                return;
+            };
             ask(rows.as_ptr().wrapping_add(line));
         }
     }
