@@ -623,6 +623,40 @@ mod tests {
         }
     }
 
+    /// Rows as bytes keep them.
+    fn rounded(rows: &[f32], width: usize) -> Vec<f32> {
+        let row = |row: &[f32]| {
+            let step = row.iter().fold(0f32, |most, v| most.max(v.abs())) / 127.0;
+            row.iter().map(|v| (v / step).round() * step).collect::<Vec<_>>()
+        };
+        rows.chunks(width).flat_map(row).collect()
+    }
+
+    /// Queries in 16 bits and weights in 15 lose next to nothing beside what bytes have lost.
+    #[test]
+    fn integers_are_next_to_exact() {
+        for (width, heads) in [(64, 4), (48, 3), (512, 8), (600, 1), (288, 9)] {
+            let (keys, values, cache) = filled(Keeping::Int8, 70, (width, heads));
+            let (keys, values) = (rounded(&keys, width), rounded(&values, width));
+            let queries: Vec<f32> = (0..5 * width).map(|i| wave(i + 5)).collect();
+            let rows = Queries { values: &queries, stride: width };
+            for (isa, count) in
+                Level::ALL.into_iter().filter_map(Isa::new).flat_map(|isa| [(isa, 3), (isa, 70)])
+            {
+                let positions: Vec<u32> = (0..count).rev().collect();
+                let mut out = vec![f32::NAN; 5 * width];
+                attend(isa, rows, (&cache, heads), &all_read(&positions, 5), &mut out);
+                for (query, out) in queries.chunks(width).zip(out.chunks(width)) {
+                    let expected = naive(query, (&keys, &values), &positions, heads);
+                    for (got, want) in out.iter().zip(expected) {
+                        let error = (f64::from(*got) - want).abs();
+                        assert!(error < 3e-4, "{got} for {want}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn nothing_to_read_is_zero() {
         for keeping in Keeping::ALL {
