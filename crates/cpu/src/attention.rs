@@ -146,7 +146,7 @@ impl<'a> Queries<'a> {
     }
 }
 
-/// Working memory.
+/// Working memory of [`mean_weights`].
 #[derive(Default)]
 pub(crate) struct Memory {
     weights: Aligned<f32>,

@@ -52,7 +52,7 @@ pub struct Cpu {
 
 impl Cpu {
     /// With certain instructions, computing products in a certain precision. Everything else is
-    /// float32.
+    /// float32, but for attention over keys and values in bytes.
     pub fn new(isa: Isa, precision: Precision) -> Cpu {
         Cpu {
             isa,

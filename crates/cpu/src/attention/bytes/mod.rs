@@ -155,7 +155,7 @@ impl List {
 
     /// The parts of it that work needs.
     fn parts<'a>(&'a mut self, kept: Kept<'a>) -> (Task<'a>, &'a mut [u32]) {
-        let List { starts, steps, scales, unit, integers, .. } = self;
+        let List { starts, steps, scales, unit, integers } = self;
         let task = Task { rows: kept.rows, shape: kept.shape, starts, steps, scales, unit: *unit };
         (task, integers)
     }
