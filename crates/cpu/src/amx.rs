@@ -10,9 +10,11 @@
 //! ```
 //!
 //! Cost: four products of tiles for four loads, 16 · 16 · 64 multiply-adds each. Tiles are always whole: what
-//! is computed of rows that do not exist is not looked at. While two panels are multiplied, those that come
-//! after are asked for (see `ahead`), some at every step. Weights are loaded with the word that the first cache need not keep
-//! them (`tileloaddt1`): it has no room for them beside the inputs, which are needed again.
+//! is computed of rows that do not exist is not looked at. All rows go through two panels before the next two, which are asked
+//! for meanwhile (see `ahead`), some at every step.
+//!
+//! The first cache has no room for both the inputs of many rows and two panels. Which are needed again sooner depends on the
+//! number of rows; the others are loaded with the word that it need not keep them (`tileloaddt1`).
 //!
 //! Sums are turned into outputs one block late, while tiles are multiplied: a product of two tiles, then the outputs of a row.
 //! The processor does both at a time only if one comes soon enough behind the other: with the four products of a step in one
@@ -29,7 +31,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use crate::ahead::{self, PAGE, PAGES, PAIR, RUN};
-use crate::tiles::TILE_ROWS;
+use crate::tiles::{Order, TILE_ROWS};
 
 /// Rows of a tile.
 pub(crate) const ROWS: usize = TILE_ROWS;
@@ -138,13 +140,16 @@ impl Drop for Tiles {
     }
 }
 
+/// Most rows whose inputs stay in the first cache, while weights do not.
+const KEPT_ROWS: usize = 48;
+
 /// Rows of inputs times panels of weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Product {
     /// First of the rows of inputs,
     pub(crate) inputs: *const u8,
-    /// bytes from one to the next,
-    pub(crate) stride: usize,
+    /// where the others are,
+    pub(crate) order: Order,
     /// and how many they are. There is memory for a multiple of 16.
     pub(crate) rows: usize,
     /// First of the panels,
@@ -180,7 +185,7 @@ impl Product {
             }
             // SAFETY: what the caller vouches for; four tiles fit.
             unsafe {
-                work.steps::<T>(usize::MAX);
+                work.rest::<T>();
                 tiles.store(to[0].as_mut_ptr().cast());
             }
             (to, from) = (from, to);
@@ -216,9 +221,22 @@ impl Product {
         let behind = (2 * self.panel_bytes()).saturating_sub(RUN) / RUN * RUN;
         let soon = ahead::place(read.wrapping_sub(read as usize % EIGHT)).wrapping_add(behind);
         let eights = if share * eights < 2 { eights } else { 0 };
-        let inputs = self.inputs.wrapping_add(row * self.stride);
-        let panels = [panel(left), panel(right)];
-        Feed { inputs, stride: self.stride, both: block.rows > ROWS, panels, soon, eights }
+        let (row_bytes, keep_weights) = (self.steps * BYTES, self.rows > KEPT_ROWS);
+        let (stride, advance) = match self.order {
+            Order::Rows => (row_bytes, BYTES),
+            Order::Tiles => (BYTES, ROWS * BYTES),
+        };
+        Feed {
+            upper: self.inputs.wrapping_add(row * row_bytes),
+            lower: self.inputs.wrapping_add((row + ROWS) * row_bytes),
+            stride,
+            advance,
+            keep_weights,
+            both: block.rows > ROWS,
+            panels: [panel(left), panel(right)],
+            soon,
+            eights,
+        }
     }
 }
 
@@ -269,51 +287,46 @@ impl<'a, T: Sum> Rows<'a, T> {
         self.sums
     }
 
-    /// Hands them out. Before each of four rows the next block is multiplied on by a quarter of a step, or by as many steps as
-    /// are its share.
+    /// Hands them out, each row behind a product of the next block.
     #[inline(always)]
     pub(crate) fn hand_to(self, finish: &mut impl Finish<T>) {
+        if self.work.feed.keep_weights {
+            self.hand::<true>(finish);
+        } else {
+            self.hand::<false>(finish);
+        }
+    }
+
+    /// Four rows come with a step, and with as many more as are their share.
+    #[inline(always)]
+    fn hand<const KEEP_WEIGHTS: bool>(self, finish: &mut impl Finish<T>) {
         let Rows { block, sums, work } = self;
         let (fours, rest) = sums.as_chunks::<4>();
-        let mut pace = Pace::new(fours.len(), work.steps);
+        // Where there are more fours than steps, some come alone.
+        let gap = (fours.len() / work.steps.max(1)).max(1);
+        let share = work.steps.div_ceil(fours.len().max(1));
         let mut row = block.row;
-        for four in fours {
-            pace.wait -= 1;
-            // SAFETY: `Product::multiply`, which makes these, vouches for what is worked on.
-            unsafe {
-                work.go_on::<T, 0>(&pace);
-                finish.row(row, &four[0]);
-                work.go_on::<T, 1>(&pace);
-                finish.row(row + 1, &four[1]);
-                work.go_on::<T, 2>(&pace);
-                finish.row(row + 2, &four[2]);
-                work.go_on::<T, 3>(&pace);
-                finish.row(row + 3, &four[3]);
-            }
-            if pace.wait == 0 {
-                pace.wait = pace.gap;
+        for (i, four) in fours.iter().enumerate() {
+            if i % gap == 0 && work.steps > 0 {
+                work.steps -= 1;
+                // SAFETY: `Product::multiply`, which makes these, vouches for what is worked on.
+                unsafe {
+                    work.feed.product::<T, KEEP_WEIGHTS, 0>();
+                    finish.row(row, &four[0]);
+                    work.feed.product::<T, KEEP_WEIGHTS, 1>();
+                    finish.row(row + 1, &four[1]);
+                    work.feed.product::<T, KEEP_WEIGHTS, 2>();
+                    finish.row(row + 2, &four[2]);
+                    work.feed.product::<T, KEEP_WEIGHTS, 3>();
+                    finish.row(row + 3, &four[3]);
+                    work.go_on::<T, KEEP_WEIGHTS>(share - 1);
+                }
+            } else {
+                (row..).zip(four).for_each(|(row, sums)| finish.row(row, sums));
             }
             row += 4;
         }
-        for (row, sums) in (row..).zip(rest) {
-            finish.row(row, sums);
-        }
-    }
-}
-
-/// How far to go on between rows.
-struct Pace {
-    /// Steps to go with four rows, with a quarter of one before each if there is one only,
-    steps: usize,
-    /// and the fours until then, and from one time to the next.
-    wait: usize,
-    gap: usize,
-}
-
-impl Pace {
-    fn new(fours: usize, steps: usize) -> Pace {
-        let gap = (fours / steps.max(1)).max(1);
-        Pace { steps: steps.div_ceil(fours.max(1)), wait: 1, gap }
+        (row..).zip(rest).for_each(|(row, sums)| finish.row(row, sums));
     }
 }
 
@@ -325,22 +338,18 @@ struct Work {
 }
 
 impl Work {
-    /// What there is to do before one of four rows.
+    /// All that is left.
     ///
     /// # Safety
     /// This thread has tiles, and where there are steps left, there is memory where `feed` says.
     #[inline(always)]
-    unsafe fn go_on<T: Sum, const ROW: usize>(&mut self, pace: &Pace) {
-        if pace.wait > 0 || self.steps == 0 {
-            return;
-        }
+    unsafe fn rest<T: Sum>(&mut self) {
         // SAFETY: the caller's.
         unsafe {
-            if pace.steps == 1 {
-                self.feed.product::<T, ROW>();
-                self.steps -= usize::from(ROW == 3);
+            if self.feed.keep_weights {
+                self.go_on::<T, true>(self.steps);
             } else {
-                self.steps::<T>(pace.steps * (ROW + 1) / 4 - pace.steps * ROW / 4);
+                self.go_on::<T, false>(self.steps);
             }
         }
     }
@@ -350,15 +359,16 @@ impl Work {
     /// # Safety
     /// As above.
     #[inline(always)]
-    unsafe fn steps<T: Sum>(&mut self, steps: usize) {
-        for _ in 0..steps.min(self.steps) {
-            self.steps -= 1;
+    unsafe fn go_on<T: Sum, const KEEP_WEIGHTS: bool>(&mut self, steps: usize) {
+        let steps = steps.min(self.steps);
+        self.steps -= steps;
+        for _ in 0..steps {
             // SAFETY: the caller's.
             unsafe {
-                self.feed.product::<T, 0>();
-                self.feed.product::<T, 1>();
-                self.feed.product::<T, 2>();
-                self.feed.product::<T, 3>();
+                self.feed.product::<T, KEEP_WEIGHTS, 0>();
+                self.feed.product::<T, KEEP_WEIGHTS, 1>();
+                self.feed.product::<T, KEEP_WEIGHTS, 2>();
+                self.feed.product::<T, KEEP_WEIGHTS, 3>();
             }
         }
     }
@@ -370,31 +380,68 @@ struct Sums<T>([[[T; 16]; 2]; 2 * ROWS]);
 
 /// What the next products of a block are computed from.
 struct Feed {
-    inputs: *const u8,
-    stride: usize,
-    /// Whether there are more than 16 rows.
+    /// Inputs of the first 16 rows,
+    upper: *const u8,
+    /// and of the others,
+    lower: *const u8,
+    /// if there are more,
     both: bool,
+    /// bytes from one row to the next,
+    stride: usize,
+    /// and from one step to the next.
+    advance: usize,
     panels: [*const u8; 2],
+    /// Whether the first cache is to keep weights or inputs.
+    keep_weights: bool,
     /// Weights that are wanted next, see [`ahead`],
     soon: *const u8,
     /// and how many times eight pairs of lines of them to ask for at every step.
     eights: usize,
 }
 
+/// Loads a tile of rows that are so far apart. It is kept in the first cache or not.
+macro_rules! load {
+    (by $load:literal, $tile:tt, $from:expr, $stride:expr) => {
+        asm!(
+            concat!($load, " ", $tile, ", [{from} + {stride}*1]"),
+            from = in(reg) $from,
+            stride = in(reg) $stride,
+            out($tile) _,
+            options(nostack, readonly),
+        )
+    };
+    ($tile:tt, $from:expr, $stride:expr, $keep:expr) => {
+        if $keep {
+            load!(by "tileloadd", $tile, $from, $stride)
+        } else {
+            load!(by "tileloaddt1", $tile, $from, $stride)
+        }
+    };
+}
+
 impl Feed {
-    /// One of the four products of a step, of which the last two are of the lower rows, if there are any.
+    /// One of the four products of a step, of which the last two are of the lower rows, if there are any. What is wanted next is
+    /// loaded before the first two.
     ///
     /// # Safety
     /// This thread has the tiles, and there are rows, `stride` apart, and panels of 16 lines of 64 bytes.
     #[inline(always)]
-    unsafe fn product<T: Sum, const WHICH: usize>(&mut self) {
-        let lower = self.inputs.wrapping_add(ROWS * self.stride);
+    unsafe fn product<T: Sum, const KEEP_WEIGHTS: bool, const WHICH: usize>(&mut self) {
         // SAFETY: the caller's.
         unsafe {
             match WHICH {
-                0 => T::upper_left(self.inputs, self.stride, self.panels[0]),
-                1 if self.both => T::upper_right(lower, self.stride, self.panels[1]),
-                1 => T::upper_right_alone(self.panels[1]),
+                0 => {
+                    load!("tmm6", self.panels[0], BYTES, KEEP_WEIGHTS);
+                    load!("tmm4", self.upper, self.stride, !KEEP_WEIGHTS);
+                    T::upper_left();
+                }
+                1 => {
+                    load!("tmm7", self.panels[1], BYTES, KEEP_WEIGHTS);
+                    if self.both {
+                        load!("tmm5", self.lower, self.stride, !KEEP_WEIGHTS);
+                    }
+                    T::upper_right();
+                }
                 2 if self.both => T::lower_left(),
                 3 if self.both => T::lower_right(),
                 _ => {}
@@ -408,7 +455,8 @@ impl Feed {
     /// Goes on to the next 64 bytes of every row.
     #[inline(always)]
     fn next_step(&mut self) {
-        self.inputs = self.inputs.wrapping_add(BYTES);
+        self.upper = self.upper.wrapping_add(self.advance);
+        self.lower = self.lower.wrapping_add(self.advance);
         self.panels = self.panels.map(|panel| panel.wrapping_add(ROWS * BYTES));
         for _ in 0..self.eights {
             for page in 0..PAGES {
@@ -457,30 +505,24 @@ impl Tiles {
     }
 }
 
-/// What sums are made of: bytes or halves of floats. The products of a step, in this order.
+/// What sums are made of: bytes or halves of floats. The products of a step, of tiles that are loaded.
 pub(crate) trait Sum: Copy + 'static {
-    /// 64 bytes of 16 rows, `stride` apart, times 16 lines of 64 bytes of a panel.
+    /// The upper rows times the first panel.
     ///
     /// # Safety
-    /// This thread has tiles; there are rows and a panel.
-    unsafe fn upper_left(rows: *const u8, stride: usize, panel: *const u8);
+    /// This thread has tiles.
+    unsafe fn upper_left();
 
-    /// The same rows times the other panel. The lower rows are loaded as well: they are wanted next.
+    /// The upper rows times the other panel.
     ///
     /// # Safety
     /// As above.
-    unsafe fn upper_right(lower: *const u8, stride: usize, panel: *const u8);
-
-    /// The same where there are no lower rows.
-    ///
-    /// # Safety
-    /// As above.
-    unsafe fn upper_right_alone(panel: *const u8);
+    unsafe fn upper_right();
 
     /// The lower rows times the first panel.
     ///
     /// # Safety
-    /// This thread has tiles.
+    /// As above.
     unsafe fn lower_left();
 
     /// The lower rows times the other panel.
@@ -493,79 +535,22 @@ pub(crate) trait Sum: Copy + 'static {
 macro_rules! sums {
     ($sum:ty, $product:literal) => {
         impl Sum for $sum {
-            #[inline(always)]
-            unsafe fn upper_left(rows: *const u8, stride: usize, panel: *const u8) {
-                // SAFETY: the caller's.
-                unsafe {
-                    asm!(
-                        "tileloaddt1 tmm6, [{panel} + {line}*1]",
-                        "tileloadd tmm4, [{rows} + {stride}*1]",
-                        concat!($product, " tmm0, tmm4, tmm6"),
-                        rows = in(reg) rows,
-                        stride = in(reg) stride,
-                        panel = in(reg) panel,
-                        line = in(reg) BYTES,
-                        out("tmm0") _, out("tmm4") _, out("tmm6") _,
-                        options(nostack, readonly),
-                    );
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn upper_right(lower: *const u8, stride: usize, panel: *const u8) {
-                // SAFETY: the caller's.
-                unsafe {
-                    asm!(
-                        "tileloaddt1 tmm7, [{panel} + {line}*1]",
-                        "tileloadd tmm5, [{lower} + {stride}*1]",
-                        concat!($product, " tmm1, tmm4, tmm7"),
-                        lower = in(reg) lower,
-                        stride = in(reg) stride,
-                        panel = in(reg) panel,
-                        line = in(reg) BYTES,
-                        out("tmm1") _, out("tmm5") _, out("tmm7") _,
-                        options(nostack, readonly),
-                    );
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn upper_right_alone(panel: *const u8) {
-                // SAFETY: the caller's.
-                unsafe {
-                    asm!(
-                        "tileloaddt1 tmm7, [{panel} + {line}*1]",
-                        concat!($product, " tmm1, tmm4, tmm7"),
-                        panel = in(reg) panel,
-                        line = in(reg) BYTES,
-                        out("tmm1") _, out("tmm7") _,
-                        options(nostack, readonly),
-                    );
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn lower_left() {
-                // SAFETY: the caller's.
-                unsafe {
-                    asm!(
-                        concat!($product, " tmm2, tmm5, tmm6"),
-                        out("tmm2") _,
-                        options(nostack, nomem),
-                    );
-                }
-            }
-
-            #[inline(always)]
-            unsafe fn lower_right() {
-                // SAFETY: the caller's.
-                unsafe {
-                    asm!(
-                        concat!($product, " tmm3, tmm5, tmm7"),
-                        out("tmm3") _,
-                        options(nostack, nomem),
-                    );
-                }
+            sums!(upper_left, $product, "tmm0", "tmm4", "tmm6");
+            sums!(upper_right, $product, "tmm1", "tmm4", "tmm7");
+            sums!(lower_left, $product, "tmm2", "tmm5", "tmm6");
+            sums!(lower_right, $product, "tmm3", "tmm5", "tmm7");
+        }
+    };
+    ($name:ident, $product:literal, $sums:tt, $inputs:literal, $weights:literal) => {
+        #[inline(always)]
+        unsafe fn $name() {
+            // SAFETY: the caller's.
+            unsafe {
+                asm!(
+                    concat!($product, " ", $sums, ", ", $inputs, ", ", $weights),
+                    out($sums) _,
+                    options(nostack, nomem),
+                );
             }
         }
     };

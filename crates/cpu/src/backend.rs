@@ -20,7 +20,7 @@ use crate::tuner::Tuner;
 
 /// Most rows a product is followed up in: few enough to be in cache when their sums, norms and the next
 /// product's quantisation come, enough to read weights for.
-const BLOCK_ROWS: usize = 128;
+const BLOCK_ROWS: usize = 256;
 
 /// Blocks are as large as each other, up to whole tiles: few rows left over would cost as much as many.
 const BLOCK_MULTIPLE: usize = 32;
@@ -497,25 +497,29 @@ mod tests {
         let values = |n: usize, k: usize| -> Vec<f32> {
             (0..n).map(|i| ((i * k % 101) as f32 - 50.0) / 100.0).collect()
         };
-        let (inputs, inner) = (24, 70);
-        let first = Weight::from_f32(vec![inner, inputs], &values(inner * inputs, 37));
-        let second = Weight::from_f32(vec![inputs, inner], &values(inputs * inner, 41));
-        let dense = |weight| [Dense { weight, bias: None, alpha: None }];
-        for isa in Level::ALL.into_iter().filter_map(Isa::new) {
-            for precision in [Precision::Float32, Precision::Int8] {
-                let cpu = Cpu::new(isa, precision);
-                let first = cpu.prepare_linear(&dense(&first));
-                let second = cpu.prepare_linear(&dense(&second));
-                for rows in [0, 1, 63, 64, 65, 150] {
-                    let x = Matrix::from_rows(inputs, values(rows * inputs, 29));
-                    let (mut hidden, mut out, mut apart) =
-                        (Matrix::default(), Matrix::default(), Matrix::default());
-                    let relu = Activation::Relu;
-                    let last = (&second, After::nothing());
-                    cpu.feed_forward(&x, (&first, relu), last, &mut hidden, &mut out);
-                    cpu.linear(&x, &first, After::activation(relu), &mut hidden);
-                    cpu.linear(&hidden, &second, After::nothing(), &mut apart);
-                    assert_eq!(out.values(), apart.values(), "{rows} rows");
+        let inputs = 24;
+        // Rows of 64 and 192 hidden numbers may lie otherwise in memory than those of 70.
+        for (inner, activation) in
+            [(70, Activation::Relu), (64, Activation::Relu), (192, Activation::Swish)]
+        {
+            let first = Weight::from_f32(vec![inner, inputs], &values(inner * inputs, 37));
+            let second = Weight::from_f32(vec![inputs, inner], &values(inputs * inner, 41));
+            let dense = |weight| [Dense { weight, bias: None, alpha: None }];
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                for precision in [Precision::Float32, Precision::Int8] {
+                    let cpu = Cpu::new(isa, precision);
+                    let first = cpu.prepare_linear(&dense(&first));
+                    let second = cpu.prepare_linear(&dense(&second));
+                    for rows in [0, 1, 13, 31, 63, 64, 65, 77, 150, 300] {
+                        let x = Matrix::from_rows(inputs, values(rows * inputs, 29));
+                        let (mut hidden, mut out, mut apart) =
+                            (Matrix::default(), Matrix::default(), Matrix::default());
+                        let last = (&second, After::nothing());
+                        cpu.feed_forward(&x, (&first, activation), last, &mut hidden, &mut out);
+                        cpu.linear(&x, &first, After::activation(activation), &mut hidden);
+                        cpu.linear(&hidden, &second, After::nothing(), &mut apart);
+                        assert_eq!(out.values(), apart.values(), "{rows} rows, {inner} inside");
+                    }
                 }
             }
         }

@@ -5,8 +5,8 @@
 //! set. `isa` decides at start which of them run.
 
 #[cfg(target_arch = "x86_64")]
-#[cfg(target_arch = "x86_64")]
 mod ahead;
+#[cfg(target_arch = "x86_64")]
 mod amx;
 mod arena;
 mod attention;

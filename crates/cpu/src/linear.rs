@@ -188,21 +188,29 @@ impl Linear {
         out: &mut [f32],
     ) {
         let inputs = first.inputs().max(1);
-        let multiply_first = |x: &[f32], hidden: &mut Matrix| {
+        let Linear::Int8(packed) = second else {
             hidden.shape(x.len() / inputs, first.outputs());
             first.multiply(isa, activation, x, hidden.values_mut());
-        };
-        let Linear::Int8(packed) = second else {
-            multiply_first(x, hidden);
             return second.multiply(isa, last, hidden.values(), out);
         };
-        let again = second.packed_again();
-        let packed = if let Some(Linear::Int8(again)) = &again { again } else { packed };
+        let again = (first.packed_again(), second.packed_again());
+        let first = again.0.as_ref().unwrap_or(first);
+        let packed = if let Some(Linear::Int8(again)) = &again.1 { again } else { packed };
         HIDDEN.with_borrow_mut(|quantised| {
-            quantised.reserve(x.len() / inputs, packed);
+            quantised.reserve(isa, x.len() / inputs, packed);
             for (i, x) in x.chunks(int8::BLOCK_ROWS * inputs).enumerate() {
-                multiply_first(x, hidden);
-                quantised.fill_from(isa, i * int8::BLOCK_ROWS, hidden.values(), packed);
+                let (row, rows) = (i * int8::BLOCK_ROWS, x.len() / inputs);
+                hidden.shape(rows, first.outputs());
+                match first {
+                    Linear::Int8(first) if int8::goes_into_pieces(isa, rows, first, packed) => {
+                        multiply_into_pieces(isa, x, (first, activation), hidden.values_mut());
+                        quantised.fill_from_pieces(row, hidden.values(), packed);
+                    }
+                    _ => {
+                        first.multiply(isa, activation, x, hidden.values_mut());
+                        quantised.fill_from(isa, row, hidden.values(), packed);
+                    }
+                }
             }
             multiply_quantised(isa, (quantised, packed), last, out);
         });
@@ -302,6 +310,23 @@ fn multiply_quantised(
     }
 }
 
+/// As [`Linear::multiply`] with the outputs a piece after the other, see [`int8::multiply_into_pieces`].
+fn multiply_into_pieces(
+    isa: Isa,
+    x: &[f32],
+    (packed, activation): (&Packed8, Activation),
+    out: &mut [f32],
+) {
+    QUANTISED.with_borrow_mut(|quantised| {
+        quantised.fill(isa, x, packed);
+        let relu = activation == Activation::Relu;
+        int8::multiply_into_pieces(quantised, packed, relu, out);
+        if !relu {
+            activate(isa, activation, out);
+        }
+    });
+}
+
 /// Products of rows with outputs that are read where they are.
 pub(crate) struct ScatteredProducts<'a> {
     isa: Isa,
@@ -318,7 +343,7 @@ pub(crate) fn multiply_scattered(
 ) {
     let mut block = BLOCK.take();
     QUANTISED.with_borrow_mut(|quantised| {
-        quantised.fill(isa, x, packed);
+        quantised.fill_rows(isa, x, packed);
         work(&mut ScatteredProducts { isa, x: quantised, block: &mut block });
     });
     BLOCK.set(block);
@@ -362,7 +387,7 @@ pub(crate) fn survivors(
 ) -> bool {
     BLOCK.with_borrow_mut(|bounds| {
         QUANTISED.with_borrow_mut(|quantised| {
-            quantised.fill(isa, x, packed);
+            quantised.fill_rows(isa, x, packed);
             screen.survivors(isa, (quantised, packed), banned, (bounds, words))
         })
     })
@@ -372,7 +397,7 @@ pub(crate) fn survivors(
 pub(crate) fn look(isa: Isa, x: &[f32], packed: &Packed8, sample: &Sample, best: f32) {
     BLOCK.with_borrow_mut(|bounds| {
         QUANTISED.with_borrow_mut(|quantised| {
-            quantised.fill(isa, x, packed);
+            quantised.fill_rows(isa, x, packed);
             sample.look(isa, quantised, best, bounds);
         });
     });

@@ -6,6 +6,16 @@
 /// Rows of a tile register of AMX: behind the last row of inputs there is memory up to a multiple of it.
 pub(crate) const TILE_ROWS: usize = 16;
 
+/// How rows of inputs lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Order {
+    /// One after the other.
+    #[default]
+    Rows,
+    /// Sixteen rows' first 64 bytes, then their next, and so on: a tile register is loaded from one piece of memory.
+    Tiles,
+}
+
 /// Panels of a tile. Four times six rows need fewer loads than two times twelve; few rows are all about
 /// reading weights, and two streams are read faster than four (both measured by `peregrine tune`).
 #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@ use super::{RUN_LINES, Task};
 use crate::amx::{Finish, Product, Rows};
 use crate::lanes::{LANES, array};
 use crate::product::Line;
+use crate::tiles::Order;
 
 /// See [`super::multiply`].
 ///
@@ -16,7 +17,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     let (width, packed, first) = (task.width(), task.packed, task.first_panel);
     let product = Product {
         inputs: task.halves.as_ptr().cast(),
-        stride: task.stride * size_of::<u16>(),
+        order: Order::Rows,
         rows: task.rows,
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
         panels: task.panels,

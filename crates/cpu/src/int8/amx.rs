@@ -5,22 +5,34 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::avx512vnni::{Scales, lanes_of};
-use super::{Piece, Take, Task};
+use super::{PIECE, Piece, Take, Task};
 use crate::amx::{Finish, Product, Rows};
 use crate::lanes::LANES;
 
-/// See [`super::multiply`].
+/// How outputs lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outputs {
+    /// Row by row.
+    Rows,
+    /// [`PIECE`] columns of all rows, then the next.
+    Pieces,
+}
+
+/// See [`super::multiply`] and [`super::multiply_into_pieces`].
 ///
 /// # Safety
-/// The processor has AMX (and AVX-512), and the sizes of `task` and `out` agree as [`super::multiply`]
-/// checks.
+/// The processor has AMX (and AVX-512), and the sizes of `task` and `out` agree as those check.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let width = task.width();
+pub(super) unsafe fn multiply(task: Task<'_>, outputs: Outputs, out: &mut [f32]) {
+    // From one row to the next, and from one column to the next.
+    let (width, apart) = match outputs {
+        Outputs::Rows => (task.width(), 1),
+        Outputs::Pieces => (PIECE, task.steps.len()),
+    };
     let out = out.as_mut_ptr();
     let finish = |rows: Rows<'_, i32>| {
         let panels = rows.panels();
-        let to = out.wrapping_add(panels.start * LANES);
+        let to = out.wrapping_add(panels.start * LANES * apart);
         // SAFETY: panels of `task`.
         let ends = unsafe { End::of_both(task, panels) };
         rows.hand_to(&mut Stored { ends, steps: task.steps, to, width });
@@ -123,7 +135,7 @@ fn product(task: Task<'_>) -> Product {
     let (packed, first) = (task.packed, task.first_panel);
     Product {
         inputs: task.bytes.as_ptr(),
-        stride: task.stride,
+        order: task.order,
         rows: task.steps.len(),
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
         panels: task.panels,

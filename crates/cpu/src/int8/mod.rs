@@ -52,7 +52,7 @@ use crate::product::Line;
 #[cfg(target_arch = "x86_64")]
 use crate::split;
 #[cfg(target_arch = "x86_64")]
-use crate::tiles::panels_for;
+use crate::tiles::{Order, panels_for};
 use crate::tuner::Shape;
 #[cfg(target_arch = "x86_64")]
 use crate::tuner::Way;
@@ -62,12 +62,11 @@ pub(crate) use quantise::Quantised;
 /// Inputs are filled up to a multiple of this.
 const INPUT_MULTIPLE: usize = 64;
 
-/// Rows that are multiplied with all panels before the next ones: few enough for their inputs and outputs to stay in cache, enough
-/// for the weights of a panel to be there as soon as the last one's are used up.
+/// Rows that are multiplied with all panels before the next ones, but with tiles: few enough for their inputs and outputs to stay
+/// in cache, enough for the weights of a panel to be there as soon as the last one's are used up.
 pub(crate) const BLOCK_ROWS: usize = 64;
 
 /// From so many rows on tiles are worth filling.
-#[cfg(target_arch = "x86_64")]
 const AMX_ROWS: usize = 13;
 
 /// Four weights of each output of a panel.
@@ -163,6 +162,7 @@ struct Task<'a> {
     bytes: &'a [u8],
     steps: &'a [f32],
     stride: usize,
+    order: Order,
     packed: &'a Packed8,
     first_panel: usize,
     panels: usize,
@@ -178,6 +178,7 @@ impl<'a> Task<'a> {
             bytes: &x.bytes,
             steps: &x.steps,
             stride: x.stride,
+            order: x.order,
             packed,
             first_panel,
             panels,
@@ -185,10 +186,10 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Some of the rows at a time.
-    fn in_blocks(self) -> impl Iterator<Item = Task<'a>> {
-        let bytes = self.bytes.chunks(BLOCK_ROWS * self.stride);
-        let blocks = bytes.zip(self.steps.chunks(BLOCK_ROWS));
+    /// So many of the rows at a time.
+    fn in_blocks(self, rows: usize) -> impl Iterator<Item = Task<'a>> {
+        let bytes = self.bytes.chunks(rows * self.stride);
+        let blocks = bytes.zip(self.steps.chunks(rows));
         blocks.map(move |(bytes, steps)| Task { bytes, steps, ..self })
     }
 
@@ -215,8 +216,44 @@ pub(crate) fn multiply(
     if width == 0 || x.stride == 0 {
         return;
     }
-    for (task, out) in task.in_blocks().zip(out.chunks_mut(BLOCK_ROWS * width)) {
+    #[cfg(target_arch = "x86_64")]
+    if x.order == Order::Tiles {
+        // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
+        return unsafe { amx::multiply(task, amx::Outputs::Rows, out) };
+    }
+    for (task, out) in task.in_blocks(BLOCK_ROWS).zip(out.chunks_mut(BLOCK_ROWS * width)) {
         multiply_block(isa, task, out);
+    }
+}
+
+/// Whether [`multiply_into_pieces`] is there for so many rows that become inputs of the next layer, or more of them.
+pub(crate) fn goes_into_pieces(isa: Isa, rows: usize, packed: &Packed8, next: &Packed8) -> bool {
+    let tiles = |packed| order_for(isa, rows, packed) == Order::Tiles;
+    let whole = packed.outputs.is_multiple_of(INPUT_MULTIPLE);
+    tiles(packed) && tiles(next) && whole && split::members() == 1
+}
+
+/// As [`multiply`] with all panels, but [`PIECE`] columns of all rows come before the next ones: rows of outputs are written where
+/// the last one's end, and not a page behind them.
+pub(crate) fn multiply_into_pieces(x: &Quantised, packed: &Packed8, relu: bool, out: &mut [f32]) {
+    let task = Task::new(x, packed, 0..packed.panels(), relu);
+    assert_eq!(x.order, Order::Tiles, "there is a kernel");
+    assert!(packed.outputs.is_multiple_of(PIECE), "whole pieces");
+    assert_eq!(out.len(), x.steps.len() * task.width(), "room for every output");
+    // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        amx::multiply(task, amx::Outputs::Pieces, out)
+    };
+}
+
+/// How so many rows of inputs are to lie for the layer's products.
+fn order_for(isa: Isa, rows: usize, packed: &Packed8) -> Order {
+    let tiles = isa.level() == Level::Amx && rows >= AMX_ROWS;
+    if tiles && !packed.ways.saturating && packed.ways.alpha.is_none() {
+        Order::Tiles
+    } else {
+        Order::Rows
     }
 }
 
@@ -276,7 +313,7 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
             let rows = task.steps.len();
             let mut product = |way| match way {
                 // SAFETY: only a level with AMX offers it; `multiply` has checked the sizes.
-                Way::Amx => unsafe { amx::multiply(task, out) },
+                Way::Amx => unsafe { amx::multiply(task, amx::Outputs::Rows, out) },
                 // SAFETY: an `Isa` of this level proves the instructions (AMX comes with VNNI).
                 Way::Four => unsafe { avx512vnni::multiply(task, 4, out) },
                 // SAFETY: as above.

@@ -4,34 +4,50 @@ use super::{INPUT_MULTIPLE, Packed8};
 use crate::arena::Aligned;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::largest_magnitude;
-use crate::tiles::TILE_ROWS;
+use crate::tiles::{Order, TILE_ROWS};
 
 /// Rows of inputs, quantised.
 #[derive(Default)]
 pub(crate) struct Quantised {
-    /// Rows of unsigned bytes, each filled up to a multiple of 64.
+    /// Rows of unsigned bytes, each filled up to a multiple of 64, in this order.
     pub(super) bytes: Aligned<u8>,
     /// What an integer of each row stands for.
     pub(super) steps: Vec<f32>,
     pub(super) stride: usize,
+    pub(super) order: Order,
 }
 
 impl Quantised {
-    /// Quantises rows for a layer.
+    /// Quantises rows for a layer's products.
     pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], packed: &Packed8) {
-        self.reserve(x.len() / packed.inputs.max(1), packed);
+        self.reserve(isa, x.len() / packed.inputs.max(1), packed);
         self.fill_from(isa, 0, x, packed);
     }
 
-    /// Makes room for so many rows.
-    pub(crate) fn reserve(&mut self, rows: usize, packed: &Packed8) {
+    /// Quantises rows for whoever reads them one by one.
+    pub(crate) fn fill_rows(&mut self, isa: Isa, x: &[f32], packed: &Packed8) {
+        self.shape(x.len() / packed.inputs.max(1), packed, Order::Rows);
+        self.fill_from(isa, 0, x, packed);
+    }
+
+    /// Makes room for so many rows of a layer's products.
+    pub(crate) fn reserve(&mut self, isa: Isa, rows: usize, packed: &Packed8) {
+        self.shape(rows, packed, super::order_for(isa, rows, packed));
+    }
+
+    fn shape(&mut self, rows: usize, packed: &Packed8, order: Order) {
         self.stride = packed.inputs.next_multiple_of(INPUT_MULTIPLE);
+        self.order = order;
+        let whole = match order {
+            Order::Rows => rows,
+            Order::Tiles => rows.next_multiple_of(TILE_ROWS),
+        };
         // Tiles are loaded whole: there must be memory behind the last row.
-        self.bytes.reshape(rows * self.stride, TILE_ROWS * self.stride);
+        self.bytes.reshape(whole * self.stride, TILE_ROWS * self.stride);
         self.steps.resize(rows, 0.0);
     }
 
-    /// Quantises some of the rows, from the given one on.
+    /// Quantises some of the rows, from the given one on, which is the first of a tile.
     pub(crate) fn fill_from(&mut self, isa: Isa, first: usize, x: &[f32], packed: &Packed8) {
         let rows = Rows {
             x,
@@ -45,10 +61,27 @@ impl Quantised {
             #[cfg(target_arch = "x86_64")]
             (None, Level::Avx512 | Level::Avx512Vnni | Level::Amx) => {
                 // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
-                rows.each(|row, bytes, step| *step = unsafe { avx512::quantise(row, bytes) });
+                unsafe { avx512::quantise(rows, self.order) };
             }
             _ => quantise(isa, rows),
         }
+    }
+
+    /// As `fill_from` for outputs of [`multiply_into_pieces`](super::multiply_into_pieces), which become the next layer's inputs.
+    pub(crate) fn fill_from_pieces(&mut self, first: usize, x: &[f32], packed: &Packed8) {
+        assert_eq!(self.order, Order::Tiles, "as what they were made of");
+        let rows = Rows {
+            x,
+            width: packed.inputs,
+            bytes: &mut self.bytes[first * self.stride..],
+            stride: self.stride,
+            steps: &mut self.steps[first..],
+        };
+        // SAFETY: inputs lie in tiles only where the processor has them, and then it has AVX-512.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            avx512::quantise_pieces(rows)
+        };
     }
 }
 
@@ -124,21 +157,38 @@ fn quantise_fixed_body<const FMA: bool>(rows: Rows<'_>, alpha: f32) {
 mod avx512 {
     use std::arch::x86_64::*;
 
-    use super::{INPUT_MULTIPLE, scale_and_step};
+    use super::{INPUT_MULTIPLE, Rows, scale_and_step};
+    use crate::int8::PIECE;
     use crate::lanes::LANES;
+    use crate::tiles::{Order, TILE_ROWS};
 
     /// Numbers worked on at a time.
     const WIDE: usize = INPUT_MULTIPLE;
 
-    /// Writes a row's bytes, which are filled up to a multiple of 64, and returns their step.
-    ///
     /// # Safety
     /// The processor has AVX-512F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn quantise(row: &[f32], bytes: &mut [u8]) -> f32 {
+    pub(super) unsafe fn quantise(rows: Rows<'_>, order: Order) {
+        let lines = rows.bytes.as_chunks_mut::<WIDE>().0;
+        let width = rows.stride / WIDE;
+        let numbers = rows.x.chunks_exact(rows.width.max(1));
+        for (i, (row, step)) in numbers.zip(rows.steps).enumerate() {
+            *step = match order {
+                Order::Rows => quantise_row(row, lines[i * width..].iter_mut()),
+                Order::Tiles => {
+                    let first = i / TILE_ROWS * TILE_ROWS * width + i % TILE_ROWS;
+                    quantise_row(row, lines[first..].iter_mut().step_by(TILE_ROWS))
+                }
+            };
+        }
+    }
+
+    /// Writes a row's bytes, which are filled up to a multiple of 64, and returns their step.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn quantise_row<'a>(row: &[f32], mut bytes: impl Iterator<Item = &'a mut [u8; WIDE]>) -> f32 {
         let (row, rest) = row.as_chunks::<WIDE>();
-        let bytes = bytes.as_chunks_mut::<WIDE>().0;
-        let (bytes, last) = bytes.split_at_mut(row.len());
+        let is_rest = !rest.is_empty();
         let rest = filled_up(rest);
         let mut most = [_mm512_setzero_ps(); 4];
         for row in row {
@@ -147,13 +197,19 @@ mod avx512 {
         let [a, b, c, d] = larger(&rest, most);
         let most = _mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d));
         let (scale, step) = scale_and_step(_mm512_reduce_max_ps(most));
-        for (row, bytes) in row.iter().zip(bytes) {
-            narrow(row, scale, bytes);
+        for (row, bytes) in row.iter().zip(&mut bytes) {
+            narrow(quarters(row), scale, bytes);
         }
-        if let Some(last) = last.first_mut() {
-            narrow(&rest, scale, last);
+        if let Some(last) = bytes.next().filter(|_| is_rest) {
+            narrow(quarters(&rest), scale, last);
         }
         step
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn quarters(x: &[f32; WIDE]) -> [__m512; 4] {
+        [load(x, 0), load(x, 1), load(x, 2), load(x, 3)]
     }
 
     fn filled_up(rest: &[f32]) -> [f32; WIDE] {
@@ -173,13 +229,77 @@ mod avx512 {
         most
     }
 
+    /// The same of rows of which [`PIECE`] columns come after the other, into tiles: some rows at a time, so that each piece is read
+    /// where the last one ended.
+    ///
+    /// # Safety
+    /// As above.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) unsafe fn quantise_pieces(rows: Rows<'_>) {
+        let pieces = rows.x.as_chunks::<PIECE>().0;
+        let count = rows.x.len() / rows.width.max(1);
+        let lines = rows.bytes.as_chunks_mut::<WIDE>().0;
+        let mut first = 0;
+        while first < count {
+            let steps = &mut rows.steps[first..count];
+            let tile = &mut lines[first / TILE_ROWS * TILE_ROWS * (rows.stride / WIDE)..];
+            let at = (first, count);
+            first += match steps.len() {
+                AT_ONCE.. => quantise_some::<AT_ONCE>(pieces, at, tile, steps),
+                _ => quantise_some::<1>(pieces, at, tile, steps),
+            };
+        }
+    }
+
+    /// Rows of pieces that are quantised together.
+    const AT_ONCE: usize = 8;
+
+    /// Quantises `R` rows from the given one of so many on, and says how many they were.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
-    fn narrow(x: &[f32; WIDE], scale: f32, bytes: &mut [u8; WIDE]) {
+    fn quantise_some<const R: usize>(
+        pieces: &[[f32; PIECE]],
+        (first, count): (usize, usize),
+        tile: &mut [[u8; WIDE]],
+        steps: &mut [f32],
+    ) -> usize {
+        let of = |column: usize| &pieces[column * count + first..][..R];
+        let mut most = [_mm512_setzero_ps(); R];
+        for column in 0..pieces.len() / count {
+            for (x, most) in of(column).iter().zip(&mut most) {
+                *most = _mm512_max_ps(_mm512_abs_ps(load(x, 0)), *most);
+                *most = _mm512_max_ps(_mm512_abs_ps(load(x, 1)), *most);
+            }
+        }
+        let mut scales = [0.0; R];
+        for ((most, scale), step) in most.into_iter().zip(&mut scales).zip(steps) {
+            (*scale, *step) = scale_and_step(_mm512_reduce_max_ps(most));
+        }
+        for (column, lines) in tile.chunks_exact_mut(TILE_ROWS).enumerate() {
+            let columns = of(2 * column).iter().zip(of(2 * column + 1));
+            let lines = lines[first % TILE_ROWS..].iter_mut().zip(scales);
+            for ((left, right), (bytes, scale)) in columns.zip(lines) {
+                narrow(
+                    [load(left, 0), load(left, 1), load(right, 0), load(right, 1)],
+                    scale,
+                    bytes,
+                );
+            }
+            if 2 * (column + 1) * count == pieces.len() {
+                break;
+            }
+        }
+        R
+    }
+
+    /// Sixty-four numbers as bytes.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    #[inline]
+    fn narrow(x: [__m512; 4], scale: f32, bytes: &mut [u8; WIDE]) {
         let scale = _mm512_set1_ps(scale);
         let mut integers = [_mm512_setzero_si512(); 4];
-        for (i, integers) in integers.iter_mut().enumerate() {
-            *integers = _mm512_cvtps_epi32(_mm512_mul_ps(load(x, i), scale));
+        for (integers, x) in integers.iter_mut().zip(x) {
+            *integers = _mm512_cvtps_epi32(_mm512_mul_ps(x, scale));
         }
         let [a, b, c, d] = integers;
         let packed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
@@ -191,10 +311,11 @@ mod avx512 {
         unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), unsigned) };
     }
 
+    /// Sixteen of the numbers.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn load(x: &[f32; WIDE], quarter: usize) -> __m512 {
-        // SAFETY: a quarter of the numbers.
-        unsafe { _mm512_loadu_ps(x[quarter * LANES..][..LANES].as_ptr()) }
+    fn load<const N: usize>(x: &[f32; N], sixteen: usize) -> __m512 {
+        // SAFETY: as many as the range has.
+        unsafe { _mm512_loadu_ps(x[sixteen * LANES..][..LANES].as_ptr()) }
     }
 }
