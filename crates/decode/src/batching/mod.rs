@@ -27,7 +27,7 @@ pub use sorted::sorted_batches;
 /// Source tokens of an efficient encoder batch. `bench batching --encode-tokens` shows the cost of a
 /// token: fewer share the weights with too few, more do not fit the cache with what is computed of
 /// them.
-pub const ENCODE_TOKENS: usize = 128;
+pub const ENCODE_TOKENS: usize = 256;
 
 /// How large a batch may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
