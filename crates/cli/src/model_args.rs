@@ -60,6 +60,10 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = ["exact", "saturating"], default_value = "exact")]
     sums: String,
 
+    /// Numbers in which int8 keeps the hidden rows of a feed-forward block (with ReLU) before they become bytes
+    #[arg(long, value_parser = ["float16", "float32"], default_value = "float16")]
+    hidden: String,
+
     /// Follow up a product in blocks of rows that stay in cache, the output layer's as scores leave the registers
     #[arg(long, value_parser = ["on", "off"], default_value = "on")]
     row_blocks: String,
@@ -200,6 +204,7 @@ impl ModelArgs {
             integers: Integers {
                 fixed_scales: self.input_steps == "file",
                 saturating: self.sums == "saturating",
+                float_hidden: self.hidden == "float32",
             },
             all_rows_at_once: self.row_blocks == "off",
             all_output_bytes: self.screening == "off",

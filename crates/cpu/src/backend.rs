@@ -34,6 +34,8 @@ pub struct Integers {
     /// Products are summed in 16 bits, as Marian's `intgemm` does without VNNI. A sum that does not fit
     /// is wrong.
     pub saturating: bool,
+    /// Hidden rows of feed-forward blocks are not rounded to half precision on their way to bytes.
+    pub float_hidden: bool,
 }
 
 /// A CPU. Every worker runs on a core of its own; no verb uses more than one.
@@ -189,6 +191,7 @@ impl Backend for Cpu {
         }
         let linear = Linear::prepare(&parts, self.precision, &self.arena);
         let linear = if self.integers.saturating { linear.saturating() } else { linear };
+        let linear = if self.integers.float_hidden { linear.with_float_hidden() } else { linear };
         match &self.tuner {
             Some(tuner) => linear.tuned(tuner),
             None => linear,
@@ -490,6 +493,7 @@ impl Backend for Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::half::round_rows;
     use crate::isa::Level;
 
     #[test]
@@ -497,7 +501,7 @@ mod tests {
         let values = |n: usize, k: usize| -> Vec<f32> {
             (0..n).map(|i| ((i * k % 101) as f32 - 50.0) / 100.0).collect()
         };
-        let inputs = 24;
+        let (inputs, plain) = (24, Isa::new(Level::Portable).unwrap());
         // Rows of 64 and 192 hidden numbers may lie otherwise in memory than those of 70.
         for (inner, activation) in
             [(70, Activation::Relu), (64, Activation::Relu), (192, Activation::Swish)]
@@ -506,17 +510,31 @@ mod tests {
             let second = Weight::from_f32(vec![inputs, inner], &values(inputs * inner, 41));
             let dense = |weight| [Dense { weight, bias: None, alpha: None }];
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
-                for precision in [Precision::Float32, Precision::Int8] {
-                    let cpu = Cpu::new(isa, precision);
+                for (precision, float_hidden) in
+                    [(Precision::Float32, false), (Precision::Int8, false), (Precision::Int8, true)]
+                {
+                    let integers = Integers { float_hidden, ..Integers::default() };
+                    let cpu = Cpu::new(isa, precision).with_integers(integers);
+                    let rounds = precision == Precision::Int8
+                        && activation == Activation::Relu
+                        && !float_hidden;
                     let first = cpu.prepare_linear(&dense(&first));
                     let second = cpu.prepare_linear(&dense(&second));
                     for rows in [0, 1, 13, 31, 63, 64, 65, 77, 150, 300] {
-                        let x = Matrix::from_rows(inputs, values(rows * inputs, 29));
+                        let mut x = Matrix::from_rows(inputs, values(rows * inputs, 29));
+                        // Some rows are too large or too small for half precision, or nothing at all.
+                        for (row, x) in x.iter_mut().enumerate() {
+                            let factor = [1.0, 1.0, 1e6, 1.0, 1e-6, 1.0, 0.0, 4e4, 1e-3][row % 9];
+                            x.iter_mut().for_each(|x| *x *= factor);
+                        }
                         let (mut hidden, mut out, mut apart) =
                             (Matrix::default(), Matrix::default(), Matrix::default());
                         let last = (&second, After::nothing());
                         cpu.feed_forward(&x, (&first, activation), last, &mut hidden, &mut out);
                         cpu.linear(&x, &first, After::activation(activation), &mut hidden);
+                        if rounds {
+                            round_rows(plain, inner, hidden.values_mut());
+                        }
                         cpu.linear(&hidden, &second, After::nothing(), &mut apart);
                         assert_eq!(out.values(), apart.values(), "{rows} rows, {inner} inside");
                     }

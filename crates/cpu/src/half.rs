@@ -5,13 +5,18 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::lanes::{LANES, largest};
+use crate::vectors::{Vectors, vector_kernel};
+
 /// A number of half precision. What is too large for one becomes the largest there is; NaN stays NaN.
-#[derive(Debug, Clone, Copy, PartialEq, Zeroable, Pod)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Zeroable, Pod)]
 #[repr(transparent)]
 pub(crate) struct Half(u16);
 
 impl Half {
     pub(crate) const MOST: f32 = 65504.0;
+
+    const LEAST_MOST: f32 = 16.0 * Half::LEAST_NORMAL;
 
     const SIGN: u32 = 0x8000;
     const NAN: u32 = 0x7e00;
@@ -20,6 +25,13 @@ impl Half {
     const UNBIAS: f32 = f32::from_bits((127 + 112) << 23);
     /// Below this one, steps are all the same: 2⁻²⁴, those of floats from a half to one.
     const LEAST_NORMAL: f32 = f32::from_bits((127 - 14) << 23);
+
+    /// Whether half precision suits numbers that are to become bytes, the largest of which is this one, rounded to it: it is a
+    /// finite one, and what is rounded to becomes no coarser than a hundredth of a byte's step.
+    #[inline(always)]
+    pub(crate) fn suits(most: f32) -> bool {
+        (Half::LEAST_MOST..=Half::MOST).contains(&most)
+    }
 
     /// The nearest one, of two the even one.
     #[inline(always)]
@@ -46,12 +58,33 @@ impl Half {
     }
 }
 
+vector_kernel! {
+    /// Rounds rows of numbers that are not negative to half precision, but those that it does not [suit](Half::suits).
+    pub(crate) fn round_rows(width: usize, rows: &mut [f32]) = round_rows_body
+}
+
+#[inline(always)]
+fn round_rows_body<I: Vectors>(isa: I, width: usize, rows: &mut [f32]) {
+    for row in rows.chunks_exact_mut(width.max(1)) {
+        let most = largest(row);
+        // The first that would round to more than there is.
+        if most >= 65520.0 || !Half::suits(Half::narrow(most).widen()) {
+            continue;
+        }
+        let (chunks, rest) = row.as_chunks_mut::<LANES>();
+        for chunk in chunks {
+            let mut halves = [Half(0); LANES];
+            isa.store_half(isa.load(chunk), &mut halves);
+            isa.store(isa.load_half(&halves), chunk);
+        }
+        rest.iter_mut().for_each(|v| *v = Half::narrow(*v).widen());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::isa::{Isa, Level};
-    use crate::lanes::LANES;
-    use crate::vectors::{Vectors, vector_kernel};
     use proptest::prelude::*;
 
     vector_kernel! {

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use peregrine_model::{Activation, Precision, Weight};
 use peregrine_nn::{Dense, profile};
 
-use crate::arena::Arena;
+use crate::arena::{Aligned, Arena};
 use crate::bfloat16::{self, PackedHalf, Rounded};
 use crate::either::Either;
 use crate::elementwise::activate;
+use crate::half::{Half, round_rows};
 use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::screen::{Sample, Screen};
 use crate::int8::shared::{self, Guests, Table};
@@ -42,6 +43,8 @@ thread_local! {
     static QUANTISED: RefCell<Quantised> = RefCell::default();
     /// Between the two products of a feed-forward block.
     static HIDDEN: RefCell<Quantised> = RefCell::default();
+    /// As these are made, and those of them that want more precision.
+    static HALVES: RefCell<(Aligned<Half>, Vec<usize>)> = RefCell::default();
     static QUANTISED_16: RefCell<Quantised16> = RefCell::default();
     static ROUNDED: RefCell<Rounded> = RefCell::default();
     /// Scores of a block of words.
@@ -86,6 +89,14 @@ impl Linear {
     pub(crate) fn saturating(mut self) -> Linear {
         if let Linear::Int8(packed) = &mut self {
             packed.ways.saturating = true;
+        }
+        self
+    }
+
+    /// The same with inputs from within a feed-forward block that keep the precision of floats until they are quantised.
+    pub(crate) fn with_float_hidden(mut self) -> Linear {
+        if let Linear::Int8(packed) = &mut self {
+            packed.ways.float_hidden = true;
         }
         self
     }
@@ -177,8 +188,9 @@ impl Linear {
 
     /// Two products, one after the other: `out = last(activation(x · Wᵀ + b) · Wᵀ + b)`. `hidden` is working memory.
     ///
-    /// The hidden rows, which are the widest there are, are quantised a block at a time: as floats, those of more rows
-    /// would not stay in cache beside the weights.
+    /// In int8, hidden rows without negative numbers are rounded to half precision before they are quantised, where that
+    /// [suits](Half::suits) them: as floats, those of many rows would not stay in cache beside the weights. Others are quantised
+    /// a block at a time.
     pub(crate) fn feed_forward(
         isa: Isa,
         x: &[f32],
@@ -196,18 +208,25 @@ impl Linear {
         let again = (first.packed_again(), second.packed_again());
         let first = again.0.as_ref().unwrap_or(first);
         let packed = if let Some(Linear::Int8(again)) = &again.1 { again } else { packed };
+        let ways = packed.ways;
+        let rounds = activation == Activation::Relu && ways.alpha.is_none() && !ways.float_hidden;
         HIDDEN.with_borrow_mut(|quantised| {
-            quantised.reserve(isa, x.len() / inputs, packed);
-            for (i, x) in x.chunks(int8::BLOCK_ROWS * inputs).enumerate() {
-                let (row, rows) = (i * int8::BLOCK_ROWS, x.len() / inputs);
-                hidden.shape(rows, first.outputs());
-                match first {
-                    Linear::Int8(first) if int8::goes_into_pieces(isa, rows, first, packed) => {
-                        multiply_into_pieces(isa, x, (first, activation), hidden.values_mut());
-                        quantised.fill_from_pieces(row, hidden.values(), packed);
-                    }
-                    _ => {
+            let rows = x.len() / inputs;
+            quantised.reserve(isa, rows, packed);
+            match first {
+                Linear::Int8(to_halves)
+                    if rounds && int8::goes_to_halves(isa, rows, to_halves, packed) =>
+                {
+                    hidden_in_halves(isa, x, (first, to_halves), quantised, hidden);
+                }
+                _ => {
+                    for (i, x) in x.chunks(int8::BLOCK_ROWS * inputs).enumerate() {
+                        hidden.shape(x.len() / inputs, first.outputs());
                         first.multiply(isa, activation, x, hidden.values_mut());
+                        if rounds {
+                            round_rows(isa, first.outputs(), hidden.values_mut());
+                        }
+                        let row = i * int8::BLOCK_ROWS;
                         quantised.fill_from(isa, row, hidden.values(), packed);
                     }
                 }
@@ -310,21 +329,32 @@ fn multiply_quantised(
     }
 }
 
-/// As [`Linear::multiply`] with the outputs a piece after the other, see [`int8::multiply_into_pieces`].
-fn multiply_into_pieces(
+/// Quantises the hidden rows of a feed-forward block, which are kept in half precision in between.
+fn hidden_in_halves(
     isa: Isa,
     x: &[f32],
-    (packed, activation): (&Packed8, Activation),
-    out: &mut [f32],
+    (first, packed): (&Linear, &Packed8),
+    quantised: &mut Quantised,
+    hidden: &mut Matrix,
 ) {
-    QUANTISED.with_borrow_mut(|quantised| {
-        quantised.fill(isa, x, packed);
-        let relu = activation == Activation::Relu;
-        int8::multiply_into_pieces(quantised, packed, relu, out);
-        if !relu {
-            activate(isa, activation, out);
-        }
+    let (inputs, outputs) = (packed.inputs(), packed.outputs());
+    let (mut halves, mut left) = HALVES.take();
+    left.clear();
+    QUANTISED.with_borrow_mut(|x_quantised| {
+        x_quantised.fill(isa, x, packed);
+        halves.reshape(x.len() / inputs * outputs, 0);
+        let halves = halves.as_chunks_mut().0;
+        int8::multiply_to_halves(x_quantised, packed, halves);
+        quantised.fill_from_halves(halves, &mut left);
     });
+    if !left.is_empty() {
+        let x: Vec<f32> =
+            left.iter().flat_map(|row| &x[row * inputs..][..inputs]).copied().collect();
+        hidden.shape(left.len(), outputs);
+        first.multiply(isa, Activation::Relu, &x, hidden.values_mut());
+        left.iter().zip(hidden.iter()).for_each(|(&row, hidden)| quantised.fill_one(row, hidden));
+    }
+    HALVES.set((halves, left));
 }
 
 /// Products of rows with outputs that are read where they are.

@@ -7,38 +7,45 @@ use std::ops::Range;
 use super::avx512vnni::{Scales, lanes_of};
 use super::{PIECE, Piece, Take, Task};
 use crate::amx::{Finish, Product, Rows};
+use crate::half::Half;
 use crate::lanes::LANES;
 
-/// How outputs lie in memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outputs {
-    /// Row by row.
-    Rows,
-    /// [`PIECE`] columns of all rows, then the next.
-    Pieces,
-}
-
-/// See [`super::multiply`] and [`super::multiply_into_pieces`].
+/// See [`super::multiply`].
 ///
 /// # Safety
-/// The processor has AMX (and AVX-512), and the sizes of `task` and `out` agree as those check.
+/// The processor has AMX (and AVX-512), and the sizes of `task` and `out` agree as [`super::multiply`]
+/// checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn multiply(task: Task<'_>, outputs: Outputs, out: &mut [f32]) {
-    // From one row to the next, and from one column to the next.
-    let (width, apart) = match outputs {
-        Outputs::Rows => (task.width(), 1),
-        Outputs::Pieces => (PIECE, task.steps.len()),
-    };
+pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
+    let width = task.width();
     let out = out.as_mut_ptr();
     let finish = |rows: Rows<'_, i32>| {
         let panels = rows.panels();
-        let to = out.wrapping_add(panels.start * LANES * apart);
+        let to = out.wrapping_add(panels.start * LANES);
         // SAFETY: panels of `task`.
         let ends = unsafe { End::of_both(task, panels) };
         rows.hand_to(&mut Stored { ends, steps: task.steps, to, width });
     };
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Quantised`), and rows and panels
     // are as long as each other.
+    unsafe { product(task).multiply(finish) };
+}
+
+/// See [`super::multiply_to_halves`].
+///
+/// # Safety
+/// As above; all panels come in twos.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn multiply_to_halves(task: Task<'_>, out: &mut [[Half; PIECE]]) {
+    let rows = task.steps.len();
+    let finish = |piece: Rows<'_, i32>| {
+        let panels = piece.panels();
+        let to = &mut out[panels.start / 2 * rows..][..rows];
+        // SAFETY: panels of `task`.
+        let ends = unsafe { End::of_both(task, panels) };
+        piece.hand_to(&mut Halved { ends, steps: task.steps, to });
+    };
+    // SAFETY: as above.
     unsafe { product(task).multiply(finish) };
 }
 
@@ -85,6 +92,30 @@ impl Finish<i32> for Stored<'_> {
         unsafe {
             self.ends[0].store(left, self.steps[row], to);
             self.ends[1].store(right, self.steps[row], to.wrapping_add(LANES));
+        }
+    }
+}
+
+/// Outputs as they are stored in half precision.
+struct Halved<'a> {
+    ends: [End; 2],
+    steps: &'a [f32],
+    /// Each row's.
+    to: &'a mut [[Half; PIECE]],
+}
+
+impl Finish<i32> for Halved<'_> {
+    #[inline(always)]
+    fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
+        // SAFETY: `multiply_to_halves`, which makes these, has the instructions; both stores are of 16 halves.
+        unsafe {
+            let (to_left, to_right) = self.to[row].split_at_mut(LANES);
+            let halves = |end: End, sums| {
+                let outputs = end.scales.apply_with_floor(end.started(sums), self.steps[row]);
+                _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(outputs)
+            };
+            _mm256_storeu_si256(to_left.as_mut_ptr().cast(), halves(self.ends[0], left));
+            _mm256_storeu_si256(to_right.as_mut_ptr().cast(), halves(self.ends[1], right));
         }
     }
 }

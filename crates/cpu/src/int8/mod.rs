@@ -45,6 +45,7 @@ use peregrine_model::{Precision, quantise_row};
 use peregrine_nn::Dense;
 
 use crate::arena::Arena;
+use crate::half::Half;
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
 use crate::panels::{Lanes, Panels, Row, gather, set_lane};
@@ -101,6 +102,8 @@ pub(crate) struct Ways {
     pub(crate) alpha: Option<f32>,
     /// Products are summed in 16 bits, and a sum that does not fit stays at the largest number that does.
     pub(crate) saturating: bool,
+    /// Inputs from within a feed-forward block are not rounded to half precision first.
+    pub(crate) float_hidden: bool,
 }
 
 impl Packed8 {
@@ -219,31 +222,32 @@ pub(crate) fn multiply(
     #[cfg(target_arch = "x86_64")]
     if x.order == Order::Tiles {
         // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
-        return unsafe { amx::multiply(task, amx::Outputs::Rows, out) };
+        return unsafe { amx::multiply(task, out) };
     }
     for (task, out) in task.in_blocks(BLOCK_ROWS).zip(out.chunks_mut(BLOCK_ROWS * width)) {
         multiply_block(isa, task, out);
     }
 }
 
-/// Whether [`multiply_into_pieces`] is there for so many rows that become inputs of the next layer, or more of them.
-pub(crate) fn goes_into_pieces(isa: Isa, rows: usize, packed: &Packed8, next: &Packed8) -> bool {
+/// Whether [`multiply_to_halves`] is there for so many rows that become inputs of the next layer.
+pub(crate) fn goes_to_halves(isa: Isa, rows: usize, packed: &Packed8, next: &Packed8) -> bool {
     let tiles = |packed| order_for(isa, rows, packed) == Order::Tiles;
     let whole = packed.outputs.is_multiple_of(INPUT_MULTIPLE);
     tiles(packed) && tiles(next) && whole && split::members() == 1
 }
 
-/// As [`multiply`] with all panels, but [`PIECE`] columns of all rows come before the next ones: rows of outputs are written where
-/// the last one's end, and not a page behind them.
-pub(crate) fn multiply_into_pieces(x: &Quantised, packed: &Packed8, relu: bool, out: &mut [f32]) {
-    let task = Task::new(x, packed, 0..packed.panels(), relu);
+/// As [`multiply`] with all panels and no negative outputs, in half precision, as [`Half`] has it but infinite where it is too
+/// large for that. A piece of all rows comes before the next: outputs of a row are written where those of the last one end, and not
+/// a page behind them.
+pub(crate) fn multiply_to_halves(x: &Quantised, packed: &Packed8, out: &mut [[Half; PIECE]]) {
+    let task = Task::new(x, packed, 0..packed.panels(), true);
     assert_eq!(x.order, Order::Tiles, "there is a kernel");
-    assert!(packed.outputs.is_multiple_of(PIECE), "whole pieces");
-    assert_eq!(out.len(), x.steps.len() * task.width(), "room for every output");
+    assert_eq!(out.len() * PIECE, x.steps.len() * task.width(), "room for every output");
+    assert!(task.width().is_multiple_of(PIECE), "whole pieces");
     // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        amx::multiply(task, amx::Outputs::Pieces, out)
+        amx::multiply_to_halves(task, out)
     };
 }
 
@@ -313,7 +317,7 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
             let rows = task.steps.len();
             let mut product = |way| match way {
                 // SAFETY: only a level with AMX offers it; `multiply` has checked the sizes.
-                Way::Amx => unsafe { amx::multiply(task, amx::Outputs::Rows, out) },
+                Way::Amx => unsafe { amx::multiply(task, out) },
                 // SAFETY: an `Isa` of this level proves the instructions (AMX comes with VNNI).
                 Way::Four => unsafe { avx512vnni::multiply(task, 4, out) },
                 // SAFETY: as above.

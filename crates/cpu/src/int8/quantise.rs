@@ -1,7 +1,8 @@
 //! Rows of inputs as bytes: each with a step of its own, `max|x| / 127`, so that no row depends on another.
 
-use super::{INPUT_MULTIPLE, Packed8};
+use super::{INPUT_MULTIPLE, PIECE, Packed8};
 use crate::arena::Aligned;
+use crate::half::Half;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::largest_magnitude;
 use crate::tiles::{Order, TILE_ROWS};
@@ -67,21 +68,28 @@ impl Quantised {
         }
     }
 
-    /// As `fill_from` for outputs of [`multiply_into_pieces`](super::multiply_into_pieces), which become the next layer's inputs.
-    pub(crate) fn fill_from_pieces(&mut self, first: usize, x: &[f32], packed: &Packed8) {
+    /// As `fill_from` for outputs of [`multiply_to_halves`](super::multiply_to_halves), which become the next layer's inputs.
+    /// Rows that half precision [does not suit](Half::suits) are left to be filled, and named.
+    pub(crate) fn fill_from_halves(&mut self, halves: &[[Half; PIECE]], left: &mut Vec<usize>) {
         assert_eq!(self.order, Order::Tiles, "as what they were made of");
-        let rows = Rows {
-            x,
-            width: packed.inputs,
-            bytes: &mut self.bytes[first * self.stride..],
-            stride: self.stride,
-            steps: &mut self.steps[first..],
-        };
+        assert_eq!(halves.len() * PIECE, self.steps.len() * self.stride, "all rows");
         // SAFETY: inputs lie in tiles only where the processor has them, and then it has AVX-512.
         #[cfg(target_arch = "x86_64")]
         unsafe {
-            avx512::quantise_pieces(rows)
+            avx512::quantise_halves(halves, self.bytes.as_chunks_mut().0, &mut self.steps, left)
         };
+    }
+
+    /// Quantises one row that lies in tiles.
+    pub(crate) fn fill_one(&mut self, row: usize, x: &[f32]) {
+        assert_eq!(self.order, Order::Tiles, "as the other rows");
+        let tile = &mut self.bytes[row / TILE_ROWS * TILE_ROWS * self.stride..];
+        let lines = tile.as_chunks_mut().0.iter_mut().skip(row % TILE_ROWS).step_by(TILE_ROWS);
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: as above.
+            self.steps[row] = unsafe { avx512::quantise_row(x, lines) };
+        }
     }
 }
 
@@ -158,6 +166,7 @@ mod avx512 {
     use std::arch::x86_64::*;
 
     use super::{INPUT_MULTIPLE, Rows, scale_and_step};
+    use crate::half::Half;
     use crate::int8::PIECE;
     use crate::lanes::LANES;
     use crate::tiles::{Order, TILE_ROWS};
@@ -186,7 +195,10 @@ mod avx512 {
     /// Writes a row's bytes, which are filled up to a multiple of 64, and returns their step.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
-    fn quantise_row<'a>(row: &[f32], mut bytes: impl Iterator<Item = &'a mut [u8; WIDE]>) -> f32 {
+    pub(super) fn quantise_row<'a>(
+        row: &[f32],
+        mut bytes: impl Iterator<Item = &'a mut [u8; WIDE]>,
+    ) -> f32 {
         let (row, rest) = row.as_chunks::<WIDE>();
         let is_rest = !rest.is_empty();
         let rest = filled_up(rest);
@@ -229,67 +241,87 @@ mod avx512 {
         most
     }
 
-    /// The same of rows of which [`PIECE`] columns come after the other, into tiles: some rows at a time, so that each piece is read
-    /// where the last one ended.
+    /// Rows of halves that are quantised together.
+    const AT_ONCE: usize = 8;
+
+    /// Quantises rows of halves, none of them negative, of which [`PIECE`] columns come after the other, into tiles. Some rows at a
+    /// time, so that each piece is read where the last one ended.
     ///
     /// # Safety
     /// As above.
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn quantise_pieces(rows: Rows<'_>) {
-        let pieces = rows.x.as_chunks::<PIECE>().0;
-        let count = rows.x.len() / rows.width.max(1);
-        let lines = rows.bytes.as_chunks_mut::<WIDE>().0;
+    pub(super) unsafe fn quantise_halves(
+        halves: &[[Half; PIECE]],
+        lines: &mut [[u8; WIDE]],
+        steps: &mut [f32],
+        left: &mut Vec<usize>,
+    ) {
+        let rows = steps.len();
+        let tile = TILE_ROWS * (halves.len() / rows.max(1) / 2);
         let mut first = 0;
-        while first < count {
-            let steps = &mut rows.steps[first..count];
-            let tile = &mut lines[first / TILE_ROWS * TILE_ROWS * (rows.stride / WIDE)..];
-            let at = (first, count);
-            first += match steps.len() {
-                AT_ONCE.. => quantise_some::<AT_ONCE>(pieces, at, tile, steps),
-                _ => quantise_some::<1>(pieces, at, tile, steps),
-            };
+        while first < rows {
+            let (lines, steps) = (&mut lines[first / TILE_ROWS * tile..], &mut steps[first..]);
+            let count = if steps.len() < AT_ONCE { 1 } else { AT_ONCE };
+            match count {
+                1 => quantise_some::<1>(halves, (first, rows), lines, steps, left),
+                _ => quantise_some::<AT_ONCE>(halves, (first, rows), lines, steps, left),
+            }
+            first += count;
         }
     }
 
-    /// Rows of pieces that are quantised together.
-    const AT_ONCE: usize = 8;
-
-    /// Quantises `R` rows from the given one of so many on, and says how many they were.
+    /// Quantises `R` rows from the given one of so many on.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
     fn quantise_some<const R: usize>(
-        pieces: &[[f32; PIECE]],
-        (first, count): (usize, usize),
-        tile: &mut [[u8; WIDE]],
+        halves: &[[Half; PIECE]],
+        (first, rows): (usize, usize),
+        lines: &mut [[u8; WIDE]],
         steps: &mut [f32],
-    ) -> usize {
-        let of = |column: usize| &pieces[column * count + first..][..R];
-        let mut most = [_mm512_setzero_ps(); R];
-        for column in 0..pieces.len() / count {
-            for (x, most) in of(column).iter().zip(&mut most) {
-                *most = _mm512_max_ps(_mm512_abs_ps(load(x, 0)), *most);
-                *most = _mm512_max_ps(_mm512_abs_ps(load(x, 1)), *most);
+        left: &mut Vec<usize>,
+    ) {
+        let mut most = [_mm512_setzero_si512(); R];
+        for piece in halves.chunks_exact(rows) {
+            for (most, halves) in most.iter_mut().zip(&piece[first..]) {
+                // Of numbers that are not negative the larger one has the larger bits.
+                *most = _mm512_max_epu16(*most, both(halves));
             }
         }
         let mut scales = [0.0; R];
-        for ((most, scale), step) in most.into_iter().zip(&mut scales).zip(steps) {
-            (*scale, *step) = scale_and_step(_mm512_reduce_max_ps(most));
-        }
-        for (column, lines) in tile.chunks_exact_mut(TILE_ROWS).enumerate() {
-            let columns = of(2 * column).iter().zip(of(2 * column + 1));
-            let lines = lines[first % TILE_ROWS..].iter_mut().zip(scales);
-            for ((left, right), (bytes, scale)) in columns.zip(lines) {
-                narrow(
-                    [load(left, 0), load(left, 1), load(right, 0), load(right, 1)],
-                    scale,
-                    bytes,
-                );
-            }
-            if 2 * (column + 1) * count == pieces.len() {
-                break;
+        for (i, (most, (scale, step))) in
+            most.into_iter().zip(scales.iter_mut().zip(steps)).enumerate()
+        {
+            let [low, high] = widened(most);
+            let most = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+            (*scale, *step) = scale_and_step(most);
+            if !Half::suits(most) {
+                left.push(first + i);
             }
         }
-        R
+        let pairs = halves.chunks_exact(2 * rows);
+        for (pair, lines) in pairs.zip(lines.chunks_exact_mut(TILE_ROWS)) {
+            let (one, other) = pair.split_at(rows);
+            let columns = one[first..].iter().zip(&other[first..]);
+            let to = lines[first % TILE_ROWS..].iter_mut().zip(scales);
+            for ((one, other), (bytes, scale)) in columns.zip(to) {
+                let ([a, b], [c, d]) = (widened(both(one)), widened(both(other)));
+                narrow([a, b, c, d], scale, bytes);
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn both(halves: &[Half; PIECE]) -> __m512i {
+        // SAFETY: 64 bytes.
+        unsafe { _mm512_loadu_si512(halves.as_ptr().cast()) }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn widened(halves: __m512i) -> [__m512; 2] {
+        let low = _mm512_castsi512_si256(halves);
+        [_mm512_cvtph_ps(low), _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(halves))]
     }
 
     /// Sixty-four numbers as bytes.
