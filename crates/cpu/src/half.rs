@@ -132,6 +132,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn rows_are_rounded_where_that_suits_them() {
+        let least = 2f32.powi(-10);
+        let suited = [(least, true), (1.0, true), (65504.0, true), (65519.9, true)];
+        let not = [(0.0, false), (1e-9, false), (least * 0.999, false), (65520.0, false)];
+        for (most, rounds) in suited.into_iter().chain(not).chain([(f32::INFINITY, false)]) {
+            // Two rows that are no whole vectors, the second of which half precision suits in any case.
+            let row = |most: f32| {
+                (0..37).map(move |i| if i == 20 { most } else { most.min(1e30) * i as f32 / 41.0 })
+            };
+            let rows: Vec<f32> = row(most).chain(row(3.0)).collect();
+            for isa in levels() {
+                let mut got = rows.clone();
+                round_rows(isa, 37, &mut got);
+                for (i, (&v, &got)) in rows.iter().zip(&got).enumerate() {
+                    let expected = if rounds || i >= 37 { Half::narrow(v).widen() } else { v };
+                    assert_eq!(got, expected, "{v} of a row up to {most}, {isa:?}");
+                }
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn the_nearest_is_taken(bits: u32, small in -70_000f32..70_000.0) {
