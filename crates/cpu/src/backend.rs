@@ -54,7 +54,7 @@ pub struct Cpu {
 
 impl Cpu {
     /// With certain instructions, computing products in a certain precision. Everything else is
-    /// float32, but for attention over keys and values in bytes.
+    /// float32, but for attention over keys and values in bytes and, in int8, the hidden rows of feed-forward blocks.
     pub fn new(isa: Isa, precision: Precision) -> Cpu {
         Cpu {
             isa,
@@ -503,9 +503,12 @@ mod tests {
         };
         let (inputs, plain) = (24, Isa::new(Level::Portable).unwrap());
         // Rows of 64 and 192 hidden numbers may lie otherwise in memory than those of 70.
-        for (inner, activation) in
-            [(70, Activation::Relu), (64, Activation::Relu), (192, Activation::Swish)]
-        {
+        for (inner, activation) in [
+            (70, Activation::Relu),
+            (64, Activation::Relu),
+            (192, Activation::Relu),
+            (192, Activation::Swish),
+        ] {
             let first = Weight::from_f32(vec![inner, inputs], &values(inner * inputs, 37));
             let second = Weight::from_f32(vec![inputs, inner], &values(inputs * inner, 41));
             let dense = |weight| [Dense { weight, bias: None, alpha: None }];

@@ -16,6 +16,9 @@ pub(crate) struct Half(u16);
 impl Half {
     pub(crate) const MOST: f32 = 65504.0;
 
+    /// What lies between this and the largest one rounds to that, what is above does not.
+    const TOO_LARGE: f32 = 65520.0;
+    /// See [`Half::suits`]: 2⁻¹⁰, a byte's step of which is 130 of the least steps.
     const LEAST_MOST: f32 = 16.0 * Half::LEAST_NORMAL;
 
     const SIGN: u32 = 0x8000;
@@ -67,8 +70,7 @@ vector_kernel! {
 fn round_rows_body<I: Vectors>(isa: I, width: usize, rows: &mut [f32]) {
     for row in rows.chunks_exact_mut(width.max(1)) {
         let most = largest(row);
-        // The first that would round to more than there is.
-        if most >= 65520.0 || !Half::suits(Half::narrow(most).widen()) {
+        if most >= Half::TOO_LARGE || !Half::suits(Half::narrow(most).widen()) {
             continue;
         }
         let (chunks, rest) = row.as_chunks_mut::<LANES>();

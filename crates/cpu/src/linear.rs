@@ -205,19 +205,18 @@ impl Linear {
             first.multiply(isa, activation, x, hidden.values_mut());
             return second.multiply(isa, last, hidden.values(), out);
         };
-        let again = (first.packed_again(), second.packed_again());
-        let first = again.0.as_ref().unwrap_or(first);
-        let packed = if let Some(Linear::Int8(again)) = &again.1 { again } else { packed };
+        let again = second.packed_again();
+        let packed = if let Some(Linear::Int8(again)) = &again { again } else { packed };
         let ways = packed.ways;
         let rounds = activation == Activation::Relu && ways.alpha.is_none() && !ways.float_hidden;
         HIDDEN.with_borrow_mut(|quantised| {
             let rows = x.len() / inputs;
             quantised.reserve(isa, rows, packed);
             match first {
-                Linear::Int8(to_halves)
-                    if rounds && int8::goes_to_halves(isa, rows, to_halves, packed) =>
-                {
-                    hidden_in_halves(isa, x, (first, to_halves), quantised, hidden);
+                Linear::Int8(int8) if rounds && int8::goes_to_halves(isa, rows, int8, packed) => {
+                    let again = first.packed_again();
+                    let int8 = if let Some(Linear::Int8(again)) = &again { again } else { int8 };
+                    hidden_in_halves(isa, x, int8, quantised, hidden);
                 }
                 _ => {
                     for (i, x) in x.chunks(int8::BLOCK_ROWS * inputs).enumerate() {
@@ -333,7 +332,7 @@ fn multiply_quantised(
 fn hidden_in_halves(
     isa: Isa,
     x: &[f32],
-    (first, packed): (&Linear, &Packed8),
+    packed: &Packed8,
     quantised: &mut Quantised,
     hidden: &mut Matrix,
 ) {
@@ -346,14 +345,18 @@ fn hidden_in_halves(
         let halves = halves.as_chunks_mut().0;
         int8::multiply_to_halves(x_quantised, packed, halves);
         quantised.fill_from_halves(halves, &mut left);
+        // Few rows in few networks: these are computed once more.
+        if !left.is_empty() {
+            let x: Vec<f32> =
+                left.iter().flat_map(|row| &x[row * inputs..][..inputs]).copied().collect();
+            x_quantised.fill(isa, &x, packed);
+            hidden.shape(left.len(), outputs);
+            let product = (&*x_quantised, packed);
+            multiply_quantised(isa, product, Activation::Relu, hidden.values_mut());
+            let rows = left.iter().zip(hidden.iter());
+            rows.for_each(|(&row, hidden)| quantised.fill_one(row, hidden));
+        }
     });
-    if !left.is_empty() {
-        let x: Vec<f32> =
-            left.iter().flat_map(|row| &x[row * inputs..][..inputs]).copied().collect();
-        hidden.shape(left.len(), outputs);
-        first.multiply(isa, Activation::Relu, &x, hidden.values_mut());
-        left.iter().zip(hidden.iter()).for_each(|(&row, hidden)| quantised.fill_one(row, hidden));
-    }
     HALVES.set((halves, left));
 }
 

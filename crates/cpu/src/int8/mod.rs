@@ -189,10 +189,10 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// So many of the rows at a time.
-    fn in_blocks(self, rows: usize) -> impl Iterator<Item = Task<'a>> {
-        let bytes = self.bytes.chunks(rows * self.stride);
-        let blocks = bytes.zip(self.steps.chunks(rows));
+    /// Some of the rows at a time.
+    fn in_blocks(self) -> impl Iterator<Item = Task<'a>> {
+        let bytes = self.bytes.chunks(BLOCK_ROWS * self.stride);
+        let blocks = bytes.zip(self.steps.chunks(BLOCK_ROWS));
         blocks.map(move |(bytes, steps)| Task { bytes, steps, ..self })
     }
 
@@ -224,7 +224,7 @@ pub(crate) fn multiply(
         // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
         return unsafe { amx::multiply(task, out) };
     }
-    for (task, out) in task.in_blocks(BLOCK_ROWS).zip(out.chunks_mut(BLOCK_ROWS * width)) {
+    for (task, out) in task.in_blocks().zip(out.chunks_mut(BLOCK_ROWS * width)) {
         multiply_block(isa, task, out);
     }
 }
