@@ -156,45 +156,73 @@ pub(crate) struct Product {
     pub(crate) weights: *const u8,
     /// and how many they are.
     pub(crate) panels: usize,
+    /// What the sums of the first panel begin with, a line; those of the others are behind it. Without, sums begin at zero.
+    pub(crate) starts: Option<*const u8>,
     /// Steps of 64 bytes of inputs.
     pub(crate) steps: usize,
 }
 
+/// Who makes something of sums, a block after the other. All of it becomes one loop with the products: what is not in a register
+/// there has them wait for memory.
+pub(crate) trait Finish<T> {
+    /// Sums of some rows and of these panels, one or two, come next. Tells whether they are wanted a row after the other.
+    fn begin(&mut self, panels: Range<usize>) -> bool;
+
+    /// Takes those of a row. There are sums of two panels in any case.
+    fn row(&mut self, row: usize, sums: &[[T; 16]; 2]);
+
+    /// Those were all, of rows from the given one on.
+    fn end(&mut self, row: usize, sums: &[[[T; 16]; 2]]);
+}
+
 impl Product {
-    /// Hands all sums, a block after the other, to `finish`, which is to take all its rows.
+    /// Hands all sums to `finish`.
     ///
     /// # Safety
     /// [`available`] has said yes; rows and panels are whole steps long and where `self` says.
     #[inline(always)]
-    pub(crate) unsafe fn multiply<T: Sum>(self, mut finish: impl FnMut(Rows<'_, T>)) {
+    pub(crate) unsafe fn multiply<T: Sum>(self, finish: &mut impl Finish<T>) {
+        let Some(mut late) = self.block_from(0, 0) else { return };
         // SAFETY: the caller vouches for tiles.
         let tiles = unsafe { Tiles::new() };
+        let turns = self.turns();
         let mut sums = [const { MaybeUninit::<Sums<T>>::uninit() }; 2];
         let (mut to, mut from) = sums.split_at_mut(1);
-        let mut late: Option<Block> = None;
-        let mut next = self.block_from(0, 0);
-        // One round more than there are blocks: in the last one there is only something to finish.
-        while let Some(block) = next.or(late) {
-            tiles.clear();
-            let steps = if next.is_some() { self.steps } else { 0 };
-            let mut work = Work { feed: self.feed(block), steps };
-            if let Some(block) = late {
-                // SAFETY: these sums were stored in the round before.
-                let sums = unsafe { block.sums(from[0].as_ptr()) };
-                finish(Rows { block, sums, work: &mut work });
-            }
-            // SAFETY: what the caller vouches for; four tiles fit.
-            unsafe {
-                work.rest::<T>();
+        // SAFETY: what the caller vouches for; four tiles fit, and of a block's sums only those that were stored are looked at.
+        unsafe {
+            tiles.begin(self.starts_of(late));
+            self.feed(late, turns).rest::<T>(self.steps);
+            tiles.store(to[0].as_mut_ptr().cast());
+            while let Some(block) = self.block_from(late.row + late.rows, late.panel) {
+                (to, from) = (from, to);
+                tiles.begin(self.starts_of(block));
+                let (mut feed, mut steps) = (self.feed(block, turns), self.steps);
+                let sums = late.sums(from[0].as_ptr());
+                if finish.begin(late.panels()) {
+                    steps = match (feed.keep_weights, feed.both) {
+                        (true, true) => feed.finish::<T, true, true>(steps, late.row, sums, finish),
+                        (true, false) => feed.finish::<T, true, false>(steps, late.row, sums, finish),
+                        (false, true) => feed.finish::<T, false, true>(steps, late.row, sums, finish),
+                        (false, false) => feed.finish::<T, false, false>(steps, late.row, sums, finish),
+                    };
+                }
+                if steps > 0 {
+                    feed.rest::<T>(steps);
+                }
+                finish.end(late.row, sums);
                 tiles.store(to[0].as_mut_ptr().cast());
+                late = block;
             }
-            (to, from) = (from, to);
-            late = next;
-            next = next.and_then(|block| self.block_from(block.row + block.rows, block.panel));
+            let sums = late.sums(to[0].as_ptr());
+            if finish.begin(late.panels()) {
+                (late.row..).zip(sums).for_each(|(row, sums)| finish.row(row, sums));
+            }
+            finish.end(late.row, sums);
         }
     }
 
     /// The block that begins there. All rows go through two panels before the next two.
+    #[inline(always)]
     fn block_from(&self, row: usize, panel: usize) -> Option<Block> {
         let (row, panel) = if row < self.rows { (row, panel) } else { (0, panel + 2) };
         (self.rows > 0 && panel < self.panels).then(|| Block {
@@ -209,18 +237,28 @@ impl Product {
         self.steps * ROWS * BYTES
     }
 
-    fn feed(&self, block: Block) -> Feed {
-        // Where there is no second panel the first is computed twice.
-        let (row, left, right) = (block.row, block.panel, block.panel + block.panels - 1);
-        let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
-        // Two panels are two times eight pairs of lines a step; the rounds of all rows share them.
-        let (share, shares) = (row / (2 * ROWS), self.rows.div_ceil(2 * ROWS));
-        let eights = 2usize.div_ceil(shares);
-        let read = panel(left).wrapping_add(share * eights * self.steps * EIGHT);
+    /// Where the sums of a block's panels begin. Where there is no second panel the first is computed twice.
+    #[inline(always)]
+    fn starts_of(&self, block: Block) -> Option<[*const u8; 2]> {
+        let of = |starts: *const u8, panel: usize| starts.wrapping_add(panel * BYTES);
+        self.starts.map(|starts| [of(starts, block.panel), of(starts, block.panels().end - 1)])
+    }
+
+    /// How blocks take turns in asking for weights. For two panels and every step these are two times eight pairs of lines.
+    fn turns(&self) -> Turns {
+        let pairs = (2 * PAGES).div_ceil(self.rows.div_ceil(2 * ROWS)).next_power_of_two();
         // Where two panels are more than a run, what comes after the first run is being read already.
         let behind = (2 * self.panel_bytes()).saturating_sub(RUN) / RUN * RUN;
+        Turns { pairs, behind }
+    }
+
+    #[inline(always)]
+    fn feed(&self, block: Block, Turns { pairs, behind }: Turns) -> Feed {
+        let (row, left, right) = (block.row, block.panel, block.panels().end - 1);
+        let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
+        let turn = row / (2 * ROWS) * pairs;
+        let read = panel(left).wrapping_add(turn / PAGES * self.steps * EIGHT);
         let soon = ahead::place(read.wrapping_sub(read as usize % EIGHT)).wrapping_add(behind);
-        let eights = if share * eights < 2 { eights } else { 0 };
         let (row_bytes, keep_weights) = (self.steps * BYTES, self.rows > KEPT_ROWS);
         let (stride, advance) = match self.order {
             Order::Rows => (row_bytes, BYTES),
@@ -234,10 +272,17 @@ impl Product {
             keep_weights,
             both: block.rows > ROWS,
             panels: [panel(left), panel(right)],
-            soon,
-            eights,
+            soon: soon.wrapping_add(turn % PAGES * PAGE),
+            pairs: if turn < 2 * PAGES { pairs } else { 0 },
         }
     }
+}
+
+/// How many pairs of lines a block asks for at every step, and how far ahead.
+#[derive(Clone, Copy)]
+struct Turns {
+    pairs: usize,
+    behind: usize,
 }
 
 /// Up to 32 rows and two panels.
@@ -250,127 +295,17 @@ struct Block {
 }
 
 impl Block {
+    #[inline(always)]
+    fn panels(&self) -> Range<usize> {
+        self.panel..self.panel + self.panels
+    }
+
     /// # Safety
     /// The sums of its rows are stored there.
+    #[inline(always)]
     unsafe fn sums<'a, T>(&self, sums: *const Sums<T>) -> &'a [[[T; 16]; 2]] {
         // SAFETY: the caller's.
         unsafe { std::slice::from_raw_parts(sums.cast(), self.rows) }
-    }
-}
-
-/// Who makes something of sums.
-pub(crate) trait Finish<T> {
-    /// Takes those of a row and two panels.
-    fn row(&mut self, row: usize, sums: &[[T; 16]; 2]);
-}
-
-/// Sums of some rows and two panels, a row of both after the other.
-pub(crate) struct Rows<'a, T> {
-    block: Block,
-    sums: &'a [[[T; 16]; 2]],
-    work: &'a mut Work,
-}
-
-impl<'a, T: Sum> Rows<'a, T> {
-    /// The number of the first row.
-    pub(crate) fn first(&self) -> usize {
-        self.block.row
-    }
-
-    /// The panels there are: one or two. A row has sums of two in any case.
-    pub(crate) fn panels(&self) -> Range<usize> {
-        self.block.panel..self.block.panel + self.block.panels
-    }
-
-    /// All of them.
-    pub(crate) fn sums(&self) -> &'a [[[T; 16]; 2]] {
-        self.sums
-    }
-
-    /// Hands them out, each row behind a product of the next block.
-    #[inline(always)]
-    pub(crate) fn hand_to(self, finish: &mut impl Finish<T>) {
-        if self.work.feed.keep_weights {
-            self.hand::<true>(finish);
-        } else {
-            self.hand::<false>(finish);
-        }
-    }
-
-    /// Four rows come with a step, and with as many more as are their share.
-    #[inline(always)]
-    fn hand<const KEEP_WEIGHTS: bool>(self, finish: &mut impl Finish<T>) {
-        let Rows { block, sums, work } = self;
-        let (fours, rest) = sums.as_chunks::<4>();
-        // Where there are more fours than steps, some come alone.
-        let gap = (fours.len() / work.steps.max(1)).max(1);
-        let share = work.steps.div_ceil(fours.len().max(1));
-        let mut row = block.row;
-        for (i, four) in fours.iter().enumerate() {
-            if i % gap == 0 && work.steps > 0 {
-                work.steps -= 1;
-                // SAFETY: `Product::multiply`, which makes these, vouches for what is worked on.
-                unsafe {
-                    work.feed.product::<T, KEEP_WEIGHTS, 0>();
-                    finish.row(row, &four[0]);
-                    work.feed.product::<T, KEEP_WEIGHTS, 1>();
-                    finish.row(row + 1, &four[1]);
-                    work.feed.product::<T, KEEP_WEIGHTS, 2>();
-                    finish.row(row + 2, &four[2]);
-                    work.feed.product::<T, KEEP_WEIGHTS, 3>();
-                    finish.row(row + 3, &four[3]);
-                    work.go_on::<T, KEEP_WEIGHTS>(share - 1);
-                }
-            } else {
-                (row..).zip(four).for_each(|(row, sums)| finish.row(row, sums));
-            }
-            row += 4;
-        }
-        (row..).zip(rest).for_each(|(row, sums)| finish.row(row, sums));
-    }
-}
-
-/// What is done while sums of the block before become outputs.
-struct Work {
-    feed: Feed,
-    /// Steps that are left.
-    steps: usize,
-}
-
-impl Work {
-    /// All that is left.
-    ///
-    /// # Safety
-    /// This thread has tiles, and where there are steps left, there is memory where `feed` says.
-    #[inline(always)]
-    unsafe fn rest<T: Sum>(&mut self) {
-        // SAFETY: the caller's.
-        unsafe {
-            if self.feed.keep_weights {
-                self.go_on::<T, true>(self.steps);
-            } else {
-                self.go_on::<T, false>(self.steps);
-            }
-        }
-    }
-
-    /// So many steps, if there are as many.
-    ///
-    /// # Safety
-    /// As above.
-    #[inline(always)]
-    unsafe fn go_on<T: Sum, const KEEP_WEIGHTS: bool>(&mut self, steps: usize) {
-        let steps = steps.min(self.steps);
-        self.steps -= steps;
-        for _ in 0..steps {
-            // SAFETY: the caller's.
-            unsafe {
-                self.feed.product::<T, KEEP_WEIGHTS, 0>();
-                self.feed.product::<T, KEEP_WEIGHTS, 1>();
-                self.feed.product::<T, KEEP_WEIGHTS, 2>();
-                self.feed.product::<T, KEEP_WEIGHTS, 3>();
-            }
-        }
     }
 }
 
@@ -379,6 +314,7 @@ impl Work {
 struct Sums<T>([[[T; 16]; 2]; 2 * ROWS]);
 
 /// What the next products of a block are computed from.
+#[derive(Clone, Copy)]
 struct Feed {
     /// Inputs of the first 16 rows,
     upper: *const u8,
@@ -395,8 +331,8 @@ struct Feed {
     keep_weights: bool,
     /// Weights that are wanted next, see [`ahead`],
     soon: *const u8,
-    /// and how many times eight pairs of lines of them to ask for at every step.
-    eights: usize,
+    /// and how many pairs of lines of them to ask for at every step.
+    pairs: usize,
 }
 
 /// Loads a tile of rows that are so far apart. It is kept in the first cache or not.
@@ -420,13 +356,95 @@ macro_rules! load {
 }
 
 impl Feed {
+    /// Has the sums of another block finished, each row behind a product: four rows come with a step, and with as many more as are
+    /// their share of so many steps. Tells how many are left.
+    ///
+    /// # Safety
+    /// As below.
+    #[inline(always)]
+    unsafe fn finish<T: Sum, const KEEP_WEIGHTS: bool, const BOTH: bool>(
+        &mut self,
+        mut steps: usize,
+        mut row: usize,
+        sums: &[[[T; 16]; 2]],
+        finish: &mut impl Finish<T>,
+    ) -> usize {
+        let (fours, rest) = sums.as_chunks::<4>();
+        let share = steps / fours.len().max(1);
+        // Where there are more fours than steps, some come alone.
+        let gap = fours.len().div_ceil(steps);
+        let mut wait = 0;
+        for four in fours {
+            if wait == 0 {
+                // SAFETY: the caller's.
+                unsafe {
+                    self.product::<T, KEEP_WEIGHTS, BOTH, 0>();
+                    finish.row(row, &four[0]);
+                    self.product::<T, KEEP_WEIGHTS, BOTH, 1>();
+                    finish.row(row + 1, &four[1]);
+                    self.product::<T, KEEP_WEIGHTS, BOTH, 2>();
+                    finish.row(row + 2, &four[2]);
+                    self.product::<T, KEEP_WEIGHTS, BOTH, 3>();
+                    finish.row(row + 3, &four[3]);
+                    for _ in 1..share {
+                        self.step::<T, KEEP_WEIGHTS, BOTH>();
+                    }
+                }
+                steps -= share.max(1);
+                wait = gap;
+            } else {
+                (row..).zip(four).for_each(|(row, sums)| finish.row(row, sums));
+            }
+            wait -= 1;
+            row += 4;
+        }
+        (row..).zip(rest).for_each(|(row, sums)| finish.row(row, sums));
+        steps
+    }
+
+    /// So many steps.
+    ///
+    /// # Safety
+    /// As below.
+    #[inline(never)]
+    unsafe fn rest<T: Sum>(mut self, steps: usize) {
+        for _ in 0..steps {
+            // SAFETY: the caller's.
+            unsafe {
+                match (self.keep_weights, self.both) {
+                    (true, true) => self.step::<T, true, true>(),
+                    (true, false) => self.step::<T, true, false>(),
+                    (false, true) => self.step::<T, false, true>(),
+                    (false, false) => self.step::<T, false, false>(),
+                }
+            }
+        }
+    }
+
+    /// A step.
+    ///
+    /// # Safety
+    /// As below.
+    #[inline(always)]
+    unsafe fn step<T: Sum, const KEEP_WEIGHTS: bool, const BOTH: bool>(&mut self) {
+        // SAFETY: the caller's.
+        unsafe {
+            self.product::<T, KEEP_WEIGHTS, BOTH, 0>();
+            self.product::<T, KEEP_WEIGHTS, BOTH, 1>();
+            self.product::<T, KEEP_WEIGHTS, BOTH, 2>();
+            self.product::<T, KEEP_WEIGHTS, BOTH, 3>();
+        }
+    }
+
     /// One of the four products of a step, of which the last two are of the lower rows, if there are any. What is wanted next is
     /// loaded before the first two.
     ///
     /// # Safety
     /// This thread has the tiles, and there are rows, `stride` apart, and panels of 16 lines of 64 bytes.
     #[inline(always)]
-    unsafe fn product<T: Sum, const KEEP_WEIGHTS: bool, const WHICH: usize>(&mut self) {
+    unsafe fn product<T: Sum, const KEEP_WEIGHTS: bool, const BOTH: bool, const WHICH: usize>(
+        &mut self,
+    ) {
         // SAFETY: the caller's.
         unsafe {
             match WHICH {
@@ -437,13 +455,13 @@ impl Feed {
                 }
                 1 => {
                     load!("tmm7", self.panels[1], BYTES, KEEP_WEIGHTS);
-                    if self.both {
+                    if BOTH {
                         load!("tmm5", self.lower, self.stride, !KEEP_WEIGHTS);
                     }
                     T::upper_right();
                 }
-                2 if self.both => T::lower_left(),
-                3 if self.both => T::lower_right(),
+                2 if BOTH => T::lower_left(),
+                3 if BOTH => T::lower_right(),
                 _ => {}
             }
         }
@@ -458,8 +476,8 @@ impl Feed {
         self.upper = self.upper.wrapping_add(self.advance);
         self.lower = self.lower.wrapping_add(self.advance);
         self.panels = self.panels.map(|panel| panel.wrapping_add(ROWS * BYTES));
-        for _ in 0..self.eights {
-            for page in 0..PAGES {
+        for _ in (0..self.pairs).step_by(PAGES) {
+            for page in 0..self.pairs.min(PAGES) {
                 ahead::fetch(self.soon.wrapping_add(page * PAGE));
             }
             self.soon = self.soon.wrapping_add(PAIR);
@@ -471,18 +489,35 @@ impl Feed {
 }
 
 impl Tiles {
-    /// Sums begin at zero.
-    fn clear(&self) {
-        // SAFETY: this thread has tiles.
+    /// Sums begin with these, the same in each row, or at zero.
+    ///
+    /// # Safety
+    /// There are two lines of numbers, if any.
+    #[inline(always)]
+    unsafe fn begin(&self, starts: Option<[*const u8; 2]>) {
+        // SAFETY: this thread has tiles; a line is read sixteen times.
         unsafe {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                options(nostack, nomem),
-            );
+            match starts {
+                Some([left, right]) => asm!(
+                    "tileloadd tmm0, [{left} + {none}*1]",
+                    "tileloadd tmm1, [{right} + {none}*1]",
+                    "tileloadd tmm2, [{left} + {none}*1]",
+                    "tileloadd tmm3, [{right} + {none}*1]",
+                    left = in(reg) left,
+                    right = in(reg) right,
+                    none = in(reg) 0,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    options(nostack, readonly),
+                ),
+                None => asm!(
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3",
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    options(nostack, nomem),
+                ),
+            }
         }
     }
 

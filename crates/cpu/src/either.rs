@@ -57,6 +57,8 @@ impl Either {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::x86_64::__m512;
     use std::ops::Range;
 
     use peregrine_model::{Activation, Weight};
@@ -72,11 +74,20 @@ mod tests {
             self.0.extend_from_slice(outputs);
         }
 
-        fn piece<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece) -> bool {
+        fn ordinary(&mut self, _: usize) -> bool {
             unreachable!("these precisions hand out blocks");
         }
 
-        fn again<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece) {
+        #[cfg(target_arch = "x86_64")]
+        unsafe fn piece(&mut self, _: usize, _: [__m512; 2]) -> bool {
+            unreachable!("these precisions hand out blocks");
+        }
+
+        fn again<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece, _: bool) {
+            unreachable!("these precisions hand out blocks");
+        }
+
+        fn end(&mut self, _: Range<usize>, _: usize) {
             unreachable!("these precisions hand out blocks");
         }
     }

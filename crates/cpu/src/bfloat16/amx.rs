@@ -1,8 +1,10 @@
 //! The product with AMX: two blocks of sixteen rows times two panels at a time. The order of additions
 //! of its instruction is the one this module defines.
 
+use std::ops::Range;
+
 use super::{RUN_LINES, Task};
-use crate::amx::{Finish, Product, Rows};
+use crate::amx::{Finish, Product};
 use crate::lanes::{LANES, array};
 use crate::product::Line;
 use crate::tiles::Order;
@@ -21,33 +23,41 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
         rows: task.rows,
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
         panels: task.panels,
+        starts: None,
         steps: packed.groups() / RUN_LINES,
     };
-    let finish = |rows: Rows<'_, f32>| {
-        let panels = rows.panels();
-        let bias = &packed.bias[first + panels.start..first + panels.end];
-        rows.hand_to(&mut Stored { bias, column: panels.start * LANES, width, out });
-    };
+    let bias = &packed.bias[first..];
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Rounded`), and rows and panels
     // are as long as each other.
-    unsafe { product.multiply(finish) };
+    unsafe { product.multiply(&mut Stored { bias, panels: 0..0, width, out }) };
 }
 
 /// Outputs as they are stored.
 struct Stored<'a> {
+    /// Of all panels,
     bias: &'a [Line],
-    column: usize,
+    /// of which these are worked on.
+    panels: Range<usize>,
     width: usize,
     out: &'a mut [f32],
 }
 
 impl Finish<f32> for Stored<'_> {
     #[inline(always)]
+    fn begin(&mut self, panels: Range<usize>) -> bool {
+        self.panels = panels;
+        true
+    }
+
+    #[inline(always)]
     fn row(&mut self, row: usize, sums: &[[f32; LANES]; 2]) {
-        let out = &mut self.out[row * self.width..][self.column..self.width];
-        let panels = out.chunks_mut(LANES).zip(self.bias).zip(sums);
+        let out = &mut self.out[row * self.width..][self.panels.start * LANES..self.width];
+        let panels = out.chunks_mut(LANES).zip(&self.bias[self.panels.clone()]).zip(sums);
         panels.for_each(|((out, bias), sums)| add(sums, &bias.0, out));
     }
+
+    #[inline(always)]
+    fn end(&mut self, _: usize, _: &[[[f32; LANES]; 2]]) {}
 }
 
 #[inline(always)]

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::avx512vnni::{Scales, lanes_of};
 use super::{PIECE, Piece, Take, Task};
-use crate::amx::{Finish, Product, Rows};
+use crate::amx::{Finish, Product};
 use crate::half::Half;
 use crate::lanes::LANES;
 
@@ -17,18 +17,10 @@ use crate::lanes::LANES;
 /// checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let width = task.width();
-    let out = out.as_mut_ptr();
-    let finish = |rows: Rows<'_, i32>| {
-        let panels = rows.panels();
-        let to = out.wrapping_add(panels.start * LANES);
-        // SAFETY: panels of `task`.
-        let ends = unsafe { End::of_both(task, panels) };
-        rows.hand_to(&mut Stored { ends, steps: task.steps, to, width });
-    };
+    let mut finish = Stored { task, ends: NO_PANELS, width: task.width(), out: out.as_mut_ptr(), column: 0 };
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Quantised`), and rows and panels
     // are as long as each other.
-    unsafe { product(task).multiply(finish) };
+    unsafe { product(task).multiply(&mut finish) };
 }
 
 /// See [`super::multiply_to_halves`].
@@ -37,16 +29,9 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
 /// As above; all panels come in twos.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn multiply_to_halves(task: Task<'_>, out: &mut [[Half; PIECE]]) {
-    let rows = task.steps.len();
-    let finish = |piece: Rows<'_, i32>| {
-        let panels = piece.panels();
-        let to = &mut out[panels.start / 2 * rows..][..rows];
-        // SAFETY: panels of `task`.
-        let ends = unsafe { End::of_both(task, panels) };
-        piece.hand_to(&mut Halved { ends, steps: task.steps, to });
-    };
+    let mut finish = Halved { task, ends: NO_PANELS, out, first: 0 };
     // SAFETY: as above.
-    unsafe { product(task).multiply(finish) };
+    unsafe { product(task).multiply(&mut finish) };
 }
 
 /// See [`super::multiply_in_pieces`].
@@ -55,109 +40,158 @@ pub(super) unsafe fn multiply_to_halves(task: Task<'_>, out: &mut [[Half; PIECE]
 /// As above.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, take: &mut impl Take) {
-    let finish = |rows: Rows<'_, i32>| {
-        let (first, panels, all) = (rows.first(), rows.panels(), rows.sums());
-        // SAFETY: as above.
-        let ends = unsafe { End::of_both(task, panels.clone()) };
-        let column = (task.first_panel + panels.start) * LANES;
-        let mut taken =
-            Taken { ends, steps: task.steps, column, first, take: &mut *take, refused: 0 };
-        rows.hand_to(&mut taken);
-        let refused = taken.refused;
-        // A call in the loop above would have it keep nothing in registers.
-        if refused != 0 {
-            again((task, panels), (first, all), refused, take);
-        }
-    };
+    let mut finish = Taken { task, ends: NO_PANELS, panels: 0..0, seen: false, taken: 0, bit: 1, take };
     // SAFETY: as above.
-    unsafe { product(task).multiply(finish) };
+    unsafe { product(task).multiply(&mut finish) };
 }
 
 /// Outputs as they are stored.
 struct Stored<'a> {
+    task: Task<'a>,
     ends: [End; 2],
-    steps: &'a [f32],
-    /// The first row's, from the first panel on,
-    to: *mut f32,
-    /// and from one row to the next.
+    /// The first row's,
+    out: *mut f32,
+    /// from one row to the next,
     width: usize,
+    /// and the first column of those that come now.
+    column: usize,
 }
 
 impl Finish<i32> for Stored<'_> {
     #[inline(always)]
+    fn begin(&mut self, panels: Range<usize>) -> bool {
+        self.column = panels.start * LANES;
+        // SAFETY: `multiply`, which makes these, has the instructions; panels of its task.
+        self.ends = unsafe { End::of_both(self.task, panels) };
+        true
+    }
+
+    #[inline(always)]
     fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
-        let to = self.to.wrapping_add(row * self.width);
-        // SAFETY: `multiply`, which makes these, has the instructions; a row and panels of its task, for which its caller has
-        // checked that there is room.
+        let to = self.out.wrapping_add(row * self.width + self.column);
+        // SAFETY: as above; a row and panels of the task, for which the caller has checked that there is room.
         unsafe {
-            self.ends[0].store(left, self.steps[row], to);
-            self.ends[1].store(right, self.steps[row], to.wrapping_add(LANES));
+            let step = *self.task.steps.get_unchecked(row);
+            self.ends[0].store(left, step, to);
+            self.ends[1].store(right, step, to.wrapping_add(LANES));
         }
     }
+
+    #[inline(always)]
+    fn end(&mut self, _: usize, _: &[[[i32; LANES]; 2]]) {}
 }
 
 /// Outputs as they are stored in half precision.
 struct Halved<'a> {
+    task: Task<'a>,
     ends: [End; 2],
-    steps: &'a [f32],
-    /// Each row's.
-    to: &'a mut [[Half; PIECE]],
+    out: &'a mut [[Half; PIECE]],
+    /// The first row's place.
+    first: usize,
 }
 
 impl Finish<i32> for Halved<'_> {
     #[inline(always)]
+    fn begin(&mut self, panels: Range<usize>) -> bool {
+        self.first = panels.start / 2 * self.task.steps.len();
+        // SAFETY: `multiply_to_halves`, which makes these, has the instructions; panels of its task.
+        self.ends = unsafe { End::of_both(self.task, panels) };
+        true
+    }
+
+    #[inline(always)]
     fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
-        // SAFETY: `multiply_to_halves`, which makes these, has the instructions; both stores are of 16 halves.
+        let to = &mut self.out[self.first + row];
+        // SAFETY: as above; a row of the task; both stores are of 16 halves.
         unsafe {
-            let (to_left, to_right) = self.to[row].split_at_mut(LANES);
+            let step = *self.task.steps.get_unchecked(row);
+            let (to_left, to_right) = to.split_at_mut(LANES);
             let halves = |end: End, sums| {
-                let outputs = end.scales.apply_with_floor(end.started(sums), self.steps[row]);
+                let outputs = end.scales.apply_with_floor(load(sums), step);
                 _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(outputs)
             };
             _mm256_storeu_si256(to_left.as_mut_ptr().cast(), halves(self.ends[0], left));
             _mm256_storeu_si256(to_right.as_mut_ptr().cast(), halves(self.ends[1], right));
         }
     }
+
+    #[inline(always)]
+    fn end(&mut self, _: usize, _: &[[[i32; LANES]; 2]]) {}
 }
 
 /// Outputs as somebody takes them.
 struct Taken<'a, T> {
+    task: Task<'a>,
     ends: [End; 2],
-    steps: &'a [f32],
-    column: usize,
-    first: usize,
+    panels: Range<usize>,
+    /// Whether rows come one by one,
+    seen: bool,
+    /// which of them, a bit each, have been taken,
+    taken: u32,
+    /// and the next one's bit.
+    bit: u32,
     take: &'a mut T,
-    /// Rows, from the first on, that have been refused.
-    refused: u32,
 }
 
 impl<T: Take> Finish<i32> for Taken<'_, T> {
     #[inline(always)]
+    fn begin(&mut self, panels: Range<usize>) -> bool {
+        // SAFETY: `multiply_in_pieces`, which makes these, has the instructions; panels of its task.
+        self.ends = unsafe { End::of_both(self.task, panels.clone()) };
+        self.panels = panels;
+        self.seen = self.take.ordinary(self.column());
+        (self.taken, self.bit) = (0, 1);
+        self.seen
+    }
+
+    #[inline(always)]
     fn row(&mut self, row: usize, sums: &[[i32; LANES]; 2]) {
-        // SAFETY: `multiply_in_pieces`, which makes these, has the instructions.
-        let piece = unsafe { End::piece(self.ends, sums, self.steps[row]) };
-        let taken = self.take.piece::<true>(row, self.column, piece);
-        self.refused |= u32::from(!taken) << (row - self.first);
+        // SAFETY: as above; a row of the task.
+        let taken = unsafe {
+            let step = *self.task.steps.get_unchecked(row);
+            self.take.piece(row, End::piece(self.ends, sums, step))
+        };
+        self.taken |= self.bit & 0u32.wrapping_sub(u32::from(taken));
+        self.bit <<= 1;
+    }
+
+    #[inline(always)]
+    fn end(&mut self, row: usize, sums: &[[[i32; LANES]; 2]]) {
+        let refused = !self.taken & u32::MAX >> (u32::BITS - sums.len() as u32);
+        // A call in the loop of rows would have it keep nothing in registers.
+        if refused != 0 {
+            // SAFETY: as above.
+            unsafe { again((self.task, self.panels.clone()), (row, sums), (refused, self.seen), self.take) };
+        }
+        self.take.end(row..row + sums.len(), self.column());
     }
 }
 
-/// Hands out what has been refused once more.
+impl<T> Taken<'_, T> {
+    fn column(&self) -> usize {
+        (self.task.first_panel + self.panels.start) * LANES
+    }
+}
+
+/// Hands out what has been refused, of rows from the given one on. What it is given stays in registers: not all of `Taken`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 #[cold]
 #[inline(never)]
 fn again(
     (task, panels): (Task<'_>, Range<usize>),
     (first, sums): (usize, &[[[i32; LANES]; 2]]),
-    mut refused: u32,
+    (mut refused, seen): (u32, bool),
     take: &mut impl Take,
 ) {
     let column = (task.first_panel + panels.start) * LANES;
-    // SAFETY: as above.
+    // SAFETY: panels of the task.
     let ends = unsafe { End::of_both(task, panels) };
     while refused != 0 {
         let i = refused.trailing_zeros() as usize;
         let piece = End::piece(ends, &sums[i], task.steps[first + i]);
-        take.again::<true>(first + i, column, piece);
+        // SAFETY: a register is sixteen floats.
+        let piece = unsafe { std::mem::transmute::<[__m512; 2], Piece>(piece) };
+        take.again::<true>(first + i, column, piece, seen);
         refused &= refused - 1;
     }
 }
@@ -170,18 +204,22 @@ fn product(task: Task<'_>) -> Product {
         rows: task.steps.len(),
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
         panels: task.panels,
+        starts: Some(packed.starts[first..].as_ptr().cast()),
         steps: task.stride / 64,
     }
 }
 
-/// What turns a panel's sums, which start at zero, into outputs.
+/// What turns a panel's sums into outputs.
 #[derive(Clone, Copy)]
 struct End {
-    start: __m512i,
     scales: Scales,
     /// Its columns that exist.
     lanes: __mmask16,
 }
+
+/// Before there is one.
+// SAFETY: numbers and a mask, which may be zero.
+const NO_PANELS: [End; 2] = unsafe { std::mem::zeroed() };
 
 impl End {
     /// Where there is no second panel, none of its columns exists.
@@ -191,11 +229,14 @@ impl End {
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn of_both(task: Task<'_>, panels: Range<usize>) -> [End; 2] {
+        // What does not exist is at negative infinity.
+        let none = _mm512_set1_ps(f32::NEG_INFINITY);
         // SAFETY: the caller's.
         let end = |panel: usize, columns: usize| unsafe {
-            let scales = Scales::of(task, panel);
-            let start = task.packed.starts.as_ptr().add(task.first_panel + panel);
-            End { start: _mm512_loadu_si512(start.cast()), scales, lanes: lanes_of(columns) }
+            let mut scales = Scales::of(task, panel);
+            let lanes = lanes_of(columns);
+            scales.bias = _mm512_mask_mov_ps(none, lanes, scales.bias);
+            End { scales, lanes }
         };
         let columns = task.width() - panels.start * LANES;
         [end(panels.start, columns), end(panels.end - 1, columns.saturating_sub(LANES))]
@@ -204,17 +245,8 @@ impl End {
     /// What both make of a row's sums.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn piece([l, r]: [End; 2], [left, right]: &[[i32; LANES]; 2], step: f32) -> Piece {
-        // SAFETY: a register is sixteen floats.
-        unsafe { std::mem::transmute([l.outputs(left, step), r.outputs(right, step)]) }
-    }
-
-    /// A row's outputs, negative ones as well; columns that do not exist are at negative infinity.
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn outputs(self, sums: &[i32; LANES], step: f32) -> __m512 {
-        let none = _mm512_set1_ps(f32::NEG_INFINITY);
-        _mm512_mask_mov_ps(none, self.lanes, self.scales.apply(self.started(sums), step))
+    fn piece([l, r]: [End; 2], [left, right]: &[[i32; LANES]; 2], step: f32) -> [__m512; 2] {
+        [l.scales.apply(load(left), step), r.scales.apply(load(right), step)]
     }
 
     /// # Safety
@@ -222,15 +254,16 @@ impl End {
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn store(self, sums: &[i32; LANES], step: f32, to: *mut f32) {
-        let outputs = self.scales.apply_with_floor(self.started(sums), step);
+        let outputs = self.scales.apply_with_floor(load(sums), step);
         // SAFETY: what the caller vouches for.
         unsafe { _mm512_mask_storeu_ps(to, self.lanes, outputs) };
     }
+}
 
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn started(self, sums: &[i32; LANES]) -> __m512i {
-        // SAFETY: sixteen integers.
-        _mm512_add_epi32(unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) }, self.start)
-    }
+/// A row's sums of a panel.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load(sums: &[i32; LANES]) -> __m512i {
+    // SAFETY: sixteen integers.
+    unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) }
 }

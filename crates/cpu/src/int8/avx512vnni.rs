@@ -106,7 +106,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
 #[derive(Clone, Copy)]
 pub(super) struct Scales {
     step: __m512,
-    bias: __m512,
+    pub(super) bias: __m512,
     floor: __m512,
 }
 

@@ -37,6 +37,8 @@ pub(crate) mod rows;
 pub(crate) mod screen;
 pub(crate) mod shared;
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m512;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -272,12 +274,22 @@ pub(crate) trait Take {
     /// Takes some columns of all rows, row by row.
     fn block(&mut self, isa: Isa, columns: Range<usize>, outputs: &[f32]);
 
-    /// Takes the columns of a row from `column` on, or says no: then they are to come again. Those that do not exist are at
-    /// negative infinity. What is done here is done for every piece, so it calls nothing.
-    fn piece<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece) -> bool;
+    /// Whether the columns from `column` on may be handed to `piece`.
+    fn ordinary(&mut self, column: usize) -> bool;
 
-    /// Takes what has been refused.
-    fn again<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece);
+    /// Takes some columns of a row, or says no: then they are to come again. Those that do not exist are at negative infinity.
+    /// What is done here is done for every piece, so it calls nothing.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn piece(&mut self, row: usize, outputs: [__m512; 2]) -> bool;
+
+    /// Takes the columns of a row from `column` on, which `piece` has `seen` and refused, or not seen.
+    fn again<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece, seen: bool);
+
+    /// Some rows' columns from `column` on have been taken.
+    fn end(&mut self, rows: Range<usize>, column: usize);
 }
 
 /// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.

@@ -6,6 +6,8 @@
 //! are never stored. Where rows have word lists of their own, only those words are worked through, each where it is
 //! (`int8::rows`), or once for all rows that have it (`int8::shared`).
 
+mod listeners;
+
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -18,19 +20,15 @@ use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 use crate::int8::rows::{Picked8, Rows8};
 use crate::int8::screen::{Sample, Screen};
 use crate::int8::shared::{Guests, Table, seat_all};
-use crate::int8::{PIECE, Packed8, Piece, Take};
-use crate::isa::{Isa, kernel};
-use crate::lanes::{LANES, add_up, exp_down};
+use crate::int8::{PIECE, Packed8};
+use crate::isa::Isa;
 use crate::linear::{Linear, look, multiply_scattered, survivors};
 use crate::matrix::Matrix;
-use crate::panels::Lanes;
 use crate::product::Line;
+use listeners::{Listeners, Mark, Running};
 
 /// Panels worked on at a time: 512 words.
 const BLOCK_PANELS: usize = 32;
-
-/// Words after which the lanes of a sum are added up.
-const FOLDED: usize = 2048;
 
 /// Rows from which on a selection is packed: fewer read their words where they are.
 const MANY_ROWS: usize = 8;
@@ -202,11 +200,11 @@ pub(crate) fn best(
             && question.scoring == Scoring::Logit
             && groups(selections).count() >= MANY_LISTS
             && question.asks.iter().all(free);
-        return listen(question, selections, answer, |running| {
+        return listen(question, selections, answer, |listeners| {
             if sharing {
-                best_of_shared(isa, x.values(), output, selections, running);
+                best_of_shared(isa, x.values(), output, selections, listeners.running);
             } else {
-                best_in_turns(isa, x.values(), output, selections, running);
+                best_in_turns(isa, x.values(), output, selections, listeners);
             }
         });
     }
@@ -219,21 +217,26 @@ pub(crate) fn best(
         let in_place = few(&rows) && scattered(selection).is_some();
         let selections = &selections[rows.clone()];
         let question = Question { asks: &question.asks[rows], ..question };
-        listen(question, selections, answer, |running| {
+        listen(question, selections, answer, |listeners| {
             if in_place {
-                return best_in_turns(isa, x, output, selections, running);
+                return best_in_turns(isa, x, output, selections, listeners);
             }
             let linear = selection.map_or(&output.linear, |selection| selection.packed(output));
             if let Some((packed, Screening::Done(screen))) = screening {
-                for (running, x) in running.iter_mut().zip(x.chunks_exact(inputs)) {
-                    best_screened(isa, x, linear, (packed, screen), running);
+                for (row, x) in x.chunks_exact(inputs).enumerate() {
+                    best_screened(isa, x, linear, (packed, screen), listeners.of(row..row + 1, None));
                 }
                 return;
             }
-            let mut listeners = Listeners { running, words };
+            let mut listeners = listeners.of(0..listeners.running.len(), words);
             linear.multiply_in_blocks(isa, x, BLOCK_PANELS, output.in_registers, &mut listeners);
+            for row in listeners.lost() {
+                let (x, mut listener) =
+                    (&x[row * inputs..][..inputs], listeners.of(row..row + 1, words));
+                linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut listener);
+            }
             if let Some((packed, Screening::Tried(sample))) = screening {
-                for (running, x) in running.iter().zip(x.chunks_exact(inputs)) {
+                for (running, x) in listeners.running.iter().zip(x.chunks_exact(inputs)) {
                     look(isa, x, packed, sample, running.floor);
                 }
             }
@@ -246,22 +249,27 @@ fn listen(
     question: Question<'_>,
     selections: &[Option<&Selection>],
     answer: &mut Choices,
-    multiply: impl FnOnce(&mut [Running<'_>]),
+    multiply: impl FnOnce(&mut Listeners<'_, '_>),
 ) {
     let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
-    let mut lists = LISTS.take();
+    let (mut marks, mut lanes, mut lists) = (MARKS.take(), SUMS.take(), LISTS.take());
     running.extend(question.asks.iter().zip(selections).map(|(ask, selection)| {
         let words = selection.map(|selection| &*selection.words);
         Running::new(ask, question.scoring, words, lists.pop().unwrap_or_default())
     }));
+    marks.extend(running.iter().map(Running::mark));
+    lanes.resize(running.len(), Line::zeroed());
     profile::mark();
-    multiply(&mut running);
-    for row in running.drain(..) {
-        let list = row.finish();
+    multiply(&mut Listeners::new(&mut running, &mut marks, &mut lanes, question.scoring));
+    for ((row, mark), lanes) in running.drain(..).zip(marks.drain(..)).zip(&mut lanes) {
+        let list = row.finish(mark, lanes);
         answer.push(list.iter().copied());
         lists.push(list);
     }
+    lanes.clear();
     LISTS.set(lists);
+    MARKS.set(marks);
+    SUMS.set(lanes);
     RUNNING.set(recycled(running));
 }
 
@@ -276,7 +284,7 @@ fn best_in_turns(
     x: &[f32],
     output: &Output,
     selections: &[Option<&Selection>],
-    running: &mut [Running<'_>],
+    listeners: &mut Listeners<'_, '_>,
 ) {
     let Linear::Int8(packed) = &output.linear else { return };
     let first = selections.first().and_then(|&list| scattered(list));
@@ -287,8 +295,7 @@ fn best_in_turns(
                 let (Some(selection), Some(list)) = (selection, scattered(selection)) else {
                     continue;
                 };
-                let (running, words) = (&mut running[rows.clone()], Some(&*selection.words));
-                let mut listeners = Listeners { running, words };
+                let mut listeners = listeners.of(rows.clone(), Some(&selection.words));
                 let columns = list.cuts[turn]..list.cuts[turn + 1];
                 products.take(rows, (&list.rows, &list.picked), columns, &mut listeners);
             }
@@ -316,7 +323,7 @@ fn best_of_shared(
             // Rows with the same list come one after the other.
             while !waiting.is_empty() {
                 let mut guests = Guests::none();
-                waiting.retain(|&row| !guests.admit(seats[row].1, row, running[row].threshold));
+                waiting.retain(|&row| !guests.admit(seats[row].1, row, running[row].floor));
                 products.share((packed, rows), table, &mut guests, &mut |row, token, score| {
                     running[row].consider(Choice { token, score });
                     running[row].floor
@@ -336,14 +343,13 @@ fn best_screened(
     x: &[f32],
     linear: &Linear,
     (packed, screen): (&Packed8, &Screen),
-    running: &mut Running<'_>,
+    mut listener: Listeners<'_, '_>,
 ) {
     let (mut words, mut picked) = SCREENED.take();
-    let survivors = survivors(isa, x, (packed, screen), running.ask.banned, &mut words);
-    let words_left = survivors.then_some(words.as_slice());
-    let running = std::slice::from_mut(running);
-    let mut listener = Listeners { running, words: words_left };
+    let banned = listener.running[0].ask.banned;
+    let survivors = survivors(isa, x, (packed, screen), banned, &mut words);
     if survivors {
+        let mut listener = listener.of(0..1, Some(&words));
         picked.fill(packed, &words);
         let rows = (&*screen.rows, &picked);
         multiply_scattered(isa, x, packed, |products| {
@@ -361,6 +367,8 @@ thread_local! {
     static TABLES: RefCell<Vec<Table>> = RefCell::default();
     static SEATS: RefCell<Vec<(usize, usize)>> = RefCell::default();
     static WAITING: RefCell<Vec<usize>> = RefCell::default();
+    static MARKS: RefCell<Vec<Mark>> = RefCell::default();
+    static SUMS: RefCell<Vec<Line>> = RefCell::default();
     static RUNNING: RefCell<Vec<Running<'static>>> = RefCell::default();
     static LISTS: RefCell<Vec<Vec<Choice>>> = RefCell::default();
 }
@@ -369,268 +377,6 @@ thread_local! {
 fn recycled<T, U>(mut list: Vec<T>) -> Vec<U> {
     list.clear();
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
-}
-
-/// Those who listen to the scores of a product: a row each.
-struct Listeners<'r, 'a> {
-    running: &'r mut [Running<'a>],
-    /// The words columns stand for; without, a word is its column.
-    words: Option<&'r [u32]>,
-}
-
-impl Take for Listeners<'_, '_> {
-    fn block(&mut self, isa: Isa, columns: Range<usize>, scores: &[f32]) {
-        profile::lap("output product and bias");
-        take_block(isa, self, columns, scores);
-        profile::lap("output best words");
-    }
-
-    #[inline(always)]
-    fn piece<const FMA: bool>(&mut self, row: usize, column: usize, scores: Piece) -> bool {
-        self.running[row].take::<FMA>(scores, column)
-    }
-
-    #[inline(always)]
-    fn again<const FMA: bool>(&mut self, row: usize, column: usize, scores: Piece) {
-        self.running[row].look_closer::<FMA>(scores, column, self.words);
-    }
-}
-
-kernel! {
-    fn take_block(
-        listeners: &mut Listeners<'_, '_>,
-        columns: Range<usize>,
-        scores: &[f32],
-    ) = take_block_body
-}
-
-/// As if the scores had come in pieces.
-#[inline(always)]
-fn take_block_body<const FMA: bool>(
-    listeners: &mut Listeners<'_, '_>,
-    columns: Range<usize>,
-    scores: &[f32],
-) {
-    for (row, scores) in scores.chunks_exact(columns.len()).enumerate() {
-        let (pieces, rest) = scores.as_chunks::<PIECE>();
-        let mut last = [f32::NEG_INFINITY; PIECE];
-        last[..rest.len()].copy_from_slice(rest);
-        let last = if rest.is_empty() { None } else { Some(&last) };
-        let columns = columns.clone().step_by(PIECE);
-        for (column, piece) in columns.zip(pieces.iter().chain(last)) {
-            let piece = bytemuck::cast(*piece);
-            if !listeners.piece::<FMA>(row, column, piece) {
-                listeners.again::<FMA>(row, column, piece);
-            }
-        }
-    }
-}
-
-/// Whether one of them is above a threshold.
-#[inline(always)]
-fn above([left, right]: Piece, threshold: f32) -> bool {
-    let mut above = false;
-    for i in 0..LANES {
-        let larger = if left[i] > right[i] { left[i] } else { right[i] };
-        above |= larger > threshold;
-    }
-    above
-}
-
-/// What a row knows of the words it has seen.
-struct Running<'a> {
-    ask: &'a Ask<'a>,
-    scoring: Scoring,
-    best: Vec<Choice>,
-    /// What a newcomer to the list must beat: its last entry, once it is full.
-    floor: f32,
-    /// A score above this changes the list or is the largest so far.
-    threshold: f32,
-    /// The next column of a word to look up: one that is forced, or that has no probability, or the last before sums are folded.
-    special: usize,
-    /// Largest score, and `Σ exp(score − most)`: of the last words lane by lane, and of those before.
-    most: f32,
-    lanes: Line,
-    sum: f64,
-}
-
-impl<'a> Running<'a> {
-    fn new(
-        ask: &'a Ask<'a>,
-        scoring: Scoring,
-        words: Option<&[u32]>,
-        mut best: Vec<Choice>,
-    ) -> Running<'a> {
-        best.clear();
-        best.reserve(ask.count + 1);
-        let wants_none = ask.forced.is_some() || ask.count == 0;
-        let floor = if wants_none { f32::INFINITY } else { f32::NEG_INFINITY };
-        let mut running = Running {
-            ask,
-            scoring,
-            best,
-            floor,
-            threshold: if scoring == Scoring::Logit { floor } else { f32::NEG_INFINITY },
-            special: 0,
-            most: f32::NEG_INFINITY,
-            lanes: Line::zeroed(),
-            sum: 0.0,
-        };
-        running.special = running.special_from(0, words);
-        running
-    }
-
-    /// Takes the scores of some words, the first of which is in the given column, if that is all there is to do: nearly always
-    /// none is above the threshold.
-    #[inline(always)]
-    fn take<const FMA: bool>(&mut self, scores: Piece, column: usize) -> bool {
-        let ordinary = self.special >= column + PIECE && !above(scores, self.threshold);
-        if ordinary && self.scoring != Scoring::Logit {
-            self.add::<FMA>(scores);
-        }
-        ordinary
-    }
-
-    /// The same, with all there may be to do.
-    #[inline(always)]
-    fn look_closer<const FMA: bool>(
-        &mut self,
-        mut scores: Piece,
-        column: usize,
-        words: Option<&[u32]>,
-    ) {
-        if self.special < column + PIECE {
-            scores = self.look_up(scores, column, words);
-        }
-        if above(scores, self.threshold) {
-            self.rise(scores, column, words);
-        }
-        if self.scoring != Scoring::Logit {
-            self.add::<FMA>(scores);
-            if (column + PIECE).is_multiple_of(FOLDED) {
-                self.fold();
-            }
-        }
-    }
-
-    /// Adds the probabilities of some words to the sum. What is added while there is no largest score yet is next to nothing,
-    /// and taken back by the first.
-    #[inline(always)]
-    fn add<const FMA: bool>(&mut self, scores: Piece) {
-        let (most, Lanes(mut lanes)) = (self.most, self.lanes);
-        for half in scores {
-            for i in 0..LANES {
-                lanes[i] += exp_down::<FMA>(half[i] - most);
-            }
-        }
-        self.lanes = Lanes(lanes);
-    }
-
-    /// Notes the score of a forced word, and puts those out of reach that have no probability.
-    #[cold]
-    #[inline(never)]
-    fn look_up(&mut self, mut scores: Piece, first: usize, words: Option<&[u32]>) -> Piece {
-        let all = scores.as_flattened_mut();
-        while self.special < first + PIECE {
-            let column = self.special;
-            self.special = self.special_from(column + 1, words);
-            let word = |words: &[u32]| words.get(column).copied();
-            let Some(token) = words.map_or(Some(column as u32), word) else { continue };
-            let score = &mut all[column - first];
-            // Behind the last word there is nothing to force.
-            if self.ask.forced == Some(token) && *score > f32::NEG_INFINITY {
-                self.best.push(Choice { token, score: *score });
-            }
-            if self.scoring == Scoring::LogProbabilityOfAllowed
-                && self.ask.banned.binary_search(&token).is_ok()
-            {
-                *score = f32::NEG_INFINITY;
-            }
-        }
-        scores
-    }
-
-    /// The first column to look up of those from the given one on.
-    fn special_from(&self, first: usize, words: Option<&[u32]>) -> usize {
-        let banned = match self.scoring {
-            Scoring::LogProbabilityOfAllowed => self.ask.banned,
-            Scoring::Logit | Scoring::LogProbability => &[],
-        };
-        let column = |&word: &u32| match words {
-            Some(words) => words.binary_search(&word).ok(),
-            None => Some(word as usize),
-        };
-        let columns = self.ask.forced.iter().chain(banned).filter_map(column);
-        let folding = match self.scoring {
-            Scoring::Logit => usize::MAX,
-            _ => (first + 1).next_multiple_of(FOLDED) - 1,
-        };
-        columns.filter(|&column| column >= first).fold(folding, usize::min)
-    }
-
-    /// Some score is above the threshold: the list changes, or the sum is to be over something larger.
-    #[inline(always)]
-    fn rise(&mut self, scores: Piece, column: usize, words: Option<&[u32]>) {
-        let (scores, mut most) = (scores.as_flattened(), self.most);
-        let mut above = 0u32;
-        for (i, &score) in scores.iter().enumerate() {
-            above |= u32::from(score > self.threshold) << i;
-        }
-        while above != 0 {
-            let i = above.trailing_zeros() as usize;
-            let token = words.map_or((column + i) as u32, |words| words[column + i]);
-            self.consider(Choice { token, score: scores[i] });
-            most = most.max(scores[i]);
-            above &= above - 1;
-        }
-        self.threshold = self.floor;
-        if self.scoring != Scoring::Logit {
-            if most > self.most {
-                let less = f64::from(self.most - most).exp();
-                self.sum *= less;
-                self.lanes.0.iter_mut().for_each(|lane| *lane *= less as f32);
-                self.most = most;
-            }
-            self.threshold = self.floor.min(most);
-        }
-    }
-
-    /// Takes a word into the list, if it is good enough and not banned.
-    fn consider(&mut self, choice: Choice) {
-        if choice.score <= self.floor || self.ask.banned.binary_search(&choice.token).is_ok() {
-            return;
-        }
-        let place = self.best.partition_point(|c| c.score >= choice.score);
-        self.best.insert(place, choice);
-        self.best.truncate(self.ask.count);
-        if self.best.len() == self.ask.count {
-            self.floor = self.best[self.ask.count - 1].score;
-        }
-    }
-
-    /// Many small numbers are added up in higher precision.
-    #[cold]
-    #[inline(never)]
-    fn fold(&mut self) {
-        self.sum += f64::from(add_up(self.lanes.0));
-        self.lanes = Line::zeroed();
-    }
-
-    fn finish(mut self) -> Vec<Choice> {
-        if let Some(token) = self.ask.forced
-            && self.best.is_empty()
-        {
-            self.best.push(Choice { token, score: f32::MIN });
-        }
-        if self.scoring != Scoring::Logit {
-            self.fold();
-            let shift = self.most + self.sum.ln() as f32;
-            for choice in &mut self.best {
-                choice.score -= shift;
-            }
-        }
-        self.best
-    }
 }
 
 /// All scores of every row, end to end.
