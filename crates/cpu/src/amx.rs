@@ -505,7 +505,7 @@ impl Tiles {
                     "tileloadd tmm3, [{right} + {none}*1]",
                     left = in(reg) left,
                     right = in(reg) right,
-                    none = in(reg) 0,
+                    none = in(reg) 0usize,
                     out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                     options(nostack, readonly),
                 ),

@@ -64,22 +64,34 @@ mod tests {
     use peregrine_model::{Activation, Weight};
 
     use super::*;
+    #[cfg(target_arch = "x86_64")]
+    use crate::int8::Ear;
     use crate::int8::{Piece, Take};
     use crate::isa::Isa;
 
     struct Blocks(Vec<f32>);
 
+    #[cfg(target_arch = "x86_64")]
+    #[derive(Clone, Copy)]
+    struct Nobody;
+
+    #[cfg(target_arch = "x86_64")]
+    impl Ear for Nobody {
+        unsafe fn hear(self, _: usize, _: [__m512; 2]) -> bool {
+            unreachable!("these precisions hand out blocks");
+        }
+    }
+
     impl Take for Blocks {
+        #[cfg(target_arch = "x86_64")]
+        type Ear = Nobody;
+
         fn block(&mut self, _: Isa, _: Range<usize>, outputs: &[f32]) {
             self.0.extend_from_slice(outputs);
         }
 
-        fn ordinary(&mut self, _: usize) -> bool {
-            unreachable!("these precisions hand out blocks");
-        }
-
         #[cfg(target_arch = "x86_64")]
-        unsafe fn piece(&mut self, _: usize, _: [__m512; 2]) -> bool {
+        fn ear(&mut self, _: usize) -> Option<Nobody> {
             unreachable!("these precisions hand out blocks");
         }
 

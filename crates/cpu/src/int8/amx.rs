@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::avx512vnni::{Scales, lanes_of};
-use super::{PIECE, Piece, Take, Task};
+use super::{Ear, PIECE, Piece, Take, Task};
 use crate::amx::{Finish, Product};
 use crate::half::Half;
 use crate::lanes::LANES;
@@ -40,7 +40,7 @@ pub(super) unsafe fn multiply_to_halves(task: Task<'_>, out: &mut [[Half; PIECE]
 /// As above.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, take: &mut impl Take) {
-    let mut finish = Taken { task, ends: NO_PANELS, panels: 0..0, seen: false, taken: 0, bit: 1, take };
+    let mut finish = Taken { task, ends: NO_PANELS, panels: 0..0, ear: None, taken: 0, bit: 1, take };
     // SAFETY: as above.
     unsafe { product(task).multiply(&mut finish) };
 }
@@ -120,13 +120,13 @@ impl Finish<i32> for Halved<'_> {
 }
 
 /// Outputs as somebody takes them.
-struct Taken<'a, T> {
+struct Taken<'a, T: Take> {
     task: Task<'a>,
     ends: [End; 2],
     panels: Range<usize>,
-    /// Whether rows come one by one,
-    seen: bool,
-    /// which of them, a bit each, have been taken,
+    /// Who hears them first,
+    ear: Option<T::Ear>,
+    /// which rows, a bit each, have been taken,
     taken: u32,
     /// and the next one's bit.
     bit: u32,
@@ -139,17 +139,18 @@ impl<T: Take> Finish<i32> for Taken<'_, T> {
         // SAFETY: `multiply_in_pieces`, which makes these, has the instructions; panels of its task.
         self.ends = unsafe { End::of_both(self.task, panels.clone()) };
         self.panels = panels;
-        self.seen = self.take.ordinary(self.column());
+        self.ear = self.take.ear(self.column());
         (self.taken, self.bit) = (0, 1);
-        self.seen
+        self.ear.is_some()
     }
 
     #[inline(always)]
     fn row(&mut self, row: usize, sums: &[[i32; LANES]; 2]) {
-        // SAFETY: as above; a row of the task.
+        let Some(ear) = self.ear else { return };
+        // SAFETY: as above; a row of the task, of which `take` has as many.
         let taken = unsafe {
             let step = *self.task.steps.get_unchecked(row);
-            self.take.piece(row, End::piece(self.ends, sums, step))
+            ear.hear(row, End::piece(self.ends, sums, step))
         };
         self.taken |= self.bit & 0u32.wrapping_sub(u32::from(taken));
         self.bit <<= 1;
@@ -161,13 +162,13 @@ impl<T: Take> Finish<i32> for Taken<'_, T> {
         // A call in the loop of rows would have it keep nothing in registers.
         if refused != 0 {
             // SAFETY: as above.
-            unsafe { again((self.task, self.panels.clone()), (row, sums), (refused, self.seen), self.take) };
+            unsafe { again((self.task, self.panels.clone()), (row, sums), (refused, self.ear.is_some()), self.take) };
         }
         self.take.end(row..row + sums.len(), self.column());
     }
 }
 
-impl<T> Taken<'_, T> {
+impl<T: Take> Taken<'_, T> {
     fn column(&self) -> usize {
         (self.task.first_panel + self.panels.start) * LANES
     }
@@ -180,7 +181,7 @@ impl<T> Taken<'_, T> {
 fn again(
     (task, panels): (Task<'_>, Range<usize>),
     (first, sums): (usize, &[[[i32; LANES]; 2]]),
-    (mut refused, seen): (u32, bool),
+    (mut refused, heard): (u32, bool),
     take: &mut impl Take,
 ) {
     let column = (task.first_panel + panels.start) * LANES;
@@ -191,7 +192,7 @@ fn again(
         let piece = End::piece(ends, &sums[i], task.steps[first + i]);
         // SAFETY: a register is sixteen floats.
         let piece = unsafe { std::mem::transmute::<[__m512; 2], Piece>(piece) };
-        take.again::<true>(first + i, column, piece, seen);
+        take.again::<true>(first + i, column, piece, heard);
         refused &= refused - 1;
     }
 }

@@ -271,25 +271,31 @@ pub(crate) const PIECE: usize = 2 * LANES;
 
 /// Who takes the outputs of a product that nobody stores.
 pub(crate) trait Take {
+    #[cfg(target_arch = "x86_64")]
+    type Ear: Ear;
+
     /// Takes some columns of all rows, row by row.
     fn block(&mut self, isa: Isa, columns: Range<usize>, outputs: &[f32]);
 
-    /// Whether the columns from `column` on may be handed to `piece`.
-    fn ordinary(&mut self, column: usize) -> bool;
-
-    /// Takes some columns of a row, or says no: then they are to come again. Those that do not exist are at negative infinity.
-    /// What is done here is done for every piece, so it calls nothing.
-    ///
-    /// # Safety
-    /// The processor has AVX-512.
+    /// Hands out who hears the columns from `column` on first, if that is of use.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn piece(&mut self, row: usize, outputs: [__m512; 2]) -> bool;
+    fn ear(&mut self, column: usize) -> Option<Self::Ear>;
 
-    /// Takes the columns of a row from `column` on, which `piece` has `seen` and refused, or not seen.
-    fn again<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece, seen: bool);
+    /// Takes the columns of a row from `column` on, which the ear has `heard` and refused, or not heard.
+    fn again<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece, heard: bool);
 
     /// Some rows' columns from `column` on have been taken.
     fn end(&mut self, rows: Range<usize>, column: usize);
+}
+
+/// What is done for every piece of outputs, with what it takes: it stays in registers, and calls nothing.
+#[cfg(target_arch = "x86_64")]
+pub(crate) trait Ear: Copy {
+    /// Takes some columns of a row, or says no: then they are to come again. Those that do not exist are at negative infinity.
+    ///
+    /// # Safety
+    /// The processor has AVX-512; the row is one of those that the [`Take`] has, which nobody uses meanwhile.
+    unsafe fn hear(self, row: usize, outputs: [__m512; 2]) -> bool;
 }
 
 /// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.

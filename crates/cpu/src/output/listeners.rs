@@ -13,7 +13,7 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 use peregrine_nn::{Ask, Choice, Scoring, profile};
 
-use crate::int8::{PIECE, Piece, Take};
+use crate::int8::{self, PIECE, Piece, Take};
 use crate::isa::{Isa, kernel};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::EXP2;
@@ -161,37 +161,22 @@ impl<'a> Listeners<'_, 'a> {
 }
 
 impl Take for Listeners<'_, '_> {
+    #[cfg(target_arch = "x86_64")]
+    type Ear = Ear;
+
     fn block(&mut self, isa: Isa, columns: Range<usize>, scores: &[f32]) {
         profile::lap("output product and bias");
         take_block(isa, self, columns, scores);
         profile::lap("output best words");
     }
 
-    fn ordinary(&mut self, column: usize) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    fn ear(&mut self, column: usize) -> Option<Ear> {
         if self.special < column {
             self.special = self.running.iter().map(|row| row.special).min().unwrap_or(usize::MAX);
         }
-        self.special >= column + PIECE
-    }
-
-    /// Without a branch: one that is guessed wrong has the processor forget the tiles it is loading for what comes next.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512dq")]
-    #[inline]
-    unsafe fn piece(&mut self, row: usize, [left, right]: [__m512; 2]) -> bool {
-        let Mark { threshold, origin } = self.marks[row];
-        let threshold = _mm512_set1_ps(threshold);
-        // What is not a number is looked at closer.
-        let above = _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(left, threshold)
-            | _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(right, threshold);
-        if self.sums {
-            let origin = _mm512_set1_ps(origin);
-            let terms = _mm512_add_ps(exp2(left, origin), exp2(right, origin));
-            let lanes = self.lanes[row].0.as_mut_ptr();
-            // SAFETY: sixteen floats.
-            unsafe { _mm512_storeu_ps(lanes, _mm512_add_ps(_mm512_loadu_ps(lanes), terms)) };
-        }
-        above == 0
+        let (marks, lanes) = (self.marks.as_ptr(), self.lanes.as_mut_ptr());
+        (self.special >= column + PIECE).then(|| Ear { marks, lanes, sums: self.sums })
     }
 
     #[inline(always)]
@@ -202,6 +187,40 @@ impl Take for Listeners<'_, '_> {
     #[inline]
     fn end(&mut self, rows: Range<usize>, column: usize) {
         self.fold(rows, column);
+    }
+}
+
+/// Listeners, as far as a piece of scores is nothing special.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(super) struct Ear {
+    marks: *const Mark,
+    lanes: *mut Line,
+    sums: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl int8::Ear for Ear {
+    /// Without a branch: one that is guessed wrong has the processor forget the tiles it is loading for what comes next.
+    #[target_feature(enable = "avx512f,avx512dq")]
+    #[inline]
+    unsafe fn hear(self, row: usize, [left, right]: [__m512; 2]) -> bool {
+        // SAFETY: the caller's: there is such a row.
+        let Mark { threshold, origin } = unsafe { *self.marks.add(row) };
+        let threshold = _mm512_set1_ps(threshold);
+        // What is not a number is looked at closer.
+        let above = _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(left, threshold)
+            | _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(right, threshold);
+        if self.sums {
+            let origin = _mm512_set1_ps(origin);
+            let terms = _mm512_add_ps(exp2(left, origin), exp2(right, origin));
+            // SAFETY: as above; sixteen floats.
+            unsafe {
+                let lanes = self.lanes.add(row).cast();
+                _mm512_store_ps(lanes, _mm512_add_ps(_mm512_load_ps(lanes), terms));
+            }
+        }
+        above == 0
     }
 }
 
