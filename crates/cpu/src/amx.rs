@@ -201,9 +201,15 @@ impl Product {
                 if finish.begin(late.panels()) {
                     steps = match (feed.keep_weights, feed.both) {
                         (true, true) => feed.finish::<T, true, true>(steps, late.row, sums, finish),
-                        (true, false) => feed.finish::<T, true, false>(steps, late.row, sums, finish),
-                        (false, true) => feed.finish::<T, false, true>(steps, late.row, sums, finish),
-                        (false, false) => feed.finish::<T, false, false>(steps, late.row, sums, finish),
+                        (true, false) => {
+                            feed.finish::<T, true, false>(steps, late.row, sums, finish)
+                        }
+                        (false, true) => {
+                            feed.finish::<T, false, true>(steps, late.row, sums, finish)
+                        }
+                        (false, false) => {
+                            feed.finish::<T, false, false>(steps, late.row, sums, finish)
+                        }
                     };
                 }
                 if steps > 0 {

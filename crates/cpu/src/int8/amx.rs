@@ -17,7 +17,8 @@ use crate::lanes::LANES;
 /// checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let mut finish = Stored { task, ends: NO_PANELS, width: task.width(), out: out.as_mut_ptr(), column: 0 };
+    let mut finish =
+        Stored { task, ends: NO_PANELS, width: task.width(), out: out.as_mut_ptr(), column: 0 };
     // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Quantised`), and rows and panels
     // are as long as each other.
     unsafe { product(task).multiply(&mut finish) };
@@ -40,7 +41,8 @@ pub(super) unsafe fn multiply_to_halves(task: Task<'_>, out: &mut [[Half; PIECE]
 /// As above.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, take: &mut impl Take) {
-    let mut finish = Taken { task, ends: NO_PANELS, panels: 0..0, ear: None, taken: 0, bit: 1, take };
+    let mut finish =
+        Taken { task, ends: NO_PANELS, panels: 0..0, ear: None, taken: 0, bit: 1, take };
     // SAFETY: as above.
     unsafe { product(task).multiply(&mut finish) };
 }
@@ -162,7 +164,14 @@ impl<T: Take> Finish<i32> for Taken<'_, T> {
         // A call in the loop of rows would have it keep nothing in registers.
         if refused != 0 {
             // SAFETY: as above.
-            unsafe { again((self.task, self.panels.clone()), (row, sums), (refused, self.ear.is_some()), self.take) };
+            unsafe {
+                again(
+                    (self.task, self.panels.clone()),
+                    (row, sums),
+                    (refused, self.ear.is_some()),
+                    self.take,
+                )
+            };
         }
         self.take.end(row..row + sums.len(), self.column());
     }

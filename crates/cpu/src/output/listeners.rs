@@ -47,7 +47,7 @@ pub(super) struct Running<'a> {
     pub(super) floor: f32,
     /// The next column of a word to look up: one that is forced, or that has no probability.
     special: usize,
-    /// A score above this has the origin moved.
+    /// A score above this has the origin moved; none has where there is no sum.
     near: f32,
     /// The terms of all words but the last, which are in lanes.
     sum: f64,
@@ -101,7 +101,8 @@ impl<'a> Listeners<'_, 'a> {
 
     /// The rows that have to begin again, as if they had seen nothing.
     pub(super) fn lost(&mut self) -> Vec<usize> {
-        let lost: Vec<usize> = (0..self.running.len()).filter(|&row| self.running[row].lost).collect();
+        let lost: Vec<usize> =
+            (0..self.running.len()).filter(|&row| self.running[row].lost).collect();
         for &row in &lost {
             let running = &mut self.running[row];
             let list = std::mem::take(&mut running.best);
@@ -125,27 +126,20 @@ impl<'a> Listeners<'_, 'a> {
         if running.special < column + PIECE {
             scores = running.look_up(scores, column, self.words);
         }
-        if !self.sums {
-            if above(scores, mark.threshold) {
-                running.rise(scores, column, self.words);
-                mark.threshold = running.floor;
-            }
-            return;
-        }
+        let lanes = &mut self.lanes[row];
         running.lost |= added && !known(scores);
-        let (mut added, far, lanes) = (added, above(scores, running.near), &mut self.lanes[row]);
-        if far {
-            added = running.make_room(mark, lanes, scores, added);
-        }
-        if !added {
+        let high = above(scores, mark.threshold);
+        let far = high && above(scores, running.near);
+        let added = if far { running.make_room(mark, lanes, scores, added) } else { added };
+        if self.sums && !added {
             add::<FMA>(scores, mark.origin, lanes);
         }
         if far {
             running.come_near(mark, lanes, scores);
         }
-        if above(scores, mark.threshold) {
+        if high {
             running.rise(scores, column, self.words);
-            mark.threshold = running.floor.min((ROOM - mark.origin) * LN_2);
+            mark.threshold = running.floor.min(running.near);
         }
     }
 
@@ -153,7 +147,8 @@ impl<'a> Listeners<'_, 'a> {
     #[inline]
     fn fold(&mut self, rows: Range<usize>, column: usize) {
         if self.sums && (column + PIECE).is_multiple_of(FOLDED) {
-            for (running, lanes) in self.running[rows.clone()].iter_mut().zip(&mut self.lanes[rows]) {
+            for (running, lanes) in self.running[rows.clone()].iter_mut().zip(&mut self.lanes[rows])
+            {
                 running.fold(lanes);
             }
         }
@@ -176,7 +171,7 @@ impl Take for Listeners<'_, '_> {
             self.special = self.running.iter().map(|row| row.special).min().unwrap_or(usize::MAX);
         }
         let (marks, lanes) = (self.marks.as_ptr(), self.lanes.as_mut_ptr());
-        (self.special >= column + PIECE).then(|| Ear { marks, lanes, sums: self.sums })
+        (self.special >= column + PIECE).then_some(Ear { marks, lanes, sums: self.sums })
     }
 
     #[inline(always)]
@@ -307,7 +302,7 @@ impl<'a> Running<'a> {
         best.reserve(ask.count + 1);
         let wants_none = ask.forced.is_some() || ask.count == 0;
         let floor = if wants_none { f32::INFINITY } else { f32::NEG_INFINITY };
-        let near = f32::NEG_INFINITY;
+        let near = if scoring == Scoring::Logit { f32::INFINITY } else { f32::NEG_INFINITY };
         let mut running =
             Running { ask, scoring, best, floor, special: 0, near, sum: 0.0, lost: false };
         running.special = running.special_from(0, words);
@@ -316,8 +311,7 @@ impl<'a> Running<'a> {
 
     /// That of a row that has seen nothing.
     pub(super) fn mark(&self) -> Mark {
-        let threshold = if self.scoring == Scoring::Logit { self.floor } else { f32::NEG_INFINITY };
-        Mark { threshold, origin: f32::NEG_INFINITY }
+        Mark { threshold: self.floor.min(self.near), origin: f32::NEG_INFINITY }
     }
 
     /// Notes the score of a forced word, and puts those out of reach that have no probability.

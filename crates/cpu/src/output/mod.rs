@@ -224,7 +224,13 @@ pub(crate) fn best(
             let linear = selection.map_or(&output.linear, |selection| selection.packed(output));
             if let Some((packed, Screening::Done(screen))) = screening {
                 for (row, x) in x.chunks_exact(inputs).enumerate() {
-                    best_screened(isa, x, linear, (packed, screen), listeners.of(row..row + 1, None));
+                    best_screened(
+                        isa,
+                        x,
+                        linear,
+                        (packed, screen),
+                        listeners.of(row..row + 1, None),
+                    );
                 }
                 return;
             }
@@ -485,6 +491,57 @@ mod tests {
                         let error = (got.score - expected.score).abs();
                         let allowed = if scoring == Scoring::Logit { 0.0 } else { 2e-5 };
                         prop_assert!(error <= allowed, "{got:?}, not {expected:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+
+        /// Scores so far apart that sums have no room for them, and some that are not numbers: rows of a batch have the answers they
+        /// have alone, and those that the plain search has.
+        #[test]
+        fn scores_may_be_far_apart(
+            rows in 13usize..40,
+            outputs in 40usize..5000,
+            factor in prop::sample::select(vec![1f32, 10.0, 60.0, 1000.0]),
+            unknown in prop::option::of(0usize..40),
+            seed in 0u64..1000,
+        ) {
+            let small = numbers;
+            let numbers = |count, seed| -> Vec<f32> { small(count, seed).iter().map(|v| v * factor).collect() };
+            let weight = Weight::from_f32(vec![outputs, 3], &numbers(outputs * 3, seed));
+            let mut bias = numbers(outputs, seed + 1);
+            if let Some(unknown) = unknown {
+                (bias[unknown], bias[unknown / 2]) = (f32::NAN, f32::NEG_INFINITY);
+            }
+            let bias = Weight::from_f32(vec![outputs], &bias);
+            let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
+            let x = Matrix::from_rows(3, small(rows * 3, seed + 2));
+            let asks: Vec<Ask<'_>> = (0..rows)
+                .map(|row| Ask { count: row % 5, banned: &[], forced: (row % 5 == 0).then_some(39), path: 0.0 })
+                .collect();
+            let question = Question { asks: &asks, scoring: Scoring::LogProbability, race: None };
+            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+                let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
+                let output = Output::new(linear, false, true);
+                let none: Vec<Option<&Selection>> = vec![None; rows];
+                let got = answers(isa, &x, &output, &none, question);
+                let (mut scores, mut expected) = (Vec::new(), Vec::new());
+                for row in 0..rows {
+                    let alone = Matrix::from_rows(3, x.values()[row * 3..][..3].to_vec());
+                    let one = Question { asks: &asks[row..=row], ..question };
+                    prop_assert_eq!(&answers(isa, &alone, &output, &none[..1], one)[0], &got[row]);
+                    logits(isa, &alone, &output, &none[..1], &mut scores);
+                    scores.iter_mut().filter(|score| score.is_nan()).for_each(|score| *score = f32::NEG_INFINITY);
+                    choose(Candidates { scores: &scores, words: None }, &asks[row], question.scoring, &mut expected);
+                    prop_assert_eq!(got[row].len(), expected.len());
+                    for (got, expected) in got[row].iter().zip(&expected) {
+                        prop_assert_eq!(got.token, expected.token);
+                        let error = (got.score - expected.score).abs();
+                        prop_assert!(error <= 2e-5 * factor, "{got:?}, not {expected:?}");
                     }
                 }
             }
