@@ -6,10 +6,10 @@
 //!
 //! ```text
 //! read:        page 0: line 0, 1, 2, … 63 │ page 1: line 0, 1, … │ … page 7
-//! asked for:   line 0 of pages 0 … 7 │ line 2 of pages 0 … 7 │ line 4 …
+//! asked for:   line 0 of pages 0 … 7 │ line 1 of pages 0 … 7 │ line 2 …
 //! ```
 //!
-//! A line's neighbour comes along with it. What is asked for follows from the address that is read alone, so a product
+//! Every line is asked for: its neighbour comes along with one only where nobody else wants much of memory. What is asked for follows from the address that is read alone, so a product
 //! goes on where the last one stopped, if its weights are next in memory.
 
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
@@ -20,19 +20,19 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const PAGES: usize = 8;
 /// Bytes of a run.
 pub(crate) const RUN: usize = PAGE * PAGES;
-/// Bytes of two lines.
-pub(crate) const PAIR: usize = 128;
+/// Bytes of a line.
+pub(crate) const LINE: usize = 64;
 
-/// Where to ask while a pair of lines is read. The pairs of `PAIR · PAGES` bytes have the same place in a page each, one
-/// page after the other.
+/// Where to ask while a line is read. The lines of `LINE · PAGES` bytes have the same place in a page each, one page after the
+/// other.
 #[inline(always)]
 pub(crate) fn place(read: *const u8) -> *const u8 {
     let within = read as usize % RUN;
-    let (page, pair) = (within / PAIR % PAGES, within / PAIR / PAGES);
-    read.wrapping_add(RUN - within + page * PAGE + pair * PAIR)
+    let (page, line) = (within / LINE % PAGES, within / LINE / PAGES);
+    read.wrapping_add(RUN - within + page * PAGE + line * LINE)
 }
 
-/// Asks for what belongs to a pair of lines that is read, into the second cache: the first is too small for a run.
+/// Asks for what belongs to a line that is read, into the second cache: the first is too small for a run.
 #[inline(always)]
 pub(crate) fn ask(read: *const u8) {
     fetch(place(read));
@@ -54,20 +54,20 @@ mod tests {
     fn a_run_asks_for_all_of_the_next() {
         let run = RUN;
         let places = |start: usize| -> BTreeSet<usize> {
-            (start..start + run).step_by(PAIR).map(|at| place(at as *const u8) as usize).collect()
+            (start..start + run).step_by(LINE).map(|at| place(at as *const u8) as usize).collect()
         };
-        let expected = |start: usize| (start..start + run).step_by(PAIR).collect::<BTreeSet<_>>();
+        let expected = |start: usize| (start..start + run).step_by(LINE).collect::<BTreeSet<_>>();
         assert_eq!(places(5 * run), expected(6 * run));
         // Runs may be read from any line on, and to the end of memory.
-        assert_eq!(place((5 * run + 64) as *const u8), place((5 * run) as *const u8));
-        assert_eq!(place(usize::MAX as *const u8) as usize, run - PAIR);
+        assert_eq!(place((5 * run + 63) as *const u8), place((5 * run) as *const u8));
+        assert_eq!(place(usize::MAX as *const u8) as usize, run - LINE);
     }
 
     #[test]
     fn neighbours_are_in_other_pages() {
         let pages = |at: usize| place(at as *const u8) as usize / PAGE;
-        for at in (0..PAIR * PAGES).step_by(PAIR) {
-            assert_eq!(pages(at), PAGES + at / PAIR);
+        for at in (0..LINE * PAGES).step_by(LINE) {
+            assert_eq!(pages(at), PAGES + at / LINE);
         }
     }
 }

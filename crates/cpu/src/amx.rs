@@ -30,15 +30,17 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use crate::ahead::{self, PAGE, PAGES, PAIR, RUN};
+use crate::ahead::{self, LINE, PAGE, PAGES, RUN};
 use crate::tiles::{Order, TILE_ROWS};
 
 /// Rows of a tile.
 pub(crate) const ROWS: usize = TILE_ROWS;
 /// Bytes of a tile's row.
 pub(crate) const BYTES: usize = 64;
-/// Bytes of the pairs of lines that are asked for together, one of every page.
-const EIGHT: usize = PAIR * PAGES;
+/// Bytes of lines that are asked for together, one of every page.
+const EIGHT: usize = LINE * PAGES;
+/// Lines of two panels that a step reads.
+const STEP_LINES: usize = 2 * ROWS;
 
 /// Whether the processor has tiles for bytes and bfloat16 and the system lets this process use them.
 /// Asked once: the answer is for the whole process. Unit tests emulate tiles where there are none.
@@ -250,19 +252,19 @@ impl Product {
         self.starts.map(|starts| [of(starts, block.panel), of(starts, block.panels().end - 1)])
     }
 
-    /// How blocks take turns in asking for weights. For two panels and every step these are two times eight pairs of lines.
+    /// How blocks take turns in asking for weights.
     fn turns(&self) -> Turns {
-        let pairs = (2 * PAGES).div_ceil(self.rows.div_ceil(2 * ROWS)).next_power_of_two();
+        let lines = STEP_LINES.div_ceil(self.rows.div_ceil(2 * ROWS)).next_power_of_two();
         // Where two panels are more than a run, what comes after the first run is being read already.
         let behind = (2 * self.panel_bytes()).saturating_sub(RUN) / RUN * RUN;
-        Turns { pairs, behind }
+        Turns { lines, behind }
     }
 
     #[inline(always)]
-    fn feed(&self, block: Block, Turns { pairs, behind }: Turns) -> Feed {
+    fn feed(&self, block: Block, Turns { lines, behind }: Turns) -> Feed {
         let (row, left, right) = (block.row, block.panel, block.panels().end - 1);
         let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
-        let turn = row / (2 * ROWS) * pairs;
+        let turn = row / (2 * ROWS) * lines;
         let read = panel(left).wrapping_add(turn / PAGES * self.steps * EIGHT);
         let soon = ahead::place(read.wrapping_sub(read as usize % EIGHT)).wrapping_add(behind);
         let (row_bytes, keep_weights) = (self.steps * BYTES, self.rows > KEPT_ROWS);
@@ -279,15 +281,15 @@ impl Product {
             both: block.rows > ROWS,
             panels: [panel(left), panel(right)],
             soon: soon.wrapping_add(turn % PAGES * PAGE),
-            pairs: if turn < 2 * PAGES { pairs } else { 0 },
+            lines: if turn < STEP_LINES { lines } else { 0 },
         }
     }
 }
 
-/// How many pairs of lines a block asks for at every step, and how far ahead.
+/// How many lines a block asks for at every step, and how far ahead.
 #[derive(Clone, Copy)]
 struct Turns {
-    pairs: usize,
+    lines: usize,
     behind: usize,
 }
 
@@ -337,8 +339,8 @@ struct Feed {
     keep_weights: bool,
     /// Weights that are wanted next, see [`ahead`],
     soon: *const u8,
-    /// and how many pairs of lines of them to ask for at every step.
-    pairs: usize,
+    /// and how many lines of them to ask for at every step.
+    lines: usize,
 }
 
 /// Loads a tile of rows that are so far apart. It is kept in the first cache or not.
@@ -482,11 +484,11 @@ impl Feed {
         self.upper = self.upper.wrapping_add(self.advance);
         self.lower = self.lower.wrapping_add(self.advance);
         self.panels = self.panels.map(|panel| panel.wrapping_add(ROWS * BYTES));
-        for _ in (0..self.pairs).step_by(PAGES) {
-            for page in 0..self.pairs.min(PAGES) {
+        for _ in (0..self.lines).step_by(PAGES) {
+            for page in 0..self.lines.min(PAGES) {
                 ahead::fetch(self.soon.wrapping_add(page * PAGE));
             }
-            self.soon = self.soon.wrapping_add(PAIR);
+            self.soon = self.soon.wrapping_add(LINE);
             if (self.soon as usize).is_multiple_of(PAGE) {
                 self.soon = self.soon.wrapping_add(PAGE * (PAGES - 1));
             }

@@ -154,7 +154,7 @@ pub(crate) fn exp_down<const FMA: bool>(x: f32) -> f32 {
 
 /// Coefficients of `2ᶠ` from −½ to ½, the highest power's first, fit to have the least error and to be exact at 0.
 pub(crate) const EXP2: [f32; 6] =
-    [1.326_472_7e-3, 9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147_004, 1.0];
+    [1.326_472_7e-3, 9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147_004_f32, 1.0];
 
 /// `2ᵗ` of a number that is not above zero, up to 1.7e-7: as `exp_down`. Below −125 it stays at next to nothing.
 #[inline(always)]

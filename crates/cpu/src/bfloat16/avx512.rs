@@ -58,8 +58,8 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
             for g in run..run + RUN_LINES {
                 let (mut first, mut second) =
                     ([_mm512_setzero_ps(); PANELS], [_mm512_setzero_ps(); PANELS]);
-                ahead::ask(lines.wrapping_add(PANELS * g).cast());
                 for p in 0..PANELS {
+                    ahead::ask(lines.wrapping_add(PANELS * g + p).cast());
                     let w = _mm512_load_si512(lines.add(p * groups + g).cast());
                     first[p] = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(w));
                     second[p] = _mm512_castsi512_ps(_mm512_and_si512(w, upper));

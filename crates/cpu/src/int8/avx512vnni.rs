@@ -8,7 +8,7 @@ use std::ptr;
 use bytemuck::Zeroable;
 
 use super::{Bytes, Sums, Task};
-use crate::ahead::{self, PAIR};
+use crate::ahead::{self, LINE};
 use crate::lanes::{LANES, array};
 use crate::tiles::{Tile, of_shape, opaque, tiles};
 
@@ -62,8 +62,8 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let mut x: [*const u8; 3] = array(|i| x.wrapping_add(i * 4 * stride));
         for g in 0..groups {
             if shares == 1 {
-                for pair in 0..PANELS.div_ceil(2) {
-                    ahead::ask(read.wrapping_add(pair * PAIR));
+                for line in 0..PANELS {
+                    ahead::ask(read.wrapping_add(line * LINE));
                 }
             } else {
                 // There is time enough for the plain order, which takes fewer instructions.

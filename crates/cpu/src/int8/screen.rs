@@ -239,6 +239,7 @@ mod vnni {
                         _mm512_set1_epi32(signed)
                     });
                     ahead::ask(from[0].wrapping_add(2 * line).cast());
+                    ahead::ask(from[0].wrapping_add(2 * line + 1).cast());
                     for (sums, from) in sums.iter_mut().zip(from) {
                         let both = _mm512_load_si512(from.add(line).cast());
                         let mask = _mm512_set1_epi8(15);
