@@ -9,8 +9,8 @@
 //! asked for:   line 0 of pages 0 … 7 │ line 1 of pages 0 … 7 │ line 2 …
 //! ```
 //!
-//! Every line is asked for: its neighbour comes along with one only where nobody else wants much of memory. What is asked for follows from the address that is read alone, so a product
-//! goes on where the last one stopped, if its weights are next in memory.
+//! Every line is asked for: its neighbour comes along only while nobody else wants much of memory. What is asked for follows
+//! from the address that is read alone, so a product goes on where the last one stopped, if its weights are next in memory.
 
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 

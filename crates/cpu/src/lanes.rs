@@ -154,9 +154,9 @@ pub(crate) fn exp_down<const FMA: bool>(x: f32) -> f32 {
 
 /// Coefficients of `2ᶠ` from −½ to ½, the highest power's first, fit to have the least error and to be exact at 0.
 pub(crate) const EXP2: [f32; 6] =
-    [1.326_472_7e-3, 9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147_004_f32, 1.0];
+    [1.326_472_7e-3, 9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147_06, 1.0];
 
-/// `2ᵗ` of a number that is not above zero, up to 1.7e-7: as `exp_down`. Below −125 it stays at next to nothing.
+/// `2ᵗ` of a number that is not above zero, up to 2.2e-7: as `exp_down`. Below −125 it stays at next to nothing.
 #[inline(always)]
 pub(crate) fn exp2_down<const FMA: bool>(t: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;

@@ -67,7 +67,9 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
                 }
             } else {
                 // There is time enough for the plain order, which takes fewer instructions.
-                _mm_prefetch::<_MM_HINT_T1>(read.wrapping_add(bytes).cast());
+                for line in 0..PANELS.div_ceil(shares) {
+                    ahead::fetch(read.wrapping_add(bytes + line * LINE));
+                }
             }
             read = read.wrapping_add(pace);
             let mut w = [_mm512_setzero_si512(); PANELS];

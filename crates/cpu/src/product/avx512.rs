@@ -95,7 +95,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         // Of every fourth row; the three behind it are a multiple of the stride away.
         let mut x: [*const f32; 3] = array(|i| x.wrapping_add(i * 4 * stride));
         for k in 0..inputs {
-            for line in 0..if shares == 1 { PANELS } else { 1 } {
+            for line in 0..PANELS.div_ceil(shares) {
                 _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(line * size_of::<Line>()));
             }
             ahead = ahead.wrapping_add(pace);
