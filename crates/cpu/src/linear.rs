@@ -260,9 +260,7 @@ impl Linear {
         {
             QUANTISED.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
-                for panels in blocks {
-                    int8::multiply_in_pieces(isa, quantised, packed, panels, take);
-                }
+                int8::multiply_in_pieces(isa, quantised, packed, take);
             });
             return profile::lap("output layer");
         }

@@ -312,10 +312,9 @@ pub(crate) fn multiply_in_pieces(
     isa: Isa,
     x: &Quantised,
     packed: &Packed8,
-    panels: Range<usize>,
     take: &mut impl Take,
 ) {
-    let task = Task::new(x, packed, panels, false);
+    let task = Task::new(x, packed, 0..packed.panels(), false);
     assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
     // All rows at a time: no outputs want room in cache beside their inputs, and weights are wanted at an even pace.
     // SAFETY: there is a kernel, and the sizes have been checked.
