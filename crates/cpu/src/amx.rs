@@ -174,7 +174,8 @@ pub(crate) trait Finish<T> {
     fn row(&mut self, row: usize, sums: &[[T; 16]; 2]);
 
     /// Those were all, of rows from the given one on.
-    fn end(&mut self, row: usize, sums: &[[[T; 16]; 2]]);
+    #[inline(always)]
+    fn end(&mut self, _row: usize, _sums: &[[[T; 16]; 2]]) {}
 }
 
 impl Product {
@@ -380,10 +381,10 @@ impl Feed {
         let (fours, rest) = sums.as_chunks::<4>();
         let share = steps / fours.len().max(1);
         // Where there are more fours than steps, some come alone.
-        let gap = fours.len().div_ceil(steps);
+        let gap = fours.len().div_ceil(steps.max(1));
         let mut wait = 0;
         for four in fours {
-            if wait == 0 {
+            if wait == 0 && steps > 0 {
                 // SAFETY: the caller's.
                 unsafe {
                     self.product::<T, KEEP_WEIGHTS, BOTH, 0>();
@@ -403,7 +404,7 @@ impl Feed {
             } else {
                 (row..).zip(four).for_each(|(row, sums)| finish.row(row, sums));
             }
-            wait -= 1;
+            wait = wait.saturating_sub(1);
             row += 4;
         }
         (row..).zip(rest).for_each(|(row, sums)| finish.row(row, sums));

@@ -55,9 +55,6 @@ impl Finish<f32> for Stored<'_> {
         let panels = out.chunks_mut(LANES).zip(&self.bias[self.panels.clone()]).zip(sums);
         panels.for_each(|((out, bias), sums)| add(sums, &bias.0, out));
     }
-
-    #[inline(always)]
-    fn end(&mut self, _: usize, _: &[[[f32; LANES]; 2]]) {}
 }
 
 #[inline(always)]

@@ -78,9 +78,6 @@ impl Finish<i32> for Stored<'_> {
             self.ends[1].store(right, step, to.wrapping_add(LANES));
         }
     }
-
-    #[inline(always)]
-    fn end(&mut self, _: usize, _: &[[[i32; LANES]; 2]]) {}
 }
 
 /// Outputs as they are stored in half precision.
@@ -116,9 +113,6 @@ impl Finish<i32> for Halved<'_> {
             _mm256_storeu_si256(to_right.as_mut_ptr().cast(), halves(self.ends[1], right));
         }
     }
-
-    #[inline(always)]
-    fn end(&mut self, _: usize, _: &[[[i32; LANES]; 2]]) {}
 }
 
 /// Outputs as somebody takes them.

@@ -308,12 +308,7 @@ pub(crate) fn hands_out_pieces(isa: Isa, rows: usize, packed: &Packed8) -> bool 
 }
 
 /// As [`multiply`], but `take` is handed each row's outputs, two panels at a time from an even one on, while they are in registers.
-pub(crate) fn multiply_in_pieces(
-    isa: Isa,
-    x: &Quantised,
-    packed: &Packed8,
-    take: &mut impl Take,
-) {
+pub(crate) fn multiply_in_pieces(isa: Isa, x: &Quantised, packed: &Packed8, take: &mut impl Take) {
     let task = Task::new(x, packed, 0..packed.panels(), false);
     assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
     // All rows at a time: no outputs want room in cache beside their inputs, and weights are wanted at an even pace.

@@ -13,7 +13,7 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 use peregrine_nn::{Ask, Choice, Scoring, profile};
 
-use crate::int8::{self, PIECE, Piece, Take};
+use crate::int8::{PIECE, Piece, Take};
 use crate::isa::{Isa, kernel};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::EXP2;
@@ -195,7 +195,7 @@ pub(super) struct Ear {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl int8::Ear for Ear {
+impl crate::int8::Ear for Ear {
     /// Without a branch: one that is guessed wrong has the processor forget the tiles it is loading for what comes next.
     #[target_feature(enable = "avx512f,avx512dq")]
     #[inline]
