@@ -30,7 +30,7 @@ const ROOM: f32 = 80.0;
 const NEAR: f32 = 8.0;
 
 /// What a row looks at for every piece: little, as the first cache has all rows' and more to hold.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(super) struct Mark {
     /// A score above this wants a closer look: it changes the list, or has no room in the sum.
     threshold: f32,

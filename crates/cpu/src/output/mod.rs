@@ -2,7 +2,7 @@
 //!
 //! The vocabulary is worked through in blocks of columns. A block's scores live in a small buffer
 //! that stays in cache, or in registers (int8 with AMX); from it each row updates its best words and, if
-//! probabilities are asked for, a running maximum and sum, 32 words at a time. The scores of all words
+//! probabilities are asked for, a running sum, 32 words at a time (`listeners`). The scores of all words
 //! are never stored. Where rows have word lists of their own, only those words are worked through, each where it is
 //! (`int8::rows`), or once for all rows that have it (`int8::shared`).
 
