@@ -52,6 +52,10 @@ CASES = {
     "base-bfloat16-64": dict(model="base", batch=64, sentences=64, precision="bfloat16", peer_precision="float32"),
     "base-vnni-64": dict(model="base", batch=64, sentences=128, isa="avx512-vnni"),
     "base-avx2-64": dict(model="base", batch=64, sentences=64, isa="avx2"),
+    # For the time to load: one sentence, so that neither engine finds what a long run of the other has left of caches.
+    "base-load": dict(model="base", batch=1, sentences=1),
+    "student-load": dict(model="student", batch=1, sentences=1),
+    "zhen-load": dict(model="zhen", batch=1, sentences=1, text="devtest.zh"),
     "gru-32": dict(model="gru", batch=32, sentences=64, peer="marian"),
     "bideep-32": dict(model="bideep", batch=32, sentences=32, peer="marian"),
 }
@@ -276,7 +280,7 @@ def main():
     args = parser.parse_args()
     bench = Bench(args)
     print(f"per CPU second, {args.rounds} rounds of {args.repeat} runs in turns; load in s, memory in MB, Peregrine / peer")
-    print(f"{'case':16} {'unit':9} {'peregrine':>9} {'peer':>8} {'ratio':>6}  {'spread':11} {'load':11} {'memory':11} peer's best setting")
+    print(f"{'case':16} {'unit':9} {'peregrine':>9} {'peer':>8} {'ratio':>6}  {'spread':11} {'load':13} {'memory':11} peer's best setting")
     for name in args.case:
         try:
             r = bench.run(name)
@@ -285,7 +289,7 @@ def main():
             continue
         pair = lambda values, form: "" if None in values else " / ".join(form % v for v in values)
         print(f"{name:16} {r['unit']:9} {r['peregrine']:9.1f} {r['theirs']:8.1f} {r['ratio']:6.2f}  "
-              f"{r['least']:.2f}-{r['most']:.2f}   {pair(r['load'], '%.2f'):11} {pair(r['memory'], '%.0f'):11} {r['peer']}, {r['setting']}", flush=True)
+              f"{r['least']:.2f}-{r['most']:.2f}   {pair(r['load'], '%.3f'):13} {pair(r['memory'], '%.0f'):11} {r['peer']}, {r['setting']}", flush=True)
         if args.json:
             with open(args.json, "a") as file:
                 file.write(json.dumps(r) + "\n")

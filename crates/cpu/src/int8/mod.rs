@@ -284,7 +284,7 @@ pub(crate) trait Take {
     /// Takes the columns of a row from `column` on, which the ear has `heard` and refused, or not heard.
     fn again<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece, heard: bool);
 
-    /// Some rows' columns from `column` on have been taken.
+    /// The columns of these rows that a piece from `column` on has have been taken.
     fn end(&mut self, rows: Range<usize>, column: usize);
 }
 

@@ -17,7 +17,7 @@ use crate::int8::{PIECE, Piece, Take};
 use crate::isa::{Isa, kernel};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::EXP2;
-use crate::lanes::{LANES, add_up, exp2_down, largest, multiply_add};
+use crate::lanes::{LANES, add_up, exp2, largest, multiply_add};
 use crate::product::Line;
 
 /// Words after which the lanes of a sum are added up.
@@ -112,47 +112,6 @@ impl<'a> Listeners<'_, 'a> {
         }
         lost
     }
-
-    /// Takes a row's scores, with all there may be to do. `added` says that terms are in its sum already.
-    #[inline(always)]
-    fn look_closer<const FMA: bool>(
-        &mut self,
-        row: usize,
-        column: usize,
-        mut scores: Piece,
-        added: bool,
-    ) {
-        let (running, mark) = (&mut self.running[row], &mut self.marks[row]);
-        if running.special < column + PIECE {
-            scores = running.look_up(scores, column, self.words);
-        }
-        let lanes = &mut self.lanes[row];
-        running.lost |= added && !known(scores);
-        let high = above(scores, mark.threshold);
-        let far = high && above(scores, running.near);
-        let added = if far { running.make_room(mark, lanes, scores, added) } else { added };
-        if self.sums && !added {
-            add::<FMA>(scores, mark.origin, lanes);
-        }
-        if far {
-            running.come_near(mark, lanes, scores);
-        }
-        if high {
-            running.rise(scores, column, self.words);
-            mark.threshold = running.floor.min(running.near);
-        }
-    }
-
-    /// Many small numbers are added up in higher precision.
-    #[inline]
-    fn fold(&mut self, rows: Range<usize>, column: usize) {
-        if self.sums && (column + PIECE).is_multiple_of(FOLDED) {
-            for (running, lanes) in self.running[rows.clone()].iter_mut().zip(&mut self.lanes[rows])
-            {
-                running.fold(lanes);
-            }
-        }
-    }
 }
 
 impl Take for Listeners<'_, '_> {
@@ -175,13 +134,44 @@ impl Take for Listeners<'_, '_> {
     }
 
     #[inline(always)]
-    fn again<const FMA: bool>(&mut self, row: usize, column: usize, scores: Piece, added: bool) {
-        self.look_closer::<FMA>(row, column, scores, added);
+    fn again<const FMA: bool>(
+        &mut self,
+        row: usize,
+        column: usize,
+        mut scores: Piece,
+        heard: bool,
+    ) {
+        let (running, mark) = (&mut self.running[row], &mut self.marks[row]);
+        if running.special < column + PIECE {
+            scores = running.look_up(scores, column, self.words);
+        }
+        // Terms of what was heard are in the sum already.
+        let (mut added, lanes) = (heard, &mut self.lanes[row]);
+        running.lost |= added && !known(scores);
+        let high = above(scores, mark.threshold);
+        let far = high && above(scores, running.near);
+        if far {
+            added = running.make_room(mark, lanes, scores, added);
+        }
+        if self.sums && !added {
+            add::<FMA>(scores, mark.origin, lanes);
+        }
+        if far {
+            running.come_near(mark, lanes, scores);
+        }
+        if high {
+            running.rise(scores, column, self.words);
+            mark.threshold = running.floor.min(running.near);
+        }
     }
 
+    /// Many small numbers are added up in higher precision.
     #[inline]
     fn end(&mut self, rows: Range<usize>, column: usize) {
-        self.fold(rows, column);
+        if self.sums && (column + PIECE).is_multiple_of(FOLDED) {
+            let lanes = self.lanes[rows.clone()].iter_mut();
+            self.running[rows].iter_mut().zip(lanes).for_each(|(row, lanes)| row.fold(lanes));
+        }
     }
 }
 
@@ -208,11 +198,11 @@ impl crate::int8::Ear for Ear {
             | _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(right, threshold);
         if self.sums {
             let origin = _mm512_set1_ps(origin);
-            let terms = _mm512_add_ps(exp2(left, origin), exp2(right, origin));
+            let both = _mm512_add_ps(terms(left, origin), terms(right, origin));
             // SAFETY: as above; sixteen floats.
             unsafe {
                 let lanes = self.lanes.add(row).cast();
-                _mm512_store_ps(lanes, _mm512_add_ps(_mm512_load_ps(lanes), terms));
+                _mm512_store_ps(lanes, _mm512_add_ps(_mm512_load_ps(lanes), both));
             }
         }
         above == 0
@@ -241,8 +231,8 @@ fn take_block_body<const FMA: bool>(
         let last = if rest.is_empty() { None } else { Some(&last) };
         let columns = columns.clone().step_by(PIECE);
         for (column, piece) in columns.zip(pieces.iter().chain(last)) {
-            listeners.look_closer::<FMA>(row, column, bytemuck::cast(*piece), false);
-            listeners.fold(row..row + 1, column);
+            listeners.again::<FMA>(row, column, bytemuck::cast(*piece), false);
+            listeners.end(row..row + 1, column);
         }
     }
 }
@@ -271,17 +261,17 @@ fn known([left, right]: Piece) -> bool {
 /// Adds the terms of some words.
 #[inline(always)]
 fn add<const FMA: bool>([left, right]: Piece, origin: f32, lanes: &mut Line) {
-    let term = |score| exp2_down::<FMA>(multiply_add::<FMA>(score, LOG2_E, origin));
+    let term = |score| exp2::<FMA>(multiply_add::<FMA>(score, LOG2_E, origin));
     for i in 0..LANES {
         lanes.0[i] += term(left[i]) + term(right[i]);
     }
 }
 
-/// The terms of sixteen words: the bits of [`exp2_down`], but for what is next to nothing.
+/// The terms of sixteen words: the bits of [`exp2`], but for what is next to nothing.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
-fn exp2(scores: __m512, origin: __m512) -> __m512 {
+fn terms(scores: __m512, origin: __m512) -> __m512 {
     let t = _mm512_fmadd_ps(scores, _mm512_set1_ps(LOG2_E), origin);
     let f = _mm512_reduce_ps::<0>(t);
     let mut p = _mm512_set1_ps(EXP2[0]);
