@@ -412,14 +412,14 @@ impl ScatteredProducts<'_> {
 pub(crate) fn survivors(
     isa: Isa,
     x: &[f32],
-    (packed, screen): (&Packed8, &Screen),
+    (packed, rows, screen): (&Packed8, &Rows8, &Screen),
     banned: &[u32],
     words: &mut Vec<u32>,
 ) -> bool {
     BLOCK.with_borrow_mut(|bounds| {
         QUANTISED.with_borrow_mut(|quantised| {
             quantised.fill_rows(isa, x, packed);
-            screen.survivors(isa, (quantised, packed), banned, (bounds, words))
+            screen.survivors(isa, (quantised, packed, rows), banned, (bounds, words))
         })
     })
 }

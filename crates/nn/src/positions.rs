@@ -1,10 +1,10 @@
-//! Position vectors: computed as they are first needed, or taken from a stored table.
+//! Position vectors: computed or read from a stored table as they are first needed.
 
 use std::sync::OnceLock;
 
-use peregrine_model::Spacing;
+use peregrine_model::{Spacing, Weight};
 
-/// Rows computed together.
+/// Rows made together: few sentences are longer, and stored tables often have rows for thousands.
 const CHUNK: usize = 256;
 /// No position beyond `CHUNK * CHUNKS` is ever asked for: see [`PositionTable::limit`].
 const CHUNKS: usize = 256;
@@ -13,64 +13,72 @@ const CHUNKS: usize = 256;
 pub struct PositionTable {
     width: usize,
     kind: Kind,
+    chunks: Vec<OnceLock<Vec<f32>>>,
 }
 
 enum Kind {
-    Stored(Vec<f32>),
-    Sinusoid { first: u32, spacing: Spacing, chunks: Vec<OnceLock<Vec<f32>>> },
+    Stored(Weight),
+    Sinusoid { first: u32, spacing: Spacing },
 }
 
 impl PositionTable {
     /// Vectors from a file.
-    pub fn stored(width: usize, rows: Vec<f32>) -> PositionTable {
-        PositionTable { width, kind: Kind::Stored(rows) }
+    pub fn stored(rows: Weight) -> PositionTable {
+        let (width, chunks) = (rows.columns(), rows.rows().div_ceil(CHUNK));
+        PositionTable { width, kind: Kind::Stored(rows), chunks: unmade(chunks) }
     }
 
     /// Sines, then cosines.
     pub fn sinusoid(width: usize, first: u32, spacing: Spacing) -> PositionTable {
-        let chunks = (0..CHUNKS).map(|_| OnceLock::new()).collect();
-        PositionTable { width, kind: Kind::Sinusoid { first, spacing, chunks } }
+        PositionTable { width, kind: Kind::Sinusoid { first, spacing }, chunks: unmade(CHUNKS) }
     }
 
     /// Number of positions there are vectors for.
     pub fn limit(&self) -> usize {
         match &self.kind {
-            Kind::Stored(rows) => rows.len() / self.width.max(1),
+            Kind::Stored(rows) => rows.rows(),
             Kind::Sinusoid { .. } => CHUNK * CHUNKS,
         }
     }
 
     /// The vector of position `position`, below [`Self::limit`].
     pub fn row(&self, position: usize) -> &[f32] {
-        match &self.kind {
-            Kind::Stored(rows) => &rows[position * self.width..][..self.width],
-            Kind::Sinusoid { first, spacing, chunks } => {
-                let chunk = position / CHUNK;
-                let rows = chunks[chunk].get_or_init(|| {
-                    (0..CHUNK)
-                        .flat_map(|i| {
-                            sinusoid(self.width, (chunk * CHUNK + i) as u32 + first, *spacing)
-                        })
-                        .collect()
-                });
-                &rows[(position % CHUNK) * self.width..][..self.width]
+        let chunk = position / CHUNK;
+        let rows = self.chunks[chunk].get_or_init(|| self.chunk(chunk));
+        &rows[(position % CHUNK) * self.width..][..self.width]
+    }
+
+    fn chunk(&self, chunk: usize) -> Vec<f32> {
+        let positions = chunk * CHUNK..((chunk + 1) * CHUNK).min(self.limit());
+        let mut made = vec![0.0; positions.len() * self.width];
+        for (position, out) in positions.zip(made.chunks_exact_mut(self.width.max(1))) {
+            match &self.kind {
+                Kind::Stored(rows) => rows.read_row(position, out),
+                Kind::Sinusoid { first, spacing } => {
+                    sinusoid(position as u32 + first, *spacing, out);
+                }
             }
         }
+        made
     }
 }
 
+fn unmade(chunks: usize) -> Vec<OnceLock<Vec<f32>>> {
+    (0..chunks).map(|_| OnceLock::new()).collect()
+}
+
 /// In float32 throughout, in the order in which Marian computes it.
-fn sinusoid(width: usize, position: u32, spacing: Spacing) -> Vec<f32> {
-    let half = width / 2;
+fn sinusoid(position: u32, spacing: Spacing, out: &mut [f32]) {
+    let half = out.len() / 2;
     let divisor = match spacing {
         Spacing::HalfLessOne => half as f32 - 1.0,
         Spacing::Half => half as f32,
     };
     let step = 10000f32.ln() / divisor;
     let angle = |i: usize| position as f32 * (i as f32 * -step).exp();
-    let sines = (0..half).map(|i| angle(i).sin());
-    let cosines = (0..width - half).map(|i| angle(i).cos());
-    sines.chain(cosines).collect()
+    let (sines, cosines) = out.split_at_mut(half);
+    sines.iter_mut().enumerate().for_each(|(i, sine)| *sine = angle(i).sin());
+    cosines.iter_mut().enumerate().for_each(|(i, cosine)| *cosine = angle(i).cos());
 }
 
 #[cfg(test)]
@@ -81,6 +89,16 @@ mod tests {
     fn position_zero_is_zeros_and_ones() {
         let table = PositionTable::sinusoid(8, 0, Spacing::HalfLessOne);
         assert_eq!(table.row(0), [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn stored_rows_are_those_of_the_file() {
+        let numbers: Vec<f32> = (0..300 * 3).map(|i| i as f32).collect();
+        let table = PositionTable::stored(Weight::from_f32(vec![300, 3], &numbers));
+        assert_eq!(table.limit(), 300);
+        for position in [299, 0, 255, 256] {
+            assert_eq!(table.row(position), &numbers[position * 3..][..3]);
+        }
     }
 
     #[test]

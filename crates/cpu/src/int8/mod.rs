@@ -677,10 +677,10 @@ mod tests {
                 let x = numbers(inputs, seed + 1);
                 let mut quantised = Quantised::default();
                 quantised.fill(isa, &x, &packed);
-                let screen = screen::Screen::new(&packed, Arc::new(rows::Rows8::new(&packed)));
+                let (rows, screen) = (rows::Rows8::new(&packed), screen::Screen::new(&packed));
                 let (mut bounds, mut words) = (Vec::new(), Vec::new());
                 let memory = (&mut bounds, &mut words);
-                let few = screen.survivors(isa, (&quantised, &packed), &banned, memory);
+                let few = screen.survivors(isa, (&quantised, &packed, &rows), &banned, memory);
                 let scores = run(isa, &x, &packed);
                 let allowed = |word: &u32| !banned.contains(word);
                 for word in (0..outputs as u32).filter(allowed) {

@@ -15,7 +15,6 @@
 //!
 //! Cost per row: half a byte for each output and input, and a byte for each input of words that are left.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::rows::Rows8;
@@ -41,7 +40,6 @@ pub(crate) struct Screen {
     errors: Vec<f32>,
     /// and what `h` is multiplied with.
     steps: Vec<f32>,
-    pub(crate) rows: Arc<Rows8>,
     /// Rows looked at, and those of them that left too many words.
     tried: AtomicU64,
     failed: AtomicU64,
@@ -61,7 +59,7 @@ fn coarse_step(weights: impl Iterator<Item = i8>, inputs: usize) -> f32 {
 }
 
 impl Screen {
-    pub(crate) fn new(packed: &Packed8, rows: Arc<Rows8>) -> Screen {
+    pub(crate) fn new(packed: &Packed8) -> Screen {
         let groups = packed.groups();
         let mut lines: Store<Line4> = Store::zeroed(0);
         lines.grow(packed.panels() * groups / 2);
@@ -91,7 +89,7 @@ impl Screen {
             }
         });
         let (tried, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Screen { lines, errors, steps, rows, tried, failed }
+        Screen { lines, errors, steps, tried, failed }
     }
 
     /// Whether it has left few words often enough to be worth its time.
@@ -100,11 +98,11 @@ impl Screen {
     }
 
     /// The words, in order, that may have the largest score of the only row of `x`, banned ones aside;
-    /// false if they are not few. `bounds` is working memory.
+    /// false if they are not few. `rows` are those of `packed`, `bounds` is working memory.
     pub(crate) fn survivors(
         &self,
         isa: Isa,
-        (x, packed): (&Quantised, &Packed8),
+        (x, packed, rows): (&Quantised, &Packed8, &Rows8),
         banned: &[u32],
         (bounds, words): (&mut Vec<f32>, &mut Vec<u32>),
     ) -> bool {
@@ -117,7 +115,7 @@ impl Screen {
         }
         // Any word's score is one that the best must reach; that of a likely one is a high one.
         let allowed = |word: &usize| *word < packed.outputs && !banned.contains(&(*word as u32));
-        let score = best.into_iter().filter(allowed).map(|word| self.rows.score(x, packed, word));
+        let score = best.into_iter().filter(allowed).map(|word| rows.score(x, packed, word));
         if let Some(score) = score.reduce(f32::max) {
             // SAFETY: `bounds` has asked for the instructions.
             #[cfg(target_arch = "x86_64")]
@@ -177,7 +175,7 @@ impl Sample {
     pub(crate) fn new(packed: &Packed8) -> Sample {
         let words: Vec<u32> = (0..packed.outputs as u32).step_by(SAMPLED).collect();
         let packed = packed.select(&words);
-        let screen = Screen::new(&packed, Arc::new(Rows8::new(&packed)));
+        let screen = Screen::new(&packed);
         Sample { packed, screen }
     }
 

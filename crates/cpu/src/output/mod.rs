@@ -102,7 +102,7 @@ enum Screening<'a> {
     /// Its best word is found without; a sample of the words tells whether it would have helped.
     Tried(&'a Sample),
     /// Its best word is sought among those that are left.
-    Done(&'a Screen),
+    Done(&'a Rows8, &'a Screen),
 }
 
 impl Output {
@@ -142,9 +142,8 @@ impl Output {
         if !sample.pays() {
             return None;
         }
-        let rows = Arc::clone(self.rows(packed));
-        let screen = self.screen.get_or_init(|| Screen::new(packed, rows));
-        screen.pays().then_some((packed, Screening::Done(screen)))
+        let screen = self.screen.get_or_init(|| Screen::new(packed));
+        screen.pays().then(|| (packed, Screening::Done(self.rows(packed), screen)))
     }
 
     pub(crate) fn select(&self, isa: Isa, words: &[u32]) -> Selection {
@@ -222,15 +221,10 @@ pub(crate) fn best(
                 return best_in_turns(isa, x, output, selections, listeners);
             }
             let linear = selection.map_or(&output.linear, |selection| selection.packed(output));
-            if let Some((packed, Screening::Done(screen))) = screening {
+            if let Some((packed, Screening::Done(rows, screen))) = screening {
                 for (row, x) in x.chunks_exact(inputs).enumerate() {
-                    best_screened(
-                        isa,
-                        x,
-                        linear,
-                        (packed, screen),
-                        listeners.of(row..row + 1, None),
-                    );
+                    let listener = listeners.of(row..row + 1, None);
+                    best_screened(isa, x, linear, (packed, rows, screen), listener);
                 }
                 return;
             }
@@ -348,18 +342,17 @@ fn best_screened(
     isa: Isa,
     x: &[f32],
     linear: &Linear,
-    (packed, screen): (&Packed8, &Screen),
+    (packed, rows, screen): (&Packed8, &Rows8, &Screen),
     mut listener: Listeners<'_, '_>,
 ) {
     let (mut words, mut picked) = SCREENED.take();
     let banned = listener.running[0].ask.banned;
-    let survivors = survivors(isa, x, (packed, screen), banned, &mut words);
+    let survivors = survivors(isa, x, (packed, rows, screen), banned, &mut words);
     if survivors {
         let mut listener = listener.of(0..1, Some(&words));
         picked.fill(packed, &words);
-        let rows = (&*screen.rows, &picked);
         multiply_scattered(isa, x, packed, |products| {
-            products.take(0..1, rows, 0..words.len(), &mut listener);
+            products.take(0..1, (rows, &picked), 0..words.len(), &mut listener);
         });
     } else {
         linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut listener);

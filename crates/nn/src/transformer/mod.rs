@@ -101,8 +101,8 @@ impl<B: Backend> Embedding<B> {
                 Some(PositionTable::sinusoid(width, first, spacing))
             }
             model::Positions::Table => {
-                let rows = preparer.weight(&format!("{side}.positions"))?.to_f32();
-                Some(PositionTable::stored(width, rows.into_owned()))
+                let rows = preparer.weight(&format!("{side}.positions"))?;
+                Some(PositionTable::stored(rows.clone()))
             }
         };
         let table = preparer.backend.prepare_table(table);
