@@ -61,8 +61,9 @@ pub(crate) struct Args {
     scores: bool,
 
     /// Measure each technique alone and on top of those before it (float32, int8, weights packed once,
-    /// shortlist, sorted and refilled batches, auto-tuning), in turns: --repeat rounds
-    #[arg(long, conflicts_with_all = ["profile", "lengths"])]
+    /// shortlist, sorted and refilled batches, auto-tuning), and all of them without what --without turns off, one
+    /// by one, in turns: --repeat rounds
+    #[arg(long, conflicts_with_all = ["profile", "lengths", "without"])]
     ablate: bool,
 
     /// Write the ladder of --ablate there, as SVG

@@ -1,4 +1,5 @@
-//! `peregrine bench --ablate`: what each technique gives, alone and on top of those before it.
+//! `peregrine bench --ablate`: what each technique gives, alone and on top of those before it, and what those cost to miss
+//! that can be turned off by `--without`.
 //!
 //! The ladder of Marian's Table 2 ("Fast Neural Machine Translation in C++": shortlist, integer products,
 //! memoised packing, auto-tuning) and of OpenNMT's Table 5 (int8, sorting, packing, vocabulary
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use peregrine::{
-    Compute, Model, Options, Policy, Precision, Request, Translator, Tuner, pack_every_time,
+    Compute, Model, Options, Policy, Precision, Request, Technique, Translator, Tuner, turn_off,
 };
 use serde_json::{Value, json};
 
@@ -41,12 +42,21 @@ impl Rung {
     }
 }
 
-/// A line of the table: techniques that are on.
+/// A line of the table.
 struct Line {
     name: String,
+    /// Rungs that are on,
     on: Vec<Rung>,
+    /// and what is off that is on elsewhere.
+    off: Option<Technique>,
     speeds: Vec<f64>,
     texts: Vec<String>,
+}
+
+impl Line {
+    fn new(name: String, on: &[Rung], off: Option<Technique>) -> Line {
+        Line { name, on: on.to_vec(), off, speeds: Vec::new(), texts: Vec::new() }
+    }
 }
 
 /// What is measured.
@@ -65,19 +75,26 @@ impl Ablation<'_> {
         if self.requests.is_empty() {
             bail!("there is nothing to translate");
         }
-        let prepare = |precision, tuner| {
+        let prepare = |precision, tuner, off: &[Technique]| {
+            turn_off(off);
             let compute = Compute { precision: Some(precision), tuner, ..self.compute.clone() };
             Translator::prepare(self.model.clone(), &compute)
         };
-        let float32 = prepare(Precision::Float32, None)?;
-        let int8 = prepare(Precision::Int8, None)?;
-        let tuned = prepare(Precision::Int8, Some(Tuner::default()))?;
+        let float32 = prepare(Precision::Float32, None, &[])?;
+        let int8 = prepare(Precision::Int8, None, &[])?;
+        let tuned = prepare(Precision::Int8, Some(Tuner::default()), &[])?;
         let mut lines = self.ladder();
         // The last has all techniques: its kernels are timed ahead, as by `peregrine tune`.
         if let Some(line) = lines.last_mut() {
             self.measure(&tuned, line);
             line.speeds.clear();
         }
+        lines.extend(self.without());
+        // Some techniques are about how a model is prepared.
+        let off = lines.iter().filter_map(|line| line.off);
+        let without = off.map(|off| Ok((off, prepare(Precision::Int8, None, &[off])?)));
+        let without: Vec<(Technique, Translator)> =
+            without.collect::<Result<_, peregrine::Error>>()?;
         for _ in 0..self.rounds {
             for line in &mut lines {
                 let on = |rung| line.on.contains(&rung);
@@ -87,32 +104,39 @@ impl Ablation<'_> {
                     (true, false) => &int8,
                     (true, true) => &tuned,
                 };
-                self.measure(translator, line);
+                let prepared = without.iter().find(|(off, _)| line.off == Some(*off));
+                self.measure(prepared.map_or(translator, |(_, translator)| translator), line);
             }
         }
-        pack_every_time(false);
+        turn_off(&[]);
         self.report(&mut lines)
     }
 
     /// Nothing; each technique alone; each on top of those before it.
     fn ladder(&self) -> Vec<Line> {
-        let mut rungs = vec![Rung::Int8, Rung::Packed];
-        if self.model.shortlist.is_some() {
-            rungs.push(Rung::Shortlist);
-        }
-        rungs.extend([Rung::Sorted, Rung::TopUp, Rung::Tuned]);
-        let line = |name: String, on: &[Rung]| Line {
-            name,
-            on: on.to_vec(),
-            speeds: Vec::new(),
-            texts: Vec::new(),
-        };
-        let mut lines = vec![line("float32".into(), &[])];
-        lines.extend(rungs.iter().map(|rung| line(format!("{} alone", rung.name()), &[*rung])));
-        for i in 0..rungs.len() {
-            lines.push(line(format!("+ {}", rungs[i].name()), &rungs[..=i]));
+        let rungs = self.rungs();
+        let mut lines = vec![Line::new("float32".into(), &[], None)];
+        let alone = |rung: &Rung| Line::new(format!("{} alone", rung.name()), &[*rung], None);
+        lines.extend(rungs.iter().map(alone));
+        for (i, rung) in rungs.iter().enumerate() {
+            lines.push(Line::new(format!("+ {}", rung.name()), &rungs[..=i], None));
         }
         lines
+    }
+
+    fn rungs(&self) -> Vec<Rung> {
+        let all =
+            [Rung::Int8, Rung::Packed, Rung::Shortlist, Rung::Sorted, Rung::TopUp, Rung::Tuned];
+        let there = |rung: &Rung| *rung != Rung::Shortlist || self.model.shortlist.is_some();
+        all.into_iter().filter(there).collect()
+    }
+
+    /// All rungs but the tuner, and one technique less each. Packing is a rung already.
+    fn without(&self) -> Vec<Line> {
+        let mut rungs = self.rungs();
+        rungs.pop();
+        let line = |off: Technique| Line::new(format!("without {}", off.name()), &rungs, Some(off));
+        Technique::ALL.into_iter().filter(|off| *off != Technique::PackedOnce).map(line).collect()
     }
 
     fn measure(&self, translator: &Translator, line: &mut Line) {
@@ -124,7 +148,9 @@ impl Ablation<'_> {
             (_, true) => Policy::Sorted,
             _ => Policy::Naive,
         };
-        pack_every_time(!on(Rung::Packed));
+        let packing = (!on(Rung::Packed)).then_some(Technique::PackedOnce);
+        let off: Vec<Technique> = packing.into_iter().chain(line.off).collect();
+        turn_off(&off);
         let start = cpu_time();
         let translations = translator.translate_batch(self.requests, &options);
         let seconds = cpu_time().zip(start).map_or(f64::NAN, |(end, start)| end - start);
@@ -147,6 +173,7 @@ impl Ablation<'_> {
             json!({
                 "name": line.name,
                 "on": line.on.iter().map(|rung| rung.name()).collect::<Vec<_>>(),
+                "off": line.off.map(Technique::name),
                 "tokens_per_cpu_second": middle(line),
                 "least": line.speeds.first(),
                 "most": line.speeds.last(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use peregrine::{
     Compat, Compute, Device, Integers, Keeping, Level, Model, Numbers, OpenOptions, OutputLayer,
-    Precision, ShortlistChoice, ShortlistFile, Translator, Tuner,
+    Precision, ShortlistChoice, ShortlistFile, Technique, Translator, Tuner, turn_off,
 };
 
 use crate::speedup_args::SpeedupArgs;
@@ -78,6 +78,10 @@ pub(crate) struct ModelArgs {
     /// against int16, as Marian does: what a sentence becomes may then depend on its batch and on the run
     #[arg(long, value_parser = ["auto", "on", "off", "precisions"], default_value = "auto")]
     tune: String,
+
+    /// Turn off techniques that make the processor faster and leave results as they are, to see what each gives (docs/cpu.md)
+    #[arg(long, value_parser = parse_technique, value_name = "NAME,…", value_delimiter = ',')]
+    without: Vec<Technique>,
 
     #[command(flatten)]
     speedups: SpeedupArgs,
@@ -157,6 +161,7 @@ impl ModelArgs {
 
     /// The same with a certain tuner.
     pub(crate) fn open_tuned(&self, tuner: Option<Tuner>) -> anyhow::Result<Translator> {
+        turn_off(&self.without);
         let compute = Compute { tuner, ..self.compute()? };
         Ok(Translator::prepare(self.read()?, &compute)?)
     }
@@ -293,6 +298,12 @@ fn parse_device(name: &str) -> Result<Device, String> {
 fn parse_cache(name: &str) -> Result<Keeping, String> {
     let known = Keeping::ALL.into_iter().find(|keeping| keeping.name() == name);
     known.ok_or_else(|| "expected float32, float16, bfloat16 or int8".into())
+}
+
+fn parse_technique(name: &str) -> Result<Technique, String> {
+    let found = Technique::ALL.into_iter().find(|technique| technique.name() == name);
+    let names = || Technique::ALL.map(Technique::name).join(", ");
+    found.ok_or_else(|| format!("expected some of {}", names()))
 }
 
 fn parse_isa(name: &str) -> Result<Level, String> {

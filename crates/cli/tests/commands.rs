@@ -3,6 +3,7 @@
 mod common;
 
 use common::{complaint, model, run, run_with, scratch, scratch_with, stdout};
+use peregrine::Technique;
 use serde_json::Value;
 
 #[test]
@@ -52,6 +53,34 @@ fn tuning_across_precisions_is_owned_up_to() {
     assert_eq!(stdout(output), "Dois cães brincam na neve.\n");
     let refused = ["translate", "--tune", "precisions", "--precision", "int8", "x"];
     assert!(complaint(run(&refused)).contains("float32 and int16 compete, not int8"));
+}
+
+/// Batches large enough for every technique to be at work; scores would show a bit that differs.
+#[test]
+fn techniques_change_how_fast_and_not_what() {
+    let source = std::fs::read(format!("{}/input.en", model())).unwrap();
+    for (beam, precision, cache) in [
+        ("1", "int8", "int8"),
+        ("4", "int8", "int8"),
+        ("4", "float32", "float16"),
+        ("4", "bfloat16", "float32"),
+    ] {
+        let translate = |more: &[&str]| {
+            let (model, mut arguments) =
+                (model(), vec!["translate", "--device", "cpu", "--json", "-m"]);
+            arguments.extend([&*model, "--beam", beam, "--precision", precision, "--cache", cache]);
+            arguments.extend(more);
+            stdout(run_with(&arguments, &source))
+        };
+        let expected = translate(&[]);
+        for technique in Technique::ALL.into_iter().filter(|technique| technique.keeps_bits()) {
+            let name = technique.name();
+            assert!(translate(&["--without", name]) == expected, "{precision} without {name}");
+        }
+        let all = Technique::ALL.map(Technique::name).join(",");
+        let lines = |text: &str| text.lines().count();
+        assert_eq!(lines(&translate(&["--without", &all])), lines(&expected));
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@
 
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
+use crate::technique::Technique;
+
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 /// Pages of a run.
@@ -38,11 +40,13 @@ pub(crate) fn ask(read: *const u8) {
     fetch(place(read));
 }
 
-/// Asks for a line.
+/// Asks for a line, unless nothing is to be asked for.
 #[inline(always)]
 pub(crate) fn fetch(line: *const u8) {
-    // SAFETY: every processor of this architecture has it, and it may be given any address.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+    if Technique::Prefetch.is_on() {
+        // SAFETY: every processor of this architecture has it, and it may be given any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+    }
 }
 
 #[cfg(test)]

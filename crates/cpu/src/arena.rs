@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{Pod, Zeroable};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
+use crate::technique::Technique;
+
 /// Bytes mapped at a time. Only what is written takes memory.
 const CHUNK: usize = 64 << 20;
 /// Bytes of a large page.
@@ -91,8 +93,9 @@ impl Chunk {
     fn new(bytes: usize) -> Option<Chunk> {
         // Of whole pages: a system that can then begins it at one.
         let map = MmapOptions::new().len(bytes.next_multiple_of(PAGE)).map_anon().ok()?;
+        let large = Technique::LargePages.is_on();
         // A wish: without it the weights are still there, on small pages.
-        let _ = map.advise(Advice::HugePage);
+        let _ = map.advise(if large { Advice::HugePage } else { Advice::NoHugePage });
         Some(Chunk { map: Arc::new(map.into()), used: 0 })
     }
 }

@@ -32,6 +32,7 @@ use crate::cache::{Cache, Keeping, Number, Upper, View};
 use crate::half::Half;
 use crate::isa::Isa;
 use crate::lanes::{LANES, array, multiply_add};
+use crate::technique::Technique;
 use crate::vectors::{Vectors, vector_kernel};
 use softmax::softmax;
 
@@ -93,7 +94,8 @@ struct Ahead<'a> {
 
 impl<'a> Ahead<'a> {
     fn new(next: &'a [u32], pieces: usize) -> Ahead<'a> {
-        Ahead { next, place: 0, piece: 0, pieces: if next.is_empty() { 0 } else { pieces } }
+        let asks = !next.is_empty() && Technique::Prefetch.is_on();
+        Ahead { next, place: 0, piece: 0, pieces: if asks { pieces } else { 0 } }
     }
 
     /// Has the next few pieces asked for.
@@ -193,18 +195,18 @@ fn attend_body<I: Vectors>(
     out: &mut [f32],
 ) {
     with_kind!(reading, |kind| {
-        if turned::attend(isa, queries, kind, weights, out) {
+        if Technique::SixteenRows.is_on() && turned::attend(isa, queries, kind, weights, out) {
             return;
         }
         weights.reshape(ROWS * kind.stride(), 0);
-        let width = kind.kept.width;
+        let (width, together) = (kind.kept.width, Technique::SharedReads.is_on());
         let mut row = 0;
         while row * width < out.len() {
             // Once is enough.
             let kind = Kind { next: if row == 0 { kind.next } else { &[] }, ..kind };
             let queries = Queries { values: queries.row(row), ..queries };
             let out = &mut out[row * width..];
-            if out.len() / width < ROWS {
+            if out.len() / width < ROWS || !together {
                 attend_rows::<I, 1, _>(isa, queries, kind, weights, out);
                 row += 1;
             } else {

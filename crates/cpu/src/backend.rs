@@ -16,6 +16,7 @@ use crate::linear::{Linear, vector};
 use crate::matrix::Matrix;
 use crate::output::{self, Output, Selection};
 use crate::recurrent::{self, Functions, RowTerms};
+use crate::technique::Technique;
 use crate::tuner::Tuner;
 
 /// Most rows a product is followed up in: few enough to be in cache when their sums, norms and the next
@@ -119,7 +120,7 @@ impl Cpu {
                 (Step::Tanh, _) => recurrent::tanh(self.isa, self.functions, y),
                 (Step::Clamp { least, most }, _) => elements::clamp(self.isa, *least, *most, y),
                 (Step::Add, Some(input)) => match behind {
-                    [Step::Norm(norm), behind @ ..] => {
+                    [Step::Norm(norm), behind @ ..] if Technique::FusedNorms.is_on() => {
                         elements::normalise(self.isa, norm, Some(input), y);
                         left = behind;
                     }
@@ -179,6 +180,10 @@ impl Backend for Cpu {
 
     fn ahead(&self) -> Ahead {
         Ahead::No
+    }
+
+    fn joins_products(&self) -> bool {
+        Technique::JointProducts.is_on()
     }
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {

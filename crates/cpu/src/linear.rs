@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use peregrine_model::{Activation, Precision, Weight};
 use peregrine_nn::{Dense, profile};
@@ -22,6 +21,7 @@ use crate::lanes::LANES;
 use crate::matrix::Matrix;
 use crate::product::{self, Packed, Task};
 use crate::split;
+use crate::technique::Technique;
 use crate::tuner::Tuner;
 
 /// Dense layers side by side, packed.
@@ -49,14 +49,6 @@ thread_local! {
     static ROUNDED: RefCell<Rounded> = RefCell::default();
     /// Scores of a block of words.
     static BLOCK: RefCell<Vec<f32>> = RefCell::default();
-}
-
-static PACK_EVERY_TIME: AtomicBool = AtomicBool::new(false);
-
-/// For measuring what packing once is worth: from now on, weights are packed anew for every product,
-/// in the whole process. Results are the same.
-pub fn pack_every_time(on: bool) {
-    PACK_EVERY_TIME.store(on, Relaxed);
 }
 
 impl Linear {
@@ -116,7 +108,7 @@ impl Linear {
     /// weights.
     fn packed_again(&self) -> Option<Linear> {
         let outputs = || (0..self.outputs() as u32).collect::<Vec<_>>();
-        PACK_EVERY_TIME.load(Relaxed).then(|| self.select(&outputs()))
+        (!Technique::PackedOnce.is_on()).then(|| self.select(&outputs()))
     }
 
     /// Number of outputs.

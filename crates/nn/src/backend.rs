@@ -69,6 +69,11 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// meanwhile.
     fn ahead(&self) -> Ahead;
 
+    /// Whether queries, keys and values that are made of one input are to come out of one product.
+    fn joins_products(&self) -> bool {
+        true
+    }
+
     /// Packs dense layers that share their input; their outputs stand side by side.
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;
     /// The same for layers that see the source alone, once a sentence. What is lost there every word of the

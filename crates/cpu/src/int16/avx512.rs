@@ -9,6 +9,7 @@ macro_rules! kernel {
         pub(super) mod $name {
             use std::arch::x86_64::*;
 
+            use crate::ahead;
             use crate::int16::{Pairs, Task};
             use crate::lanes::LANES;
             use crate::tiles::{Tile, of_shape, tiles};
@@ -56,15 +57,12 @@ macro_rules! kernel {
                     let x = task.values.as_ptr().add(row * stride);
                     let lines: *const Pairs = packed.lines.as_ptr().add(panel * groups);
                     let mut sums = [[_mm512_setzero_si512(); PANELS]; R];
-                    let more = panel + 2 * PANELS <= packed.panels();
                     for g in 0..groups {
                         let mut w = [_mm512_setzero_si512(); PANELS];
                         for (p, w) in w.iter_mut().enumerate() {
                             let line = lines.add(p * groups + g);
                             *w = _mm512_load_si512(line.cast());
-                            if more {
-                                _mm_prefetch::<_MM_HINT_T1>(line.add(PANELS * groups).cast());
-                            }
+                            ahead::fetch(line.wrapping_add(PANELS * groups).cast());
                         }
                         for (r, sums) in sums.iter_mut().enumerate() {
                             let pair = x.add(r * stride + 2 * g).cast::<i32>().read_unaligned();

@@ -54,6 +54,7 @@ use crate::panels::{Lanes, Panels, Row, gather, set_lane};
 use crate::product::Line;
 #[cfg(target_arch = "x86_64")]
 use crate::split;
+use crate::technique::Technique;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::{Order, panels_for};
 use crate::tuner::Shape;
@@ -191,10 +192,10 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Some of the rows at a time.
-    fn in_blocks(self) -> impl Iterator<Item = Task<'a>> {
-        let bytes = self.bytes.chunks(BLOCK_ROWS * self.stride);
-        let blocks = bytes.zip(self.steps.chunks(BLOCK_ROWS));
+    /// So many of the rows at a time.
+    fn in_blocks(self, rows: usize) -> impl Iterator<Item = Task<'a>> {
+        let bytes = self.bytes.chunks(rows * self.stride);
+        let blocks = bytes.zip(self.steps.chunks(rows));
         blocks.map(move |(bytes, steps)| Task { bytes, steps, ..self })
     }
 
@@ -218,15 +219,19 @@ pub(crate) fn multiply(
     let task = Task::new(x, packed, panels, relu);
     let width = task.width();
     assert_eq!(out.len(), x.steps.len() * width, "room for every output");
-    if width == 0 || x.stride == 0 {
+    if out.is_empty() || x.stride == 0 {
         return;
     }
     #[cfg(target_arch = "x86_64")]
     if x.order == Order::Tiles {
-        // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
-        return unsafe { amx::multiply(task, out) };
+        let rows = if Technique::TwoPanels.is_on() { x.steps.len() } else { BLOCK_ROWS };
+        for (task, out) in task.in_blocks(rows).zip(out.chunks_mut(rows * width)) {
+            // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
+            unsafe { amx::multiply(task, out) };
+        }
+        return;
     }
-    for (task, out) in task.in_blocks().zip(out.chunks_mut(BLOCK_ROWS * width)) {
+    for (task, out) in task.in_blocks(BLOCK_ROWS).zip(out.chunks_mut(BLOCK_ROWS * width)) {
         multiply_block(isa, task, out);
     }
 }
@@ -235,7 +240,8 @@ pub(crate) fn multiply(
 pub(crate) fn goes_to_halves(isa: Isa, rows: usize, packed: &Packed8, next: &Packed8) -> bool {
     let tiles = |packed| order_for(isa, rows, packed) == Order::Tiles;
     let whole = packed.outputs.is_multiple_of(INPUT_MULTIPLE);
-    tiles(packed) && tiles(next) && whole && split::members() == 1
+    let all_rows = Technique::TwoPanels.is_on() && split::members() == 1;
+    tiles(packed) && tiles(next) && whole && all_rows
 }
 
 /// As [`multiply`] with all panels and no negative outputs, in half precision, as [`Half`] has it but infinite where it is too
@@ -255,7 +261,7 @@ pub(crate) fn multiply_to_halves(x: &Quantised, packed: &Packed8, out: &mut [[Ha
 
 /// How so many rows of inputs are to lie for the layer's products.
 fn order_for(isa: Isa, rows: usize, packed: &Packed8) -> Order {
-    let tiles = isa.level() == Level::Amx && rows >= AMX_ROWS;
+    let tiles = isa.level() == Level::Amx && rows >= AMX_ROWS && Technique::TileOrder.is_on();
     if tiles && !packed.ways.saturating && packed.ways.alpha.is_none() {
         Order::Tiles
     } else {

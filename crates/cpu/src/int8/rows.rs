@@ -153,6 +153,7 @@ pub(super) mod vnni {
     use std::ops::Range;
 
     use super::{INPUT_MULTIPLE, LANES, Picked8, Rows8};
+    use crate::technique::Technique;
 
     /// # Safety
     /// AVX-512F and VNNI; `x` has as many bytes as an output has weights; the `columns` of `picked`
@@ -167,12 +168,14 @@ pub(super) mod vnni {
     ) {
         let width = rows.width;
         let row_step = _mm512_set1_ps(row_step);
+        let asks = Technique::Prefetch.is_on();
         // SAFETY: what the caller vouches for; lists are filled up to whole sixteens.
         unsafe {
             let weights = |output: u32| rows.weights(output).cast::<i8>();
             for (block, first) in columns.clone().step_by(LANES).enumerate() {
                 let outputs = &picked.outputs[first..first + LANES];
                 let following = picked.outputs.get(first + LANES..first + 2 * LANES).unwrap_or(&[]);
+                let following = if asks { following } else { &[] };
                 for &output in following {
                     for line in 0..width.min(8) {
                         _mm_prefetch::<_MM_HINT_T0>(weights(output).add(line * INPUT_MULTIPLE));

@@ -170,6 +170,7 @@ mod vnni {
     use crate::int8::INPUT_MULTIPLE;
     use crate::int8::rows::vnni::add_lanes;
     use crate::lanes::{LANES, array};
+    use crate::technique::Technique;
 
     /// Words whose pairs are made before they are multiplied: few enough to stay in the first cache.
     const BLOCK: usize = 128;
@@ -307,6 +308,7 @@ mod vnni {
             rise: &mut impl FnMut(usize, u32, f32) -> f32,
         ) {
             now.begin(&[]);
+            let asks = Technique::Prefetch.is_on();
             let blocks = table.masks.chunks(BLOCK).map(Some).chain([None]);
             for (i, masks) in blocks.enumerate() {
                 // What does not fill a vector is taken along.
@@ -316,7 +318,8 @@ mod vnni {
                     // SAFETY: the caller's; blocks are not too long.
                     unsafe { next.add(masks, guests.present, i * BLOCK) };
                 }
-                let mut soon = &next.words[..next.words_count];
+                let asked = if asks { next.words_count } else { 0 };
+                let mut soon = &next.words[..asked];
                 let share = soon.len().div_ceil((whole / LANES).max(1));
                 for pairs in now.pairs[..whole].as_chunks().0 {
                     let asked;

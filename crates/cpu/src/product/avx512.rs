@@ -5,6 +5,7 @@ use std::arch::x86_64::*;
 use std::cell::RefCell;
 
 use super::{Line, Task};
+use crate::ahead;
 use crate::lanes::{LANES, array};
 use crate::tiles::{Tile, of_shape, opaque, panels_for, tiles};
 
@@ -83,8 +84,8 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let bias = task.packed.bias.as_ptr().add(panel);
         // This tile's share of the next panels, spread over its own steps.
         let (share, shares) = place.share;
-        let next = lines.wrapping_add(PANELS * inputs).cast::<i8>();
-        let mut ahead = next.wrapping_add(PANELS * inputs * size_of::<Line>() / shares * share);
+        let next = lines.wrapping_add(PANELS * inputs).cast::<u8>();
+        let mut soon = next.wrapping_add(PANELS * inputs * size_of::<Line>() / shares * share);
         let pace = PANELS * size_of::<Line>() / shares;
         let mut sums = [[_mm512_setzero_ps(); PANELS]; R];
         for row in &mut sums {
@@ -96,9 +97,9 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let mut x: [*const f32; 3] = array(|i| x.wrapping_add(i * 4 * stride));
         for k in 0..inputs {
             for line in 0..PANELS.div_ceil(shares) {
-                _mm_prefetch::<_MM_HINT_T1>(ahead.wrapping_add(line * size_of::<Line>()));
+                ahead::fetch(soon.wrapping_add(line * size_of::<Line>()));
             }
-            ahead = ahead.wrapping_add(pace);
+            soon = soon.wrapping_add(pace);
             let mut w = [_mm512_setzero_ps(); PANELS];
             for (p, w) in w.iter_mut().enumerate() {
                 *w = _mm512_load_ps(lines.add(p * inputs + k).cast());

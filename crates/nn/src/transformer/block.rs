@@ -92,8 +92,8 @@ pub(super) struct SelfAttention<B: Backend> {
 pub(super) enum SelfInputs<B: Backend> {
     /// All from the processed input: one product.
     Joint(B::Linear),
-    /// Queries from the processed input, keys and values from the raw one.
-    Apart { query: B::Linear, key_value: B::Linear, processed_first: bool },
+    /// Queries from the processed input, keys and values from what `keys` says.
+    Apart { query: B::Linear, key_value: B::Linear, keys: SelfKeys },
 }
 
 impl<B: Backend> SelfAttention<B> {
@@ -102,14 +102,15 @@ impl<B: Backend> SelfAttention<B> {
         stack: &Stack,
         block: &str,
     ) -> Result<Self, MissingWeight> {
-        let joint = stack.self_keys == SelfKeys::Processed || stack.before_block.is_empty();
-        let inputs = if joint {
+        let raw = stack.before_block.is_empty();
+        let keys = if raw { SelfKeys::Processed } else { stack.self_keys };
+        let inputs = if keys == SelfKeys::Processed && preparer.backend.joins_products() {
             SelfInputs::Joint(preparer.side_by_side(block, &["query", "key", "value"])?)
         } else {
             SelfInputs::Apart {
                 query: preparer.linear(&format!("{block}.query"))?,
                 key_value: preparer.side_by_side(block, &["key", "value"])?,
-                processed_first: stack.self_keys == SelfKeys::RawAfterFirst,
+                keys,
             }
         };
         Ok(SelfAttention {

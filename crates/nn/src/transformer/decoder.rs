@@ -1,6 +1,6 @@
 //! One decoder layer, and a step through all of them.
 
-use peregrine_model::{Autoregression, Stack, Transformer as Description};
+use peregrine_model::{Autoregression, SelfKeys, Stack, Transformer as Description};
 
 use super::Transformer;
 use super::block::{
@@ -243,10 +243,11 @@ impl<B: Backend> Transformer<B> {
                 backend.linear(input, linear, After::nothing(), a);
                 backend.store(a, width, &plan.own, cache);
             }
-            SelfInputs::Apart { query, key_value, processed_first } => {
-                backend.linear(x, key_value, After::nothing(), b);
+            SelfInputs::Apart { query, key_value, keys } => {
+                let of_keys = if *keys == SelfKeys::Processed { input } else { &*x };
+                backend.linear(of_keys, key_value, After::nothing(), b);
                 backend.store(b, 0, &plan.own, cache);
-                if *processed_first {
+                if *keys == SelfKeys::RawAfterFirst {
                     backend.linear(input, key_value, After::nothing(), b);
                     backend.store(b, 0, &plan.first, cache);
                 }

@@ -1,6 +1,6 @@
 //! The source side: all admitted sentences at once, their rows laid end to end.
 
-use peregrine_model::Stack;
+use peregrine_model::{SelfKeys, Stack};
 
 use super::Transformer;
 use super::block::{Buffers, FeedForwardBlock, SelfAttention, SelfInputs};
@@ -86,9 +86,10 @@ impl<B: Backend> Transformer<B> {
                 backend.linear(input, linear, After::nothing(), a);
                 backend.store(a, width, &places.at, within);
             }
-            SelfInputs::Apart { query, key_value, .. } => {
+            SelfInputs::Apart { query, key_value, keys } => {
+                let of_keys = if *keys == SelfKeys::Processed { input } else { &*x };
                 backend.linear(input, query, After::nothing(), a);
-                backend.linear(x, key_value, After::nothing(), b);
+                backend.linear(of_keys, key_value, After::nothing(), b);
                 backend.store(b, 0, &places.at, within);
             }
         }

@@ -35,6 +35,7 @@ use super::{Queries, ROWS, Reading};
 use crate::arena::{Aligned, Line};
 use crate::isa::Isa;
 use crate::lanes::LANES;
+use crate::technique::Technique;
 use crate::vectors::{Vectors, vector_kernel};
 use ahead::{Ahead, ask};
 use layout::HEADS;
@@ -189,7 +190,7 @@ pub(crate) fn attend(
                 let query = &queries.row(row)[..width];
                 let weights = &mut memory.weights[row - first];
                 let count = positions.len();
-                if row + 1 < reads.len() {
+                if row + 1 < reads.len() && Technique::Prefetch.is_on() {
                     let next = queries.row(row + 1)[..width].chunks(LANES);
                     next.for_each(|line| ask(line.as_ptr().cast()));
                 }
@@ -215,8 +216,9 @@ pub(crate) fn attend(
 type Run<'a> = (Range<usize>, &'a [u32]);
 
 fn runs(reads: &Reads) -> Vec<Run<'_>> {
+    let most = if Technique::SharedReads.is_on() { ROWS } else { 1 };
     let cut = |(rows, positions): (Range<usize>, _)| {
-        rows.clone().step_by(ROWS).map(move |row| (row..rows.end.min(row + ROWS), positions))
+        rows.clone().step_by(most).map(move |row| (row..rows.end.min(row + most), positions))
     };
     reads.groups().flat_map(cut).collect()
 }
