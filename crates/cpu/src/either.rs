@@ -95,7 +95,11 @@ mod tests {
             unreachable!("these precisions hand out blocks");
         }
 
-        fn again<const FMA: bool>(&mut self, _: usize, _: usize, _: Piece, _: bool) {
+        fn threshold(&self, _: usize) -> f32 {
+            unreachable!("these precisions hand out blocks");
+        }
+
+        fn again<const FMA: bool>(&mut self, _: usize, _: usize, _: (Piece, u32), _: bool) {
             unreachable!("these precisions hand out blocks");
         }
 

@@ -193,9 +193,11 @@ fn again(
     while refused != 0 {
         let i = refused.trailing_zeros() as usize;
         let piece = End::piece(ends, &sums[i], task.steps[first + i]);
+        let threshold = _mm512_set1_ps(take.threshold(first + i));
+        let above = piece.map(|half| u32::from(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(half, threshold)));
         // SAFETY: a register is sixteen floats.
         let piece = unsafe { std::mem::transmute::<[__m512; 2], Piece>(piece) };
-        take.again::<true>(first + i, column, piece, heard);
+        take.again::<true>(first + i, column, (piece, above[0] | above[1] << LANES), heard);
         refused &= refused - 1;
     }
 }

@@ -287,8 +287,18 @@ pub(crate) trait Take {
     #[cfg(target_arch = "x86_64")]
     fn ear(&mut self, column: usize) -> Option<Self::Ear>;
 
-    /// Takes the columns of a row from `column` on, which the ear has `heard` and refused, or not heard.
-    fn again<const FMA: bool>(&mut self, row: usize, column: usize, outputs: Piece, heard: bool);
+    /// Which outputs of a row want a closer look: those above it.
+    fn threshold(&self, row: usize) -> f32;
+
+    /// Takes the columns of a row from `column` on, which the ear has `heard` and refused, or not heard. Those that are `above` the
+    /// row's threshold have their bit set.
+    fn again<const FMA: bool>(
+        &mut self,
+        row: usize,
+        column: usize,
+        outputs: (Piece, u32),
+        heard: bool,
+    );
 
     /// The columns of these rows that a piece from `column` on has have been taken.
     fn end(&mut self, rows: Range<usize>, column: usize);

@@ -13,6 +13,7 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 use peregrine_nn::{Ask, Choice, Scoring, profile};
 
+use super::ranking::Ranking;
 use crate::int8::{PIECE, Piece, Take};
 use crate::isa::{Isa, kernel};
 #[cfg(target_arch = "x86_64")]
@@ -42,7 +43,7 @@ pub(super) struct Mark {
 pub(super) struct Running<'a> {
     pub(super) ask: &'a Ask<'a>,
     scoring: Scoring,
-    best: Vec<Choice>,
+    best: Ranking,
     /// What a newcomer to the list must beat: its last entry, once it is full.
     pub(super) floor: f32,
     /// The next column of a word to look up: one that is forced, or that has no probability.
@@ -134,11 +135,16 @@ impl Take for Listeners<'_, '_> {
     }
 
     #[inline(always)]
+    fn threshold(&self, row: usize) -> f32 {
+        self.marks[row].threshold
+    }
+
+    #[inline(always)]
     fn again<const FMA: bool>(
         &mut self,
         row: usize,
         column: usize,
-        mut scores: Piece,
+        (mut scores, high): (Piece, u32),
         heard: bool,
     ) {
         let (running, mark) = (&mut self.running[row], &mut self.marks[row]);
@@ -148,8 +154,7 @@ impl Take for Listeners<'_, '_> {
         // Terms of what was heard are in the sum already.
         let (mut added, lanes) = (heard, &mut self.lanes[row]);
         running.lost |= added && !known(scores);
-        let high = above(scores, mark.threshold);
-        let far = high && above(scores, running.near);
+        let far = high != 0 && above(scores, running.near);
         if far {
             added = running.make_room(mark, lanes, scores, added);
         }
@@ -159,8 +164,8 @@ impl Take for Listeners<'_, '_> {
         if far {
             running.come_near(mark, lanes, scores);
         }
-        if high {
-            running.rise(scores, column, self.words);
+        if high != 0 {
+            running.rise((scores, high), column, self.words);
             mark.threshold = running.floor.min(running.near);
         }
     }
@@ -231,7 +236,12 @@ fn take_block_body<const FMA: bool>(
         let last = if rest.is_empty() { None } else { Some(&last) };
         let columns = columns.clone().step_by(PIECE);
         for (column, piece) in columns.zip(pieces.iter().chain(last)) {
-            listeners.again::<FMA>(row, column, bytemuck::cast(*piece), false);
+            let mut above = 0;
+            for (i, &score) in piece.iter().enumerate() {
+                above |= u32::from(score > listeners.threshold(row)) << i;
+            }
+            let piece = (bytemuck::cast(*piece), above);
+            listeners.again::<FMA>(row, column, piece, false);
             listeners.end(row..row + 1, column);
         }
     }
@@ -286,10 +296,9 @@ impl<'a> Running<'a> {
         ask: &'a Ask<'a>,
         scoring: Scoring,
         words: Option<&[u32]>,
-        mut best: Vec<Choice>,
+        mut best: Ranking,
     ) -> Running<'a> {
-        best.clear();
-        best.reserve(ask.count + 1);
+        best.clear(if ask.forced.is_some() { 1 } else { ask.count });
         let wants_none = ask.forced.is_some() || ask.count == 0;
         let floor = if wants_none { f32::INFINITY } else { f32::NEG_INFINITY };
         let near = if scoring == Scoring::Logit { f32::INFINITY } else { f32::NEG_INFINITY };
@@ -317,7 +326,7 @@ impl<'a> Running<'a> {
             let score = &mut all[column - first];
             // Behind the last word there is nothing to force.
             if self.ask.forced == Some(token) && *score > f32::NEG_INFINITY {
-                self.best.push(Choice { token, score: *score });
+                self.best.insert(Choice { token, score: *score });
             }
             if self.scoring == Scoring::LogProbabilityOfAllowed
                 && self.ask.banned.binary_search(&token).is_ok()
@@ -371,14 +380,10 @@ impl<'a> Running<'a> {
         self.near = (NEAR - origin) * LN_2;
     }
 
-    /// Takes those words into the list that are good enough.
+    /// Takes those words into the list that are good enough. `above` tells which may be.
     #[inline(always)]
-    fn rise(&mut self, scores: Piece, column: usize, words: Option<&[u32]>) {
+    fn rise(&mut self, (scores, mut above): (Piece, u32), column: usize, words: Option<&[u32]>) {
         let scores = scores.as_flattened();
-        let mut above = 0u32;
-        for (i, &score) in scores.iter().enumerate() {
-            above |= u32::from(score > self.floor) << i;
-        }
         while above != 0 {
             let i = above.trailing_zeros() as usize;
             let token = words.map_or((column + i) as u32, |words| words[column + i]);
@@ -388,16 +393,13 @@ impl<'a> Running<'a> {
     }
 
     /// Takes a word into the list, if it is good enough and not banned.
+    #[inline(always)]
     pub(super) fn consider(&mut self, choice: Choice) {
         if choice.score <= self.floor || self.ask.banned.binary_search(&choice.token).is_ok() {
             return;
         }
-        let place = self.best.partition_point(|c| c.score >= choice.score);
-        self.best.insert(place, choice);
-        self.best.truncate(self.ask.count);
-        if self.best.len() == self.ask.count {
-            self.floor = self.best[self.ask.count - 1].score;
-        }
+        self.best.insert(choice);
+        self.floor = self.best.last().unwrap_or(f32::INFINITY);
     }
 
     fn fold(&mut self, lanes: &mut Line) {
@@ -405,20 +407,17 @@ impl<'a> Running<'a> {
         *lanes = Line::zeroed();
     }
 
-    /// The list, with what was asked for.
-    pub(super) fn finish(mut self, mark: Mark, lanes: &mut Line) -> Vec<Choice> {
-        if let Some(token) = self.ask.forced
-            && self.best.is_empty()
-        {
-            self.best.push(Choice { token, score: f32::MIN });
+    /// The list, and what has to be taken off its scores.
+    pub(super) fn finish(mut self, mark: Mark, lanes: &mut Line) -> (Ranking, f32) {
+        if let Some(token) = self.ask.forced {
+            // Unless it has been met.
+            self.best.insert(Choice { token, score: f32::MIN });
         }
-        if self.scoring != Scoring::Logit {
-            self.fold(lanes);
-            let shift = (self.sum.ln() - f64::from(mark.origin) / f64::from(LOG2_E)) as f32;
-            for choice in &mut self.best {
-                choice.score -= shift;
-            }
+        if self.scoring == Scoring::Logit {
+            return (self.best, 0.0);
         }
-        self.best
+        self.fold(lanes);
+        let shift = self.sum.ln() - f64::from(mark.origin) / f64::from(LOG2_E);
+        (self.best, shift as f32)
     }
 }

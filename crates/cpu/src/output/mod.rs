@@ -7,6 +7,7 @@
 //! (`int8::rows`), or once for all rows that have it (`int8::shared`).
 
 mod listeners;
+mod ranking;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -26,6 +27,7 @@ use crate::linear::{Linear, look, multiply_scattered, survivors};
 use crate::matrix::Matrix;
 use crate::product::Line;
 use listeners::{Listeners, Mark, Running};
+use ranking::Ranking;
 
 /// Panels worked on at a time: 512 words.
 const BLOCK_PANELS: usize = 32;
@@ -262,8 +264,8 @@ fn listen(
     profile::mark();
     multiply(&mut Listeners::new(&mut running, &mut marks, &mut lanes, question.scoring));
     for ((row, mark), lanes) in running.drain(..).zip(marks.drain(..)).zip(&mut lanes) {
-        let list = row.finish(mark, lanes);
-        answer.push(list.iter().copied());
+        let (list, shift) = row.finish(mark, lanes);
+        answer.push(list.choices().map(|word| Choice { score: word.score - shift, ..word }));
         lists.push(list);
     }
     lanes.clear();
@@ -369,7 +371,7 @@ thread_local! {
     static MARKS: RefCell<Vec<Mark>> = RefCell::default();
     static SUMS: RefCell<Vec<Line>> = RefCell::default();
     static RUNNING: RefCell<Vec<Running<'static>>> = RefCell::default();
-    static LISTS: RefCell<Vec<Vec<Choice>>> = RefCell::default();
+    static LISTS: RefCell<Vec<Ranking>> = RefCell::default();
 }
 
 /// An empty list in the memory of another, whose entries differ in lifetime only.
