@@ -26,7 +26,6 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
-use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -145,6 +144,10 @@ impl Drop for Tiles {
 /// Most rows whose inputs stay in the first cache, while weights do not.
 const KEPT_ROWS: usize = 48;
 
+/// Most steps that two panels may have to stay in the first cache. Where there are more, all rows go through some of them before
+/// the others.
+const KEPT_STEPS: usize = 16;
+
 /// Rows of inputs times panels of weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Product {
@@ -185,44 +188,59 @@ impl Product {
     /// [`available`] has said yes; rows and panels are whole steps long and where `self` says.
     #[inline(always)]
     pub(crate) unsafe fn multiply<T: Sum>(self, finish: &mut impl Finish<T>) {
-        let Some(mut late) = self.block_from(0, 0) else { return };
+        if self.rows == 0 || self.panels == 0 {
+            return;
+        }
         // SAFETY: the caller vouches for tiles.
         let tiles = unsafe { Tiles::new() };
         let turns = self.turns();
-        let mut sums = [const { MaybeUninit::<Sums<T>>::uninit() }; 2];
-        let (mut to, mut from) = sums.split_at_mut(1);
+        let part = self.part();
+        // Where sums of all rows are not kept, those of a block that is computed and of one that is finished are.
+        let (kept, mask) = match part < self.steps {
+            true => (self.rows.div_ceil(2 * ROWS), usize::MAX),
+            false => (2, 1),
+        };
+        let mut memory = Vec::<Sums<T>>::with_capacity(kept);
+        let memory = memory.as_mut_ptr();
+        let at = |block: Block| memory.wrapping_add((block.row / (2 * ROWS)) & mask);
+        let (mut next, mut late) = (Some(self.block_from(0, 0, part, 0)), None::<Block>);
         // SAFETY: what the caller vouches for; four tiles fit, and of a block's sums only those that were stored are looked at.
         unsafe {
-            tiles.begin(self.starts_of(late));
-            self.feed(late, turns).rest::<T>(self.steps);
-            tiles.store(to[0].as_mut_ptr().cast());
-            while let Some(block) = self.block_from(late.row + late.rows, late.panel) {
-                (to, from) = (from, to);
-                tiles.begin(self.starts_of(block));
-                let (mut feed, mut steps) = (self.feed(block, turns), self.steps);
-                let sums = late.sums(from[0].as_ptr());
-                if finish.begin(late.panels()) {
-                    steps = match (feed.keep_weights, feed.both) {
-                        (true, true) => feed.finish::<T, true, true>(steps, late.row, sums, finish),
-                        (true, false) => {
-                            feed.finish::<T, true, false>(steps, late.row, sums, finish)
-                        }
-                        (false, true) => {
-                            feed.finish::<T, false, true>(steps, late.row, sums, finish)
-                        }
-                        (false, false) => {
-                            feed.finish::<T, false, false>(steps, late.row, sums, finish)
-                        }
-                    };
+            while let Some(block) = next {
+                match block.step {
+                    0 => tiles.begin(self.starts_of(block)),
+                    _ => tiles.load(at(block).cast()),
+                }
+                let (mut feed, mut steps) = (self.feed(block, turns), block.steps);
+                if let Some(late) = late {
+                    let (row, sums) = (late.row, late.sums(at(late)));
+                    if finish.begin(late.panels()) {
+                        steps = match (feed.keep_weights, feed.both) {
+                            (true, true) => feed.finish::<T, true, true>(steps, row, sums, finish),
+                            (true, false) => {
+                                feed.finish::<T, true, false>(steps, row, sums, finish)
+                            }
+                            (false, true) => {
+                                feed.finish::<T, false, true>(steps, row, sums, finish)
+                            }
+                            (false, false) => {
+                                feed.finish::<T, false, false>(steps, row, sums, finish)
+                            }
+                        };
+                    }
                 }
                 if steps > 0 {
                     feed.rest::<T>(steps);
                 }
-                finish.end(late.row, sums);
-                tiles.store(to[0].as_mut_ptr().cast());
-                late = block;
+                if let Some(late) = late {
+                    finish.end(late.row, late.sums(at(late)));
+                }
+                tiles.store(at(block).cast());
+                late = (block.step + block.steps == self.steps).then_some(block);
+                next = self.block_behind(block, part);
             }
-            let sums = late.sums(to[0].as_ptr());
+            let Some(late) = late else { return };
+            let sums = late.sums(at(late));
             if finish.begin(late.panels()) {
                 (late.row..).zip(sums).for_each(|(row, sums)| finish.row(row, sums));
             }
@@ -230,16 +248,34 @@ impl Product {
         }
     }
 
-    /// The block that begins there. All rows go through two panels before the next two.
+    /// Steps that all rows go through before the next ones: parts are as large as each other.
+    fn part(&self) -> usize {
+        let parts = self.steps.div_ceil(KEPT_STEPS).max(1);
+        self.steps.div_ceil(parts)
+    }
+
+    /// The block that begins there.
     #[inline(always)]
-    fn block_from(&self, row: usize, panel: usize) -> Option<Block> {
-        let (row, panel) = if row < self.rows { (row, panel) } else { (0, panel + 2) };
-        (self.rows > 0 && panel < self.panels).then(|| Block {
+    fn block_from(&self, row: usize, step: usize, part: usize, panel: usize) -> Block {
+        Block {
             row,
             rows: (self.rows - row).min(2 * ROWS),
+            step,
+            steps: (self.steps - step).min(part),
             panel,
             panels: (self.panels - panel).min(2),
-        })
+        }
+    }
+
+    /// The one behind it: all rows go through two panels before the next two.
+    #[inline(always)]
+    fn block_behind(&self, block: Block, part: usize) -> Option<Block> {
+        let (row, step) = (block.row + block.rows, block.step + block.steps);
+        match (row < self.rows, step < self.steps, block.panel + 2) {
+            (true, _, _) => Some(self.block_from(row, block.step, part, block.panel)),
+            (_, true, _) => Some(self.block_from(0, step, part, block.panel)),
+            (_, _, panel) => (panel < self.panels).then(|| self.block_from(0, 0, part, panel)),
+        }
     }
 
     fn panel_bytes(&self) -> usize {
@@ -266,21 +302,24 @@ impl Product {
         let (row, left, right) = (block.row, block.panel, block.panels().end - 1);
         let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
         let turn = row / (2 * ROWS) * lines;
-        let read = panel(left).wrapping_add(turn / PAGES * self.steps * EIGHT);
+        let eights = turn / PAGES * self.steps + block.step * lines.div_ceil(PAGES);
+        let read = panel(left).wrapping_add(eights * EIGHT);
         let soon = ahead::place(read.wrapping_sub(read as usize % EIGHT)).wrapping_add(behind);
         let (row_bytes, keep_weights) = (self.steps * BYTES, self.rows > KEPT_ROWS);
         let (stride, advance) = match self.order {
             Order::Rows => (row_bytes, BYTES),
             Order::Tiles => (BYTES, ROWS * BYTES),
         };
+        let first = self.inputs.wrapping_add(block.step * advance);
+        let of_step = block.step * ROWS * BYTES;
         Feed {
-            upper: self.inputs.wrapping_add(row * row_bytes),
-            lower: self.inputs.wrapping_add((row + ROWS) * row_bytes),
+            upper: first.wrapping_add(row * row_bytes),
+            lower: first.wrapping_add((row + ROWS) * row_bytes),
             stride,
             advance,
             keep_weights,
             both: block.rows > ROWS,
-            panels: [panel(left), panel(right)],
+            panels: [panel(left), panel(right)].map(|panel| panel.wrapping_add(of_step)),
             soon: soon.wrapping_add(turn % PAGES * PAGE),
             lines: if turn < STEP_LINES { lines } else { 0 },
         }
@@ -294,11 +333,13 @@ struct Turns {
     behind: usize,
 }
 
-/// Up to 32 rows and two panels.
+/// Up to 32 rows and two panels, some of their steps.
 #[derive(Clone, Copy)]
 struct Block {
     row: usize,
     rows: usize,
+    step: usize,
+    steps: usize,
     panel: usize,
     panels: usize,
 }
@@ -417,15 +458,13 @@ impl Feed {
     /// As below.
     #[inline(never)]
     unsafe fn rest<T: Sum>(mut self, steps: usize) {
-        for _ in 0..steps {
-            // SAFETY: the caller's.
-            unsafe {
-                match (self.keep_weights, self.both) {
-                    (true, true) => self.step::<T, true, true>(),
-                    (true, false) => self.step::<T, true, false>(),
-                    (false, true) => self.step::<T, false, true>(),
-                    (false, false) => self.step::<T, false, false>(),
-                }
+        // SAFETY: the caller's.
+        unsafe {
+            match (self.keep_weights, self.both) {
+                (true, true) => (0..steps).for_each(|_| self.step::<T, true, true>()),
+                (true, false) => (0..steps).for_each(|_| self.step::<T, true, false>()),
+                (false, true) => (0..steps).for_each(|_| self.step::<T, false, true>()),
+                (false, false) => (0..steps).for_each(|_| self.step::<T, false, false>()),
             }
         }
     }
@@ -527,6 +566,27 @@ impl Tiles {
                     options(nostack, nomem),
                 ),
             }
+        }
+    }
+
+    /// Sums go on from where they were stored.
+    ///
+    /// # Safety
+    /// There are four tiles.
+    unsafe fn load(&self, sums: *const u8) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!(
+                "tileloadd tmm0, [{sums} + {row}*1]",
+                "tileloadd tmm1, [{sums} + {row}*1 + 64]",
+                "tileloadd tmm2, [{lower} + {row}*1]",
+                "tileloadd tmm3, [{lower} + {row}*1 + 64]",
+                sums = in(reg) sums,
+                lower = in(reg) sums.wrapping_add(ROWS * 2 * BYTES),
+                row = in(reg) 2 * BYTES,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                options(nostack, readonly),
+            );
         }
     }
 
