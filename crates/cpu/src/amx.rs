@@ -145,8 +145,8 @@ impl Drop for Tiles {
 const KEPT_ROWS: usize = 48;
 
 /// Most steps that two panels may have to stay in the first cache. Where there are more, all rows go through some of them before
-/// the others.
-const KEPT_STEPS: usize = 16;
+/// the others. Tests have few.
+const KEPT_STEPS: usize = if cfg!(test) { 2 } else { 16 };
 
 /// Rows of inputs times panels of weights.
 #[derive(Clone, Copy)]
@@ -193,9 +193,8 @@ impl Product {
         }
         // SAFETY: the caller vouches for tiles.
         let tiles = unsafe { Tiles::new() };
-        let turns = self.turns();
-        let part = self.part();
-        // Where sums of all rows are not kept, those of a block that is computed and of one that is finished are.
+        let (part, turns) = (self.part(), self.turns());
+        // Of all rows, where they come again; else of a block that is computed and of one that is finished.
         let (kept, mask) = match part < self.steps {
             true => (self.rows.div_ceil(2 * ROWS), usize::MAX),
             false => (2, 1),
