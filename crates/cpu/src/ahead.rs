@@ -34,19 +34,23 @@ pub(crate) fn place(read: *const u8) -> *const u8 {
     read.wrapping_add(RUN - within + page * PAGE + line * LINE)
 }
 
+/// Whether anything is to be asked for. A loop finds that out before it begins.
+#[inline(always)]
+pub(crate) fn asks() -> bool {
+    Technique::Prefetch.is_on()
+}
+
 /// Asks for what belongs to a line that is read, into the second cache: the first is too small for a run.
 #[inline(always)]
 pub(crate) fn ask(read: *const u8) {
     fetch(place(read));
 }
 
-/// Asks for a line, unless nothing is to be asked for.
+/// Asks for a line.
 #[inline(always)]
 pub(crate) fn fetch(line: *const u8) {
-    if Technique::Prefetch.is_on() {
-        // SAFETY: every processor of this architecture has it, and it may be given any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
-    }
+    // SAFETY: every processor of this architecture has it, and it may be given any address.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -144,10 +145,6 @@ impl Drop for Tiles {
 /// Most rows whose inputs stay in the first cache, while weights do not.
 const KEPT_ROWS: usize = 48;
 
-/// Most steps that two panels may have to stay in the first cache. Where there are more, all rows go through some of them before
-/// the others. Tests have few.
-const KEPT_STEPS: usize = if cfg!(test) { 2 } else { 16 };
-
 /// Rows of inputs times panels of weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Product {
@@ -188,58 +185,44 @@ impl Product {
     /// [`available`] has said yes; rows and panels are whole steps long and where `self` says.
     #[inline(always)]
     pub(crate) unsafe fn multiply<T: Sum>(self, finish: &mut impl Finish<T>) {
-        if self.rows == 0 || self.panels == 0 {
-            return;
-        }
+        let Some(mut late) = self.block_from(0, 0) else { return };
         // SAFETY: the caller vouches for tiles.
         let tiles = unsafe { Tiles::new() };
-        let (part, turns) = (self.part(), self.turns());
-        // Of all rows, where they come again; else of a block that is computed and of one that is finished.
-        let (kept, mask) = match part < self.steps {
-            true => (self.rows.div_ceil(2 * ROWS), usize::MAX),
-            false => (2, 1),
-        };
-        let mut memory = Vec::<Sums<T>>::with_capacity(kept);
-        let memory = memory.as_mut_ptr();
-        let at = |block: Block| memory.wrapping_add((block.row / (2 * ROWS)) & mask);
-        let (mut next, mut late) = (Some(self.block_from(0, 0, part, 0)), None::<Block>);
+        let turns = self.turns();
+        let mut sums = [const { MaybeUninit::<Sums<T>>::uninit() }; 2];
+        let (mut to, mut from) = sums.split_at_mut(1);
         // SAFETY: what the caller vouches for; four tiles fit, and of a block's sums only those that were stored are looked at.
         unsafe {
-            while let Some(block) = next {
-                match block.step {
-                    0 => tiles.begin(self.starts_of(block)),
-                    _ => tiles.load(at(block).cast()),
-                }
-                let (mut feed, mut steps) = (self.feed(block, turns), block.steps);
-                if let Some(late) = late {
-                    let (row, sums) = (late.row, late.sums(at(late)));
-                    if finish.begin(late.panels()) {
-                        steps = match (feed.keep_weights, feed.both) {
-                            (true, true) => feed.finish::<T, true, true>(steps, row, sums, finish),
-                            (true, false) => {
-                                feed.finish::<T, true, false>(steps, row, sums, finish)
-                            }
-                            (false, true) => {
-                                feed.finish::<T, false, true>(steps, row, sums, finish)
-                            }
-                            (false, false) => {
-                                feed.finish::<T, false, false>(steps, row, sums, finish)
-                            }
-                        };
-                    }
+            tiles.begin(self.starts_of(late));
+            self.feed(late, turns).rest::<T>(self.steps);
+            tiles.store(to[0].as_mut_ptr().cast());
+            while let Some(block) = self.block_from(late.row + late.rows, late.panel) {
+                (to, from) = (from, to);
+                tiles.begin(self.starts_of(block));
+                let (mut feed, mut steps) = (self.feed(block, turns), self.steps);
+                let sums = late.sums(from[0].as_ptr());
+                if finish.begin(late.panels()) {
+                    steps = match (feed.keep_weights, feed.both) {
+                        (true, true) => feed.finish::<T, true, true>(steps, late.row, sums, finish),
+                        (true, false) => {
+                            feed.finish::<T, true, false>(steps, late.row, sums, finish)
+                        }
+                        (false, true) => {
+                            feed.finish::<T, false, true>(steps, late.row, sums, finish)
+                        }
+                        (false, false) => {
+                            feed.finish::<T, false, false>(steps, late.row, sums, finish)
+                        }
+                    };
                 }
                 if steps > 0 {
                     feed.rest::<T>(steps);
                 }
-                if let Some(late) = late {
-                    finish.end(late.row, late.sums(at(late)));
-                }
-                tiles.store(at(block).cast());
-                late = (block.step + block.steps == self.steps).then_some(block);
-                next = self.block_behind(block, part);
+                finish.end(late.row, sums);
+                tiles.store(to[0].as_mut_ptr().cast());
+                late = block;
             }
-            let Some(late) = late else { return };
-            let sums = late.sums(at(late));
+            let sums = late.sums(to[0].as_ptr());
             if finish.begin(late.panels()) {
                 (late.row..).zip(sums).for_each(|(row, sums)| finish.row(row, sums));
             }
@@ -247,34 +230,16 @@ impl Product {
         }
     }
 
-    /// Steps that all rows go through before the next ones: parts are as large as each other.
-    fn part(&self) -> usize {
-        let parts = self.steps.div_ceil(KEPT_STEPS).max(1);
-        self.steps.div_ceil(parts)
-    }
-
-    /// The block that begins there.
+    /// The block that begins there. All rows go through two panels before the next two.
     #[inline(always)]
-    fn block_from(&self, row: usize, step: usize, part: usize, panel: usize) -> Block {
-        Block {
+    fn block_from(&self, row: usize, panel: usize) -> Option<Block> {
+        let (row, panel) = if row < self.rows { (row, panel) } else { (0, panel + 2) };
+        (self.rows > 0 && panel < self.panels).then(|| Block {
             row,
             rows: (self.rows - row).min(2 * ROWS),
-            step,
-            steps: (self.steps - step).min(part),
             panel,
             panels: (self.panels - panel).min(2),
-        }
-    }
-
-    /// The one behind it: all rows go through two panels before the next two.
-    #[inline(always)]
-    fn block_behind(&self, block: Block, part: usize) -> Option<Block> {
-        let (row, step) = (block.row + block.rows, block.step + block.steps);
-        match (row < self.rows, step < self.steps, block.panel + 2) {
-            (true, _, _) => Some(self.block_from(row, block.step, part, block.panel)),
-            (_, true, _) => Some(self.block_from(0, step, part, block.panel)),
-            (_, _, panel) => (panel < self.panels).then(|| self.block_from(0, 0, part, panel)),
-        }
+        })
     }
 
     fn panel_bytes(&self) -> usize {
@@ -290,7 +255,8 @@ impl Product {
 
     /// How blocks take turns in asking for weights.
     fn turns(&self) -> Turns {
-        let lines = STEP_LINES.div_ceil(self.rows.div_ceil(2 * ROWS)).next_power_of_two();
+        let share = STEP_LINES.div_ceil(self.rows.div_ceil(2 * ROWS)).next_power_of_two();
+        let lines = if ahead::asks() { share } else { 0 };
         // Where two panels are more than a run, what comes after the first run is being read already.
         let behind = (2 * self.panel_bytes()).saturating_sub(RUN) / RUN * RUN;
         Turns { lines, behind }
@@ -301,24 +267,21 @@ impl Product {
         let (row, left, right) = (block.row, block.panel, block.panels().end - 1);
         let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
         let turn = row / (2 * ROWS) * lines;
-        let eights = turn / PAGES * self.steps + block.step * lines.div_ceil(PAGES);
-        let read = panel(left).wrapping_add(eights * EIGHT);
+        let read = panel(left).wrapping_add(turn / PAGES * self.steps * EIGHT);
         let soon = ahead::place(read.wrapping_sub(read as usize % EIGHT)).wrapping_add(behind);
         let (row_bytes, keep_weights) = (self.steps * BYTES, self.rows > KEPT_ROWS);
         let (stride, advance) = match self.order {
             Order::Rows => (row_bytes, BYTES),
             Order::Tiles => (BYTES, ROWS * BYTES),
         };
-        let first = self.inputs.wrapping_add(block.step * advance);
-        let of_step = block.step * ROWS * BYTES;
         Feed {
-            upper: first.wrapping_add(row * row_bytes),
-            lower: first.wrapping_add((row + ROWS) * row_bytes),
+            upper: self.inputs.wrapping_add(row * row_bytes),
+            lower: self.inputs.wrapping_add((row + ROWS) * row_bytes),
             stride,
             advance,
             keep_weights,
             both: block.rows > ROWS,
-            panels: [panel(left), panel(right)].map(|panel| panel.wrapping_add(of_step)),
+            panels: [panel(left), panel(right)],
             soon: soon.wrapping_add(turn % PAGES * PAGE),
             lines: if turn < STEP_LINES { lines } else { 0 },
         }
@@ -332,13 +295,11 @@ struct Turns {
     behind: usize,
 }
 
-/// Up to 32 rows and two panels, some of their steps.
+/// Up to 32 rows and two panels.
 #[derive(Clone, Copy)]
 struct Block {
     row: usize,
     rows: usize,
-    step: usize,
-    steps: usize,
     panel: usize,
     panels: usize,
 }
@@ -457,13 +418,15 @@ impl Feed {
     /// As below.
     #[inline(never)]
     unsafe fn rest<T: Sum>(mut self, steps: usize) {
-        // SAFETY: the caller's.
-        unsafe {
-            match (self.keep_weights, self.both) {
-                (true, true) => (0..steps).for_each(|_| self.step::<T, true, true>()),
-                (true, false) => (0..steps).for_each(|_| self.step::<T, true, false>()),
-                (false, true) => (0..steps).for_each(|_| self.step::<T, false, true>()),
-                (false, false) => (0..steps).for_each(|_| self.step::<T, false, false>()),
+        for _ in 0..steps {
+            // SAFETY: the caller's.
+            unsafe {
+                match (self.keep_weights, self.both) {
+                    (true, true) => self.step::<T, true, true>(),
+                    (true, false) => self.step::<T, true, false>(),
+                    (false, true) => self.step::<T, false, true>(),
+                    (false, false) => self.step::<T, false, false>(),
+                }
             }
         }
     }
@@ -565,27 +528,6 @@ impl Tiles {
                     options(nostack, nomem),
                 ),
             }
-        }
-    }
-
-    /// Sums go on from where they were stored.
-    ///
-    /// # Safety
-    /// There are four tiles.
-    unsafe fn load(&self, sums: *const u8) {
-        // SAFETY: the caller's.
-        unsafe {
-            asm!(
-                "tileloadd tmm0, [{sums} + {row}*1]",
-                "tileloadd tmm1, [{sums} + {row}*1 + 64]",
-                "tileloadd tmm2, [{lower} + {row}*1]",
-                "tileloadd tmm3, [{lower} + {row}*1 + 64]",
-                sums = in(reg) sums,
-                lower = in(reg) sums.wrapping_add(ROWS * 2 * BYTES),
-                row = in(reg) 2 * BYTES,
-                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                options(nostack, readonly),
-            );
         }
     }
 

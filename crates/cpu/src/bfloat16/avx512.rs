@@ -46,7 +46,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
 ) {
     let (groups, width, stride) = (task.packed.groups(), task.width(), task.stride);
     let of_panel = task.first_panel + panel;
-    let upper = _mm512_set1_epi32(0xffff_0000u32 as i32);
+    let (upper, asks) = (_mm512_set1_epi32(0xffff_0000u32 as i32), ahead::asks());
     // SAFETY: every address is inside what the caller vouches for; what is only prefetched need not be.
     unsafe {
         let x = task.floats.as_ptr().add(row * stride);
@@ -59,7 +59,9 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
                 let (mut first, mut second) =
                     ([_mm512_setzero_ps(); PANELS], [_mm512_setzero_ps(); PANELS]);
                 for p in 0..PANELS {
-                    ahead::ask(lines.wrapping_add(PANELS * g + p).cast());
+                    if asks {
+                        ahead::ask(lines.wrapping_add(PANELS * g + p).cast());
+                    }
                     let w = _mm512_load_si512(lines.add(p * groups + g).cast());
                     first[p] = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(w));
                     second[p] = _mm512_castsi512_ps(_mm512_and_si512(w, upper));

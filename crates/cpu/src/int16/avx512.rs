@@ -51,6 +51,7 @@ macro_rules! kernel {
             ) {
                 let (stride, packed, row) = (task.stride, task.packed, place.row);
                 let (groups, panel) = (stride / 2, task.first_panel + place.panel);
+                let asks = ahead::asks();
                 let last = ((1u32 << place.in_last) - 1) as __mmask16;
                 // SAFETY: every address is inside what the caller vouches for.
                 unsafe {
@@ -62,7 +63,9 @@ macro_rules! kernel {
                         for (p, w) in w.iter_mut().enumerate() {
                             let line = lines.add(p * groups + g);
                             *w = _mm512_load_si512(line.cast());
-                            ahead::fetch(line.wrapping_add(PANELS * groups).cast());
+                            if asks {
+                                ahead::fetch(line.wrapping_add(PANELS * groups).cast());
+                            }
                         }
                         for (r, sums) in sums.iter_mut().enumerate() {
                             let pair = x.add(r * stride + 2 * g).cast::<i32>().read_unaligned();

@@ -136,7 +136,9 @@ fn sort_out(magnitudes: &[u8], stride: usize, order: &mut [u32]) -> usize {
 
 /// `R` rows times `P` panels, the first at `(row, panel)`; `out` begins with this tile's first output, and its
 /// rows are as far apart as they are wide.
+// Not in the loops around it, which would keep what they know in the registers that it wants.
 #[target_feature(enable = "avx2")]
+#[inline(never)]
 fn tile<const R: usize, const P: usize>(
     task: Task<'_>,
     prepared: &Prepared,

@@ -221,7 +221,7 @@ mod vnni {
         row: Row<'_>,
         out: &mut [f32],
     ) -> [usize; LANES] {
-        let (lines, panels) = (packed.groups() / 2, packed.panels());
+        let (lines, panels, asks) = (packed.groups() / 2, packed.panels(), ahead::asks());
         let (mut most, mut at) = (_mm512_set1_ps(f32::NEG_INFINITY), _mm512_setzero_si512());
         for panel in (0..panels).step_by(2) {
             // The last one twice where their number is odd.
@@ -236,8 +236,10 @@ mod vnni {
                         let signed = x.add(half).read_unaligned() ^ 0x8080_8080u32 as i32;
                         _mm512_set1_epi32(signed)
                     });
-                    ahead::ask(from[0].wrapping_add(2 * line).cast());
-                    ahead::ask(from[0].wrapping_add(2 * line + 1).cast());
+                    if asks {
+                        ahead::ask(from[0].wrapping_add(2 * line).cast());
+                        ahead::ask(from[0].wrapping_add(2 * line + 1).cast());
+                    }
                     for (sums, from) in sums.iter_mut().zip(from) {
                         let both = _mm512_load_si512(from.add(line).cast());
                         let mask = _mm512_set1_epi8(15);

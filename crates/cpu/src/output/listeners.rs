@@ -236,12 +236,9 @@ fn take_block_body<const FMA: bool>(
         let last = if rest.is_empty() { None } else { Some(&last) };
         let columns = columns.clone().step_by(PIECE);
         for (column, piece) in columns.zip(pieces.iter().chain(last)) {
-            let mut above = 0;
-            for (i, &score) in piece.iter().enumerate() {
-                above |= u32::from(score > listeners.threshold(row)) << i;
-            }
-            let piece = (bytemuck::cast(*piece), above);
-            listeners.again::<FMA>(row, column, piece, false);
+            let piece: Piece = bytemuck::cast(*piece);
+            let high = which_above(piece, listeners.threshold(row));
+            listeners.again::<FMA>(row, column, (piece, high), false);
             listeners.end(row..row + 1, column);
         }
     }
@@ -256,6 +253,16 @@ fn above([left, right]: Piece, threshold: f32) -> bool {
         above |= larger > threshold;
     }
     above
+}
+
+/// Which ones are, a bit each. Nearly always none is.
+#[inline(always)]
+fn which_above(scores: Piece, threshold: f32) -> u32 {
+    if !above(scores, threshold) {
+        return 0;
+    }
+    let bits = scores.as_flattened().iter().map(|&score| u32::from(score > threshold));
+    bits.rev().fold(0, |all, bit| all << 1 | bit)
 }
 
 /// Whether all of them are numbers.

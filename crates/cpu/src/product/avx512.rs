@@ -87,6 +87,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let next = lines.wrapping_add(PANELS * inputs).cast::<u8>();
         let mut soon = next.wrapping_add(PANELS * inputs * size_of::<Line>() / shares * share);
         let pace = PANELS * size_of::<Line>() / shares;
+        let asked = if ahead::asks() { PANELS.div_ceil(shares) } else { 0 };
         let mut sums = [[_mm512_setzero_ps(); PANELS]; R];
         for row in &mut sums {
             for (p, sum) in row.iter_mut().enumerate() {
@@ -96,7 +97,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         // Of every fourth row; the three behind it are a multiple of the stride away.
         let mut x: [*const f32; 3] = array(|i| x.wrapping_add(i * 4 * stride));
         for k in 0..inputs {
-            for line in 0..PANELS.div_ceil(shares) {
+            for line in 0..asked {
                 ahead::fetch(soon.wrapping_add(line * size_of::<Line>()));
             }
             soon = soon.wrapping_add(pace);
