@@ -12,7 +12,7 @@ use crate::cache::{Cache, Keeping};
 use crate::either::Either;
 use crate::elementwise::{self as elements, Norm};
 use crate::isa::Isa;
-use crate::linear::{Linear, vector};
+use crate::linear::Linear;
 use crate::matrix::Matrix;
 use crate::output::{self, Output, Selection};
 use crate::recurrent::{self, Functions, RowTerms};
@@ -209,8 +209,8 @@ impl Backend for Cpu {
 
     fn prepare_norm(&self, norm: NormWeights<'_>) -> Norm {
         Norm {
-            scale: vector(Some(norm.scale)),
-            bias: norm.bias.map(|bias| vector(Some(bias))),
+            scale: norm.scale.to_f32().into_owned(),
+            bias: norm.bias.map(|bias| bias.to_f32().into_owned()),
             epsilon: norm.epsilon,
             centred: norm.centred,
         }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use peregrine_model::{Activation, Precision, Weight};
+use peregrine_model::{Activation, Precision};
 use peregrine_nn::{Dense, profile};
 
 use crate::arena::{Aligned, Arena};
@@ -431,9 +431,4 @@ fn common_alpha(parts: &[Dense<'_>]) -> Option<f32> {
     let alphas: Option<Vec<f32>> = parts.iter().map(|part| part.alpha).collect();
     let usable = |alpha: &f32| alpha.is_finite() && *alpha > 0.0;
     alphas?.into_iter().reduce(f32::min).filter(usable)
-}
-
-/// A weight's numbers; none if there is no weight.
-pub(crate) fn vector(weight: Option<&Weight>) -> Vec<f32> {
-    weight.map(|w| w.to_f32().into_owned()).unwrap_or_default()
 }

@@ -14,7 +14,6 @@ use peregrine_nn::Dense;
 
 use crate::arena::{Arena, Store};
 use crate::lanes::LANES;
-use crate::linear::vector;
 use crate::parallel;
 
 /// A value for each output of a panel, on a cache line of its own.
@@ -119,7 +118,8 @@ fn biases(parts: &[Dense<'_>], outputs: usize) -> Vec<Lanes<f32>> {
     let mut all = vec![Lanes::zeroed(); outputs.div_ceil(LANES)];
     let mut first = 0;
     for part in parts {
-        for (i, bias) in vector(part.bias).into_iter().enumerate() {
+        let numbers = part.bias.map(Weight::to_f32).unwrap_or_default();
+        for (i, &bias) in numbers.iter().enumerate() {
             all[(first + i) / LANES].0[(first + i) % LANES] = bias;
         }
         first += part.weight.rows();
