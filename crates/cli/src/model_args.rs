@@ -79,7 +79,9 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = ["auto", "on", "off", "precisions"], default_value = "auto")]
     tune: String,
 
-    /// Turn off techniques that make the processor faster and leave results as they are, to see what each gives (docs/cpu.md)
+    /// Turn off techniques that make a processor faster and leave results as they are, to see what each gives
+    /// (docs/cpu.md): packed-once, prefetch, large-pages, joint-products, tile-order, two-panels, fused-norms,
+    /// shared-reads, sixteen-rows
     #[arg(long, value_parser = parse_technique, value_name = "NAME,…", value_delimiter = ',')]
     without: Vec<Technique>,
 

@@ -59,6 +59,8 @@ fn tuning_across_precisions_is_owned_up_to() {
 #[test]
 fn techniques_change_how_fast_and_not_what() {
     let source = std::fs::read(format!("{}/input.en", model())).unwrap();
+    let help = stdout(run(&["translate", "--help"]));
+    assert!(Technique::ALL.iter().all(|technique| help.contains(technique.name())), "{help}");
     for (beam, precision, cache) in [
         ("1", "int8", "int8"),
         ("4", "int8", "int8"),

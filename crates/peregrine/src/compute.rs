@@ -12,8 +12,8 @@ pub struct Compute {
     pub precision: Option<Precision>,
     /// With which instructions; by default the best there are.
     pub isa: Option<Level>,
-    /// In how many bits attention keeps keys and values from step to step; by default in half precision where products
-    /// are in int8 or bfloat16, else in float32.
+    /// In how many bits attention keeps keys and values from step to step; by default in bytes where products are
+    /// in int8, in half precision where they are in bfloat16, else in float32.
     pub cache: Option<Keeping>,
     /// Other ways to compute in int8, for comparison.
     pub integers: Integers,

@@ -102,8 +102,9 @@ impl<B: Backend> SelfAttention<B> {
         stack: &Stack,
         block: &str,
     ) -> Result<Self, MissingWeight> {
-        let raw = stack.before_block.is_empty();
-        let keys = if raw { SelfKeys::Processed } else { stack.self_keys };
+        // Where nothing comes before the block, raw and processed inputs are the same.
+        let same = stack.before_block.is_empty();
+        let keys = if same { SelfKeys::Processed } else { stack.self_keys };
         let inputs = if keys == SelfKeys::Processed && preparer.backend.joins_products() {
             SelfInputs::Joint(preparer.side_by_side(block, &["query", "key", "value"])?)
         } else {
