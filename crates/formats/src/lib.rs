@@ -54,3 +54,4 @@ mod zip;
 pub use error::Error;
 pub use source::{Bytes, Source};
 pub use tensor::{DType, Tensor, Tensors};
+pub use writer::write_whole;

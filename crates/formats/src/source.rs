@@ -135,9 +135,10 @@ impl Source {
 
 #[allow(unsafe_code)]
 fn map(file: &File) -> std::io::Result<Mmap> {
-    // SAFETY: the map is private and read-only, and no code of ours writes to a file in place
-    // (writers rename a finished file over the old one). That no other program changes the file
-    // while it is mapped is the documented condition of `Source::open`.
+    // SAFETY: the map is private and read-only, and no code of ours shortens a file or changes bytes
+    // it has (writers rename a finished file over the old one, and only append to open streams).
+    // That no other program changes the file while it is mapped is the documented condition of
+    // `Source::open`.
     unsafe { Mmap::map(file) }
 }
 

@@ -1,8 +1,7 @@
 //! Files that appear whole or not at all.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,19 +16,31 @@ pub(crate) struct Writer<'a> {
     position: u64,
 }
 
-/// Creates or replaces a file: what `content` writes goes to a file beside it, which is renamed
-/// when it is complete. Whoever reads or maps the old file meanwhile keeps it.
+/// Creates or replaces a file with these bytes. It appears whole or not at all: they go to a file
+/// beside it first, which is renamed when it is complete. What a replaced file was allowed stays, a
+/// symbolic link keeps pointing where it does, and a device or pipe is written to as it is.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write_file(path, |writer| writer.bytes(bytes))
+}
+
+/// [`write_whole`] for content that is made while it is written. Whoever reads or maps the old file
+/// meanwhile keeps it.
 pub(crate) fn write_file(
     path: &Path,
     content: impl FnOnce(&mut Writer<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let temporary = temporary_name(path);
     let failed = |cause| Error::io(path, "cannot be written", &cause);
-    let file = BufWriter::new(File::create_new(&temporary).map_err(failed)?);
-    let mut writer = Writer { path, file, position: 0 };
-    let result = content(&mut writer)
-        .and_then(|()| writer.file.flush().map_err(failed))
-        .and_then(|()| fs::rename(&temporary, path).map_err(failed));
+    if is_stream(path) {
+        // Appending leaves what a redirected output holds already.
+        let file = File::options().append(true).open(path).map_err(failed)?;
+        return fill(path, file, content);
+    }
+    let target = behind_links(path).map_err(failed)?;
+    let (temporary, file) = create_beside(&target).map_err(failed)?;
+    let result = keep_permissions(&target, &file)
+        .map_err(failed)
+        .and_then(|()| fill(path, file, content))
+        .and_then(|()| fs::rename(&temporary, &target).map_err(failed));
     if result.is_err() {
         // The first error is the one to tell; a file that cannot be removed only takes room.
         let _ = fs::remove_file(&temporary);
@@ -37,14 +48,63 @@ pub(crate) fn write_file(
     result
 }
 
-/// A hidden name in the same directory, so that renaming does not cross file systems.
-fn temporary_name(path: &Path) -> PathBuf {
+/// Writes the content and closes the file.
+fn fill(
+    path: &Path,
+    file: File,
+    content: impl FnOnce(&mut Writer<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut writer = Writer { path, file: BufWriter::new(file), position: 0 };
+    content(&mut writer)?;
+    writer.file.flush().map_err(|cause| Error::io(path, "cannot be written", &cause))
+}
+
+/// Whether a path is to be written to as it is: a device, a pipe, or an open file by its number.
+/// (Renaming a file over `/dev/null` would take the device away from the whole system.)
+fn is_stream(path: &Path) -> bool {
+    const BY_NUMBER: [&str; 5] = ["/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc"];
+    BY_NUMBER.iter().any(|open| path.starts_with(open))
+        || fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+/// The file that a path leads to through symbolic links, whether it exists or not.
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    /// As many as Linux follows.
+    const MOST_LINKS: usize = 40;
+    let mut target = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match fs::symlink_metadata(&target) {
+            Ok(found) if found.is_symlink() => {
+                // What a link says is seen from the link's own folder.
+                target = target.with_file_name("").join(fs::read_link(&target)?);
+            }
+            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            _ => return Ok(target),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+/// A new file with a hidden name in the same folder, so that renaming does not cross file systems.
+fn create_beside(target: &Path) -> io::Result<(PathBuf, File)> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}-{count}.tmp", process::id()));
-    path.with_file_name(name)
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = target.with_file_name(format!(".peregrine-{}-{count}.tmp", process::id()));
+        match File::create_new(&path) {
+            // Of a process that had the same number and was killed, perhaps in another container.
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|file| (path, file)),
+        }
+    }
+}
+
+/// Gives a new file the permissions of the one it is going to replace, if there is one.
+fn keep_permissions(target: &Path, file: &File) -> io::Result<()> {
+    match fs::metadata(target) {
+        Ok(replaced) => file.set_permissions(replaced.permissions()),
+        Err(_) => Ok(()),
+    }
 }
 
 impl Writer<'_> {

@@ -8,3 +8,4 @@ mod pickles;
 mod reference_models;
 mod round_trips;
 mod samples;
+mod writing;

@@ -2,17 +2,14 @@
 
 use std::path::Path;
 
+use peregrine_formats::write_whole;
 use peregrine_text::Tokenizer;
 use serde_json::{Map, Value};
 
 use crate::{Model, ModelError};
 
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
-    std::fs::write(path, bytes).map_err(ModelError::io(path))
-}
-
 pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), ModelError> {
-    write(path, value.to_string().as_bytes())
+    Ok(write_whole(path, value.to_string().as_bytes())?)
 }
 
 /// All words in the order of their ids.
@@ -39,7 +36,7 @@ pub(super) fn write_spm(model: &Model, folder: &Path) -> Result<(), ModelError> 
     for (tokenizer, name) in [(&model.source, "source.spm"), (&model.target, "target.spm")] {
         let recipe = tokenizer.recipe();
         if let Some((_, bytes)) = recipe.parts.iter().find(|(part, _)| part.starts_with("spm/")) {
-            write(&folder.join(name), bytes)?;
+            write_whole(&folder.join(name), bytes)?;
         }
     }
     Ok(())

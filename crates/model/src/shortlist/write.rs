@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use peregrine_formats::shortlist as binary;
+use peregrine_formats::{shortlist as binary, write_whole};
 use peregrine_text::Tokenizer;
 
 use crate::ModelError;
@@ -54,5 +54,5 @@ pub fn write_shortlist(
             let _ = writeln!(text, "{word} {source} {probability}");
         }
     }
-    std::fs::write(path, text).map_err(ModelError::io(path))
+    Ok(write_whole(path, text.as_bytes())?)
 }
