@@ -25,7 +25,8 @@
 //!
 //! A [`Source`] maps its file, and tensors are views into the map wherever the format allows: a
 //! model of gigabytes is opened in milliseconds, and its pages are read when they are used. Views
-//! may start at any byte, so a tensor's data need not be aligned to its elements.
+//! may start at any byte, so a tensor's data need not be aligned to its elements. Where a format has
+//! checksums of its members (npz, PyTorch), they are read once for those when they are opened.
 
 #![deny(unsafe_code)]
 

@@ -5,8 +5,7 @@
 //! Marian stores members uncompressed, sorted by name, with sizes and checksums in the local
 //! headers, time and date 0, no extra fields and no comment. `numpy.savez` adds extra fields and
 //! `numpy.savez_compressed` deflates; all of these are read. Stored members become views of the
-//! file; their checksums are left alone, since verifying them would read every page of a model
-//! that is otherwise mapped in no time. Inflated members are verified.
+//! file. The checksums of all members are verified.
 
 use std::path::Path;
 
@@ -18,16 +17,24 @@ use crate::{Bytes, Error, Source, Tensor, Tensors, npy};
 
 const SUFFIX: &str = ".npy";
 
-/// Reads all arrays of an archive.
+/// Reads all arrays of an archive and verifies their checksums.
 pub fn read(source: &Source) -> Result<Tensors, Error> {
+    let members = zip::members(source)?;
+    let tensors = arrays(source, &members);
+    // Damage is the cause of whatever else is wrong.
+    zip::verify(source, &members)?;
+    tensors
+}
+
+fn arrays(source: &Source, members: &[Member]) -> Result<Tensors, Error> {
     let mut tensors = Tensors::new();
     let mut budget = inflation_budget(source);
-    for member in zip::members(source)? {
+    for member in members {
         let refuse = |problem: String| Error::new(&source.path, &member.name, problem);
         let Some(name) = member.name.strip_suffix(SUFFIX) else {
             return Err(refuse(format!("a member that is no array, expected NAME{SUFFIX}")));
         };
-        let data = content(&member, &mut budget).map_err(refuse)?;
+        let data = content(member, &mut budget).map_err(refuse)?;
         tensors.insert(name.to_owned(), npy::read(&source.path, &member.name, &data)?);
     }
     Ok(tensors)

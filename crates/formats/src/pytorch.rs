@@ -39,14 +39,22 @@ const PICKLE: &str = "data.pkl";
 const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 const LEGACY_VERSION: i64 = 1001;
 
-/// Reads all tensors of a state dictionary. No code in the file is run.
+/// Reads all tensors of a state dictionary. No code in the file is run. Checksums are verified; the
+/// legacy format has none.
 pub fn read(source: &Source) -> Result<Tensors, Error> {
     if source.bytes.starts_with(LEGACY_MAGIC) { read_legacy(source) } else { read_zip(source) }
 }
 
 fn read_zip(source: &Source) -> Result<Tensors, Error> {
     let members = zip::members(source)?;
-    let archive = Archive::new(source, &members)?;
+    let tensors = read_members(source, &members);
+    // Damage is the cause of whatever else is wrong.
+    zip::verify(source, &members)?;
+    tensors
+}
+
+fn read_members(source: &Source, members: &[Member]) -> Result<Tensors, Error> {
+    let archive = Archive::new(source, members)?;
     archive.check_byte_order()?;
     let (name, pickled) = (archive.full_name(PICKLE), archive.stored(PICKLE)?);
     let pickle = pickle::load(&mut Reader::of_part(&source.path, &name, &pickled))?;

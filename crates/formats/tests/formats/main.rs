@@ -1,6 +1,7 @@
 //! Tests of all readers and writers: round trips, files of other programs, hostile files.
 
 mod archive;
+mod damage;
 mod hostile;
 mod hostile_pickles;
 mod mutations;
