@@ -275,7 +275,7 @@ impl Beam {
 
     fn finish(&mut self, settings: &Settings, candidate: &Candidate, details: Option<Details>) {
         let node = self.push(candidate, details);
-        let score = settings.final_score(candidate.path, self.length);
+        let score = settings.search.final_score(candidate.path, self.length);
         let ended = candidate.choice.token == settings.end;
         self.finished.push(Finished { node, path: candidate.path, score, ended });
     }
@@ -362,7 +362,7 @@ impl Beam {
             let kept = details(candidate.row, candidate.choice);
             next.push(self.go_on(candidate, kept));
         }
-        let best_open = next.first().map(|o| settings.final_score(o.score, self.length));
+        let best_open = next.first().map(|o| settings.search.final_score(o.score, self.length));
         let worst = self.finished.last().filter(|_| self.finished.len() == beam);
         let over = matches!((best_open, worst), (Some(open), Some(worst)) if open <= worst.score);
         if over { Vec::new() } else { next }

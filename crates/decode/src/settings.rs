@@ -62,17 +62,6 @@ impl Settings {
     pub(crate) fn forces_end(&self) -> bool {
         self.search.at_limit == AtLimit::ForceEnd
     }
-
-    /// A path's final score: `(sum − penalty · length) / length^normalize`.
-    pub(crate) fn final_score(&self, path: f32, length: usize) -> f32 {
-        let length = length as f32;
-        let penalised = path - self.search.word_penalty * length;
-        if self.search.normalize == 0.0 {
-            penalised
-        } else {
-            penalised / length.powf(self.search.normalize)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -90,14 +79,6 @@ mod tests {
             n_best: 1,
             guard: None,
         }
-    }
-
-    #[test]
-    fn the_word_penalty_is_taken_off_before_dividing() {
-        let mut s = settings();
-        s.search.normalize = 0.6;
-        s.search.word_penalty = 0.2;
-        assert!((s.final_score(-0.496532, 6) + 0.57899).abs() < 1e-5);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod architecture;
 mod check;
 mod compat;
 mod ctranslate2;
+mod digest;
 mod discover;
 mod error;
 pub mod export;

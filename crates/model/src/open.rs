@@ -232,11 +232,17 @@ fn set_weights(model: &mut Model, options: &OpenOptions) -> Result<(), ModelErro
         }
         return Ok(());
     }
-    if given.len() != model.members.len() || given.iter().any(|weight| !weight.is_finite()) {
-        let networks = model.members.len();
-        return Err(ModelError::Option(format!(
-            "{given:?}: expected a weight for {networks} networks"
-        )));
+    let networks = model.members.len();
+    if given.len() != networks {
+        let weights = given.len();
+        let problem = format!("weights: {weights} for {networks} networks, expected one for each");
+        return Err(ModelError::Option(problem));
+    }
+    // What counts less than nothing would make the worst words the best.
+    let sum: f32 = given.iter().sum();
+    if given.iter().any(|weight| !(weight.is_finite() && *weight >= 0.0)) || sum == 0.0 {
+        let problem = format!("weights {given:?}: expected numbers of at least 0, one above it");
+        return Err(ModelError::Option(problem));
     }
     model.member_weights = given.clone();
     Ok(())

@@ -92,6 +92,20 @@ pub struct Search {
 }
 
 impl Search {
+    /// The score of a path: `(sum − penalty · length) / length^normalize`, its length counted with end
+    /// symbols.
+    ///
+    /// ```
+    /// use peregrine_model::{Dialect, Search};
+    /// let search = Search { normalize: 1.0, word_penalty: 0.5, ..Search::of(Dialect::Marian) };
+    /// assert_eq!(search.final_score(-3.0, 2), -2.0);
+    /// ```
+    pub fn final_score(&self, path: f32, length: usize) -> f32 {
+        let length = length as f32;
+        let penalised = path - self.word_penalty * length;
+        if self.normalize == 0.0 { penalised } else { penalised / length.powf(self.normalize) }
+    }
+
     /// What a tool does when nothing is said.
     ///
     /// ```
@@ -153,5 +167,16 @@ impl Search {
                 ..marian
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_penalty_is_taken_off_before_dividing() {
+        let search = Search { normalize: 0.6, word_penalty: 0.2, ..Search::of(Dialect::Marian) };
+        assert!((search.final_score(-0.496532, 6) + 0.57899).abs() < 1e-5);
     }
 }

@@ -31,7 +31,7 @@ pub use backend::{
 pub use choose::{Candidates, choose, log_sum_exp};
 pub use network::{Fault, Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};
 pub use past::{Grow, PastReads};
-pub use positions::PositionTable;
+pub use positions::{MOST_POSITIONS, PositionTable};
 pub use prepare::MissingWeight;
 pub use race::{Ahead, Contest, MOST_PLACES, Origin, Race};
 pub use recur::{Of, Term, Terms};

@@ -6,8 +6,11 @@ use peregrine_model::{Spacing, Weight};
 
 /// Rows made together: few sentences are longer, and stored tables often have rows for thousands.
 const CHUNK: usize = 256;
-/// No position beyond `CHUNK * CHUNKS` is ever asked for: see [`PositionTable::limit`].
+/// Chunks of computed vectors.
 const CHUNKS: usize = 256;
+
+/// The longest sentence any network takes.
+pub const MOST_POSITIONS: usize = CHUNK * CHUNKS;
 
 /// One vector a position.
 pub struct PositionTable {
@@ -37,7 +40,7 @@ impl PositionTable {
     pub fn limit(&self) -> usize {
         match &self.kind {
             Kind::Stored(rows) => rows.rows(),
-            Kind::Sinusoid { .. } => CHUNK * CHUNKS,
+            Kind::Sinusoid { .. } => MOST_POSITIONS,
         }
     }
 

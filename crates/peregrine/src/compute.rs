@@ -17,7 +17,8 @@ pub struct Compute {
     pub cache: Option<Keeping>,
     /// Other ways to compute in int8, for comparison.
     pub integers: Integers,
-    /// Whether what follows a product is done in blocks of rows that stay in cache.
+    /// Whether what follows a product is done for all rows at once, and not in blocks of rows that stay in
+    /// cache.
     pub all_rows_at_once: bool,
     /// Whether all bytes of the output layer are read even where half of them tell which words cannot be
     /// the best.

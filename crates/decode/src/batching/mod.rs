@@ -185,8 +185,9 @@ impl std::fmt::Display for Scope {
 }
 
 impl Batching {
-    /// A policy with its usual numbers.
+    /// A policy with its usual numbers. A batch has room for one sentence at least.
     pub fn new(policy: Policy, size: BatchSize) -> Batching {
+        let size = BatchSize { sentences: size.sentences.max(1), tokens: size.tokens.max(1) };
         Batching {
             policy,
             size,
@@ -236,5 +237,14 @@ mod tests {
         assert!(batching.admits(7) && !batching.admits(8));
         batching.top_up_threshold = Some(0.5);
         assert!(batching.admits(4) && !batching.admits(5));
+    }
+
+    #[test]
+    fn a_batch_of_none_is_a_batch_of_one() {
+        for policy in Policy::ALL {
+            let batching = Batching::new(policy, BatchSize { sentences: 0, tokens: 0 });
+            assert!(batching.admits(0) && !batching.admits(1));
+            assert_eq!(batching.size, BatchSize { sentences: 1, tokens: 1 });
+        }
     }
 }
