@@ -7,14 +7,15 @@ use anyhow::bail;
 use peregrine::{Options, Request, Stats, Translator};
 use serde_json::json;
 
+use crate::args::model::ModelArgs;
+use crate::args::search::SearchArgs;
 use crate::bench_ablate::Ablation;
 use crate::bench_batching;
 use crate::bench_devlin;
 use crate::bench_gpu;
-use crate::lines::Lines;
+use crate::io::console::show;
+use crate::io::lines::Lines;
 use crate::measures::{count_tokens, cpu_time, read_lengths};
-use crate::model_args::ModelArgs;
-use crate::search_args::SearchArgs;
 use crate::stats::{describe, peak_memory_mb};
 use crate::tune;
 
@@ -167,11 +168,11 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
         report["kernels"] = tune::table(&choices).lines().map(str::trim).collect();
     }
     if args.json {
-        println!("{report}");
+        show!("{report}");
     } else {
         let fields = report.as_object().into_iter().flatten();
         for (name, value) in fields {
-            println!("{name:22} {value:#}");
+            show!("{name:22} {value:#}");
         }
     }
     Ok(())

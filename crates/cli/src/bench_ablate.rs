@@ -15,6 +15,7 @@ use peregrine::{
 };
 use serde_json::{Value, json};
 
+use crate::io::console::show;
 use crate::measures::{count_tokens, cpu_time};
 use crate::plot::{Bar, Bars};
 
@@ -183,21 +184,25 @@ impl Ablation<'_> {
         };
         let rows: Vec<Value> = lines.iter().map(row).collect();
         if self.json {
-            println!("{}", json!({ "isa": peregrine::instruction_set(), "ladder": rows }));
+            show!("{}", json!({ "isa": peregrine::instruction_set(), "ladder": rows }));
         } else {
-            println!(
+            show!(
                 "{} lines, {} rounds in turns, tokens a processor second, {}",
                 self.requests.len(),
                 self.rounds,
                 peregrine::instruction_set()
             );
-            println!(
+            show!(
                 "{:24} {:>8} {:>17} {:>7} {:>14}",
-                "", "tokens/s", "least-most", "ratio", "as float32"
+                "",
+                "tokens/s",
+                "least-most",
+                "ratio",
+                "as float32"
             );
             for line in lines.iter() {
                 let (least, most) = (line.speeds[0], line.speeds[line.speeds.len() - 1]);
-                println!(
+                show!(
                     "{:24} {:8.0} {:>17} {:7.2} {:13.1}%",
                     line.name,
                     middle(line),

@@ -16,6 +16,7 @@ use peregrine::{
 };
 use serde_json::{Value, json};
 
+use crate::io::console::show;
 use crate::plot::{Plot, Series};
 
 /// A table or a figure of the paper.
@@ -82,14 +83,14 @@ impl Amun<'_> {
             report[name] = figures;
         }
         if self.json {
-            println!("{report}");
+            show!("{report}");
         }
         Ok(())
     }
 
     fn say(&self, line: &str) {
         if !self.json {
-            println!("{line}");
+            show!("{line}");
         }
     }
 

@@ -7,11 +7,12 @@ use anyhow::{Context, bail};
 use peregrine::{Options, Policy, Request, Stats, TracedStep, Translator};
 use serde_json::{Value, json};
 
-use crate::lines::Lines;
+use crate::args::model::ModelArgs;
+use crate::args::search::SearchArgs;
+use crate::io::console::show;
+use crate::io::lines::Lines;
 use crate::measures::{cpu_time, read_lengths};
-use crate::model_args::ModelArgs;
 use crate::plot::{Plot, Series};
-use crate::search_args::SearchArgs;
 
 /// Compare batching policies on texts: time of each step over a batch's life, speed against batch
 /// size, policies against each other, how full the batch is, what a step of so many rows costs
@@ -108,7 +109,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     });
     for (i, path) in args.source.iter().enumerate() {
         let text = Text::read(path, args.lengths.get(i).map(PathBuf::as_path), args.lines)?;
-        println!("# {}: {} lines", text.name, text.lines.len());
+        show!("# {}: {} lines", text.name, text.lines.len());
         let mut figures = json!({ "lines": text.lines.len() });
         figures["life_of_a_batch"] = life_of_a_batch(args, &translator, &text, &options)?;
         figures["policies"] = policies(args, &translator, &text, &options)?;
@@ -209,7 +210,7 @@ fn life_of_a_batch(
         let steps: Vec<f64> = measured.stats.trace.iter().map(|s| milliseconds(s.time)).collect();
         let third =
             |from: usize| mean(&steps[from * steps.len() / 3..(from + 1) * steps.len() / 3]);
-        println!(
+        show!(
             "step over a batch's life, {:8} {:4} steps; thirds {:.2} {:.2} {:.2} ms",
             contestant.name,
             steps.len(),
@@ -249,9 +250,15 @@ fn policies(
         let place = contestants.iter().position(|c| c.name == name);
         place.map(|place| &measured[place])
     };
-    println!(
+    show!(
         "{:16} {:>9} {:>24} {:>24} {:>10} {:>6} {:>8}",
-        "policy", "tokens/s", "over naive", "over shrink", "sentences", "full", "few"
+        "policy",
+        "tokens/s",
+        "over naive",
+        "over shrink",
+        "sentences",
+        "full",
+        "few"
     );
     let mut report = json!({});
     for (contestant, result) in contestants.iter().zip(&measured) {
@@ -263,7 +270,7 @@ fn policies(
         let few_sentences = (options.batch.sentences / 16).max(1);
         let few: u64 = stats.occupancy.iter().take(few_sentences).sum();
         let few = few as f64 / stats.steps.max(1) as f64;
-        println!(
+        show!(
             "{:16} {:9.0} {:>24} {:>24} {:10.1} {:5.0}% {:7.0}%",
             contestant.name,
             result.speed(),
@@ -289,7 +296,7 @@ fn policies(
         });
     }
     if let (Some(top_up), Some(sorted)) = (against("top-up"), against("sorted")) {
-        println!("top-up over sorted {}", show(&ratios(sorted, top_up)));
+        show!("top-up over sorted {}", show(&ratios(sorted, top_up)));
     }
     if let Some(auto) = against("auto") {
         let others = contestants.iter().zip(&measured).filter(|(c, _)| c.name != "auto");
@@ -297,7 +304,7 @@ fn policies(
             .map(|(contestant, other)| (ratios(other, auto), contestant.name))
             .min_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]));
         if let Some((ratio, best)) = least {
-            println!("auto over the best other, {best}: {}", show(&ratio));
+            show!("auto over the best other, {best}: {}", show(&ratio));
         }
     }
     occupancy(args, text, &contestants, &measured)?;
@@ -349,7 +356,7 @@ fn step_cost(args: &Args, text: &Text, measured: &[Measured]) -> anyhow::Result<
         rows += rows.div_ceil(4);
     }
     let show: Vec<String> = points.iter().map(|(rows, ms)| format!("{rows}: {ms:.2}")).collect();
-    println!("milliseconds of a step by its rows: {}", show.join(", "));
+    show!("milliseconds of a step by its rows: {}", show.join(", "));
     let plot = Plot {
         title: format!("Cost of a decoding step, {}", text.name),
         x_label: "rows".to_owned(),
@@ -386,7 +393,7 @@ fn batch_sizes(
         .collect();
     for (i, (contestant, result)) in contestants.iter().zip(&measured).enumerate() {
         let size = contestant.options.batch.sentences;
-        println!("batch of {size:5} {:8} {:9.0} tokens/s", contestant.name, result.speed());
+        show!("batch of {size:5} {:8} {:9.0} tokens/s", contestant.name, result.speed());
         series[i % POLICIES.len()].points.push((size as f64, result.speed()));
         report[contestant.name][size.to_string()] = json!(result.speed());
     }
@@ -418,7 +425,7 @@ fn encode_tokens(args: &Args, translator: &Translator, text: &Text, options: &Op
         let tokens = contestant.options.encode_tokens;
         let each =
             1e6 * result.stats.encode.as_secs_f64() / result.stats.source_tokens.max(1) as f64;
-        println!(
+        show!(
             "encoder batches of {tokens:5} tokens {each:7.1} µs a token, {:6.0} tokens/s in all",
             result.speed()
         );

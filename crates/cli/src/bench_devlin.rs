@@ -13,6 +13,8 @@ use peregrine::{
     BatchSize, Compute, Functions, Model, Options, Precision, Request, Speedups, Translator,
 };
 
+use crate::io::console::show;
+
 /// The tables of "Sharp Models on Dull Hardware" (Devlin, 2017), on random weights
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -49,7 +51,7 @@ struct Line {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    println!(
+    show!(
         "beam 6, one sentence of {} words at a time, one thread, {} words, {}, words a processor second",
         args.length,
         args.words,
@@ -184,16 +186,22 @@ fn processor_seconds() -> Option<f64> {
 fn print(title: &str, lines: &[Line], paper_first: f64) {
     let median = |line: &Line| line.speeds[line.speeds.len() / 2];
     let Some(first) = lines.first().map(median) else { return };
-    println!("\n{title}");
-    println!(
+    show!("\n{title}");
+    show!(
         "{:22} {:>9} {:>7} {:>15} {:>9} {:>7} {:>10}",
-        "", "words/s", "factor", "range", "paper", "factor", "ahead MB"
+        "",
+        "words/s",
+        "factor",
+        "range",
+        "paper",
+        "factor",
+        "ahead MB"
     );
     for line in lines {
         let (speed, paper) = (median(line), line.paper);
         let range = format!("{:.0}-{:.0}", line.speeds[0], line.speeds[line.speeds.len() - 1]);
         let ahead = line.ahead as f64 / 1e6;
-        println!(
+        show!(
             "{:22} {speed:9.0} {:6.2}x {range:>15} {paper:9.0} {:6.2}x {ahead:10.1}",
             line.name,
             speed / first,

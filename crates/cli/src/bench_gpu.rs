@@ -9,6 +9,7 @@ use peregrine::{BatchSize, Compute, Device, Numbers, Options, Request, Stats, Tr
 use serde_json::json;
 
 use crate::bench_amun::{Amun, Part};
+use crate::io::console::show;
 
 /// Milliseconds of a step and tokens a second on a GPU, by network, batch and beam
 ///
@@ -68,9 +69,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return Amun { parts, device, rounds, plots, json }.run();
     }
     if !args.json {
-        println!(
+        show!(
             "{:10} {:9} {:>5} {:>6} {:>10} {:>12} {:>16}",
-            "network", "numbers", "beam", "batch", "ms a step", "tokens/s", "range"
+            "network",
+            "numbers",
+            "beam",
+            "batch",
+            "ms a step",
+            "tokens/s",
+            "range"
         );
     }
     for shape in &args.shapes {
@@ -136,10 +143,10 @@ fn report(
             "ms_per_step": step(median), "tokens_per_second": speed(median),
             "tokens_per_second_least": speed(most), "tokens_per_second_most": speed(least),
         });
-        println!("{line}");
+        show!("{line}");
     } else {
         let range = format!("{:.0}-{:.0}", speed(most), speed(least));
-        println!(
+        show!(
             "{shape:10} {:9} {beam:5} {batch:6} {:10.3} {:12.0} {range:>16}",
             numbers.name(),
             step(median),

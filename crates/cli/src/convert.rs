@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use peregrine::Precision;
 
-use crate::model_args::{OpenArgs, parse_precision};
+use crate::args::model::{OpenArgs, parse_precision};
+use crate::io::console::remark;
 
 /// Convert a model of any format to a single .peregrine file
 ///
@@ -31,9 +32,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let model = args.open.read(&args.model)?;
     peregrine::model::save(&model, &args.output, args.precision)?;
     for note in &model.notes {
-        eprintln!("peregrine: note: {note}");
+        remark!("note: {note}");
     }
     let size = std::fs::metadata(&args.output)?.len() as f64 / 1e6;
-    eprintln!("peregrine: wrote {} ({size:.1} MB)", args.output.display());
+    remark!("wrote {} ({size:.1} MB)", args.output.display());
     Ok(())
 }

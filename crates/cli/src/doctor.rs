@@ -4,6 +4,8 @@ use peregrine::Level;
 use peregrine::cuda::{Cuda, Numbers, Properties, Survey, survey};
 use serde_json::json;
 
+use crate::io::console::show;
+
 /// Say what this machine has to compute with: what was looked for, found, and can be used
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -20,39 +22,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .collect();
     let usable = usable(&survey);
     if args.json {
-        println!("{}", as_json(&survey, &instructions, &usable));
+        show!("{}", as_json(&survey, &instructions, &usable));
         return Ok(());
     }
-    println!("peregrine {}", env!("CARGO_PKG_VERSION"));
-    println!("\nProcessor");
+    show!("peregrine {}", env!("CARGO_PKG_VERSION"));
+    show!("\nProcessor");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("  cores            {cores}");
+    show!("  cores            {cores}");
     for (name, there) in &instructions {
-        println!("  {name:16} {}", if *there { "yes" } else { "no" });
+        show!("  {name:16} {}", if *there { "yes" } else { "no" });
     }
-    println!("  used             {}", peregrine::instruction_set());
-    println!("\nNVIDIA GPU");
+    show!("  used             {}", peregrine::instruction_set());
+    show!("\nNVIDIA GPU");
     match &survey.devices {
-        Err(reason) => println!("  none: {reason}"),
-        Ok(devices) if devices.is_empty() => println!("  none: the driver sees no GPU"),
+        Err(reason) => show!("  none: {reason}"),
+        Ok(devices) if devices.is_empty() => show!("  none: the driver sees no GPU"),
         Ok(devices) => devices.iter().for_each(print_device),
     }
     match &survey.compiler {
-        Ok(version) => println!("  kernel compiler  NVRTC {version}"),
+        Ok(version) => show!("  kernel compiler  NVRTC {version}"),
         Err(reason) => {
-            println!("  kernel compiler  none: {reason}");
-            println!("                   (kernels made ahead are used: docs/gpu.md)");
+            show!("  kernel compiler  none: {reason}");
+            show!("                   (kernels made ahead are used: docs/gpu.md)");
         }
     }
     match &survey.cache {
-        Some(folder) => println!("  compiled kernels {}", folder.display()),
+        Some(folder) => show!("  compiled kernels {}", folder.display()),
         None => {
-            println!("  compiled kernels are not kept: no HOME, XDG_CACHE_HOME or PEREGRINE_CACHE")
+            show!("  compiled kernels are not kept: no HOME, XDG_CACHE_HOME or PEREGRINE_CACHE")
         }
     }
     match usable {
-        Ok(name) => println!("\n--device auto computes on {name}"),
-        Err(reason) => println!("\n--device auto computes on the processor: {reason}"),
+        Ok(name) => show!("\n--device auto computes on {name}"),
+        Err(reason) => show!("\n--device auto computes on the processor: {reason}"),
     }
     Ok(())
 }
@@ -60,12 +62,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn print_device(device: &Properties) {
     let (major, minor) = device.capability;
     let gigabytes = device.memory as f64 / (1u64 << 30) as f64;
-    println!("  cuda:{:<11} {}", device.number, device.name);
-    println!(
+    show!("  cuda:{:<11} {}", device.number, device.name);
+    show!(
         "                   compute capability {major}.{minor}, {gigabytes:.0} GiB, {} multiprocessors",
         device.processors
     );
-    println!(
+    show!(
         "                   driver for CUDA {}.{}",
         device.driver / 1000,
         device.driver % 1000 / 10

@@ -6,7 +6,8 @@ use peregrine::Model;
 use peregrine::model::Member;
 use serde_json::{Value, json};
 
-use crate::model_args::OpenArgs;
+use crate::args::model::OpenArgs;
+use crate::io::console::{self, show};
 
 /// Show what a model is: architecture, sizes, vocabularies, search settings, every tensor
 #[derive(clap::Args)]
@@ -26,9 +27,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let model = args.open.read(&args.model)?;
     if args.json {
-        println!("{}", describe(&model));
+        show!("{}", describe(&model));
     } else {
-        print!("{}", text(&model));
+        console::print(format_args!("{}", text(&model)));
     }
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! The `peregrine` command: a thin face on the library.
 //!
-//! Each subcommand has a file. `model_args` and `search_args` are the options several of them
-//! share; `lines` reads and writes text, one line in, one line out; `feed` and `resume` are the two
-//! ends of a stream.
+//! Each subcommand has a file. `args` are the options several of them share, `io` reads and writes text,
+//! one line in, one line out.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod answers;
+mod args;
 mod bench;
 mod bench_ablate;
 mod bench_amun;
@@ -14,29 +16,26 @@ mod bench_devlin;
 mod bench_gpu;
 mod convert;
 mod doctor;
-mod feed;
-mod hash;
+mod fingerprint;
 mod inspect;
-mod interrupt;
-mod lines;
+mod io;
 mod make_model;
 mod measures;
-mod model_args;
 mod notes;
 mod plot;
-mod resume;
 mod score;
-mod search_args;
 mod selftest;
 mod shortlist;
-mod speedup_args;
 mod stats;
 mod translate;
 mod tune;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::io::console::{in_words, remark};
+use crate::io::{lines, signals};
 
 /// Translates with the neural models people already have: Marian, Bergamot/Firefox, CTranslate2,
 /// Hugging Face MarianMT and Peregrine's own files.
@@ -67,9 +66,15 @@ enum Command {
 const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    // A device that fails unwinds with its reason.
-    let result = std::panic::catch_unwind(|| run(command)).unwrap_or_else(|reason| {
+    let arguments = args::values::tie(std::env::args_os());
+    let matches = Cli::command().get_matches_from(arguments);
+    let command = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli.command,
+        Err(error) => error.exit(),
+    };
+    // A device that fails unwinds with its reason; what the command was at is not looked at again.
+    let work = std::panic::AssertUnwindSafe(|| run(command, &matches));
+    let result = std::panic::catch_unwind(work).unwrap_or_else(|reason| {
         match reason.downcast::<peregrine::Fault>() {
             Ok(fault) => Err(anyhow::anyhow!(fault.reason)),
             Err(other) => std::panic::resume_unwind(other),
@@ -79,19 +84,20 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has enough of it: nothing went wrong.
         Err(error) if lines::is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<interrupt::Interrupted>() => {
-            ExitCode::from(interrupt::INTERRUPTED)
-        }
+        Err(error) if error.is::<signals::Interrupted>() => ExitCode::from(signals::exit_code()),
         Err(error) => {
-            eprintln!("peregrine: {}", told(&error));
+            remark!("{}", in_words(&told(&error)));
             ExitCode::from(BAD_INPUT)
         }
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command, matches: &clap::ArgMatches) -> anyhow::Result<()> {
     match command {
-        Command::Translate(args) => translate::run(&args),
+        Command::Translate(args) => {
+            let options = matches.subcommand_matches("translate").unwrap_or(matches);
+            translate::run(&args, options)
+        }
         Command::Score(args) => score::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Convert(args) => convert::run(&args),

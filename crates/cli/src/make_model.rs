@@ -6,7 +6,8 @@ use anyhow::bail;
 use peregrine::Precision;
 use peregrine::model::{PRESETS, made_up_model, preset};
 
-use crate::model_args::parse_precision;
+use crate::args::model::parse_precision;
+use crate::io::console::{remark, show};
 
 /// Write a model of random numbers, to measure speed with
 ///
@@ -41,7 +42,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (Some(shape), Some(output), false) = (&args.shape, &args.output, args.list) else {
         for (name, what) in PRESETS {
-            println!("{name:10} {what}");
+            show!("{name:10} {what}");
         }
         return Ok(());
     };
@@ -52,6 +53,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let model = made_up_model(architecture, args.seed)?;
     peregrine::model::save(&model, output, args.precision)?;
     let size = std::fs::metadata(output)?.len() as f64 / 1e6;
-    eprintln!("peregrine: wrote {} ({size:.1} MB)", output.display());
+    remark!("wrote {} ({size:.1} MB)", output.display());
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use peregrine::Translation;
 
-use crate::lines::Lines;
+use crate::io::lines::Lines;
 
 /// Target lengths, one a line: a number, or text whose words are counted with the end symbol.
 pub(crate) fn read_lengths(path: &Path) -> anyhow::Result<Vec<usize>> {
@@ -21,12 +21,28 @@ pub(crate) fn count_tokens(translation: &Translation) -> usize {
     translation.alternatives.first().map_or(0, |best| best.tokens.len() + usize::from(best.ended))
 }
 
-/// Processor time of all threads so far, where the system tells: what to compare on a busy machine.
+/// Processor time of all threads so far, those that have ended included: what to compare on a busy
+/// machine.
 pub(crate) fn cpu_time() -> Option<f64> {
-    let threads = std::fs::read_dir("/proc/self/task").ok()?;
-    let nanoseconds = threads.flatten().filter_map(|thread| {
-        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    Some(nanoseconds.sum::<u64>() as f64 / 1e9)
+    #[cfg(unix)]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Some(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_threads_that_have_ended_counts() {
+        let Some(start) = cpu_time() else { return };
+        let begun = std::time::Instant::now();
+        let work = || while begun.elapsed().as_millis() < 50 {};
+        std::thread::scope(|scope| drop(scope.spawn(work)));
+        assert!(cpu_time().is_some_and(|end| end - start > 0.005));
+    }
 }

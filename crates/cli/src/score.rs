@@ -1,24 +1,30 @@
 //! `peregrine score`
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use peregrine::Scored;
 use peregrine::marian_format::{significant, word_scores};
+use serde_json::json;
 
-use crate::lines::{Lines, open_output};
-use crate::model_args::ModelArgs;
+use crate::args::model::ModelArgs;
+use crate::io::console::remark;
+use crate::io::lines::{Lines, is_standard};
+use crate::io::output::Output;
 
 /// Score given translations: the log-probability of each, one per line
+///
+/// Without files, lines `source TAB translation` are read from standard input.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Source text, a sentence a line
-    #[arg(value_name = "SOURCE_FILE")]
-    source: PathBuf,
+    /// Source text, a sentence a line; `-` is standard input
+    #[arg(value_name = "SOURCE_FILE", requires = "target")]
+    source: Option<PathBuf>,
 
-    /// Its translations, line by line
+    /// Its translations, line by line; `-` is standard input
     #[arg(value_name = "TARGET_FILE")]
-    target: PathBuf,
+    target: Option<PathBuf>,
 
     #[command(flatten)]
     model: ModelArgs,
@@ -27,42 +33,79 @@ pub(crate) struct Args {
     #[arg(long)]
     word_scores: bool,
 
+    /// Print a JSON object for each pair: score, scores of tokens, whether a side was cut
+    #[arg(long)]
+    json: bool,
+
     /// Workers, each with a batch of its own
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let sources = Lines::read_all(&args.source)?;
-    let targets = Lines::read_all(&args.target)?;
-    if sources.len() != targets.len() {
-        bail!(
-            "{} has {} lines, {} has {}: expected a translation for each line",
-            args.source.display(),
-            sources.len(),
-            args.target.display(),
-            targets.len()
-        );
-    }
+    let lines = match (&args.source, &args.target) {
+        (Some(source), Some(target)) => read_two(source, target)?,
+        _ => read_tabbed()?,
+    };
     let translator = args.model.open()?;
     let mut options = translator.options();
     options.threads = args.threads as usize;
-    let pairs: Vec<(&str, &str)> =
-        sources.iter().map(String::as_str).zip(targets.iter().map(String::as_str)).collect();
-    let mut output = open_output(None)?;
+    let pairs: Vec<(&str, &str)> = lines.iter().map(|(s, t)| (s.as_str(), t.as_str())).collect();
+    let mut output = Output::create(None)?;
     for (number, scored) in translator.score(&pairs, &options).iter().enumerate() {
         if scored.cut {
             let line = number + 1;
-            eprintln!(
-                "peregrine: note: line {line} is too long for the model: its beginning was scored"
-            );
+            remark!("note: line {line} is too long for the model: its beginning was scored");
         }
-        write!(output, "{}", significant(scored.score))?;
-        if args.word_scores {
-            write!(output, " ||| {}", word_scores(&scored.token_scores))?;
-        }
-        writeln!(output)?;
+        writeln!(output, "{}", args.shown(scored))?;
     }
     output.flush()?;
     Ok(())
+}
+
+impl Args {
+    fn shown(&self, scored: &Scored) -> String {
+        if self.json {
+            let Scored { score, token_scores, cut, .. } = scored;
+            let pair = json!({ "score": score, "token_scores": token_scores, "cut": cut });
+            return pair.to_string();
+        }
+        let score = significant(scored.score);
+        match self.word_scores {
+            true => format!("{score} ||| {}", word_scores(&scored.token_scores)),
+            false => score,
+        }
+    }
+}
+
+/// Lines that belong together, of two files.
+fn read_two(source: &Path, target: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    if is_standard(source) && is_standard(target) {
+        bail!(
+            "-: standard input can be one side only; without files it has both, with a tab between"
+        );
+    }
+    let (sources, targets) = (Lines::read_all(source)?, Lines::read_all(target)?);
+    if sources.len() != targets.len() {
+        bail!(
+            "{} has {} lines, {} has {}: expected a translation for each line",
+            source.display(),
+            sources.len(),
+            target.display(),
+            targets.len()
+        );
+    }
+    Ok(sources.into_iter().zip(targets).collect())
+}
+
+/// Lines of standard input with a tab between the two sides.
+fn read_tabbed() -> anyhow::Result<Vec<(String, String)>> {
+    let lines = Lines::open(None)?.next_chunk(usize::MAX)?;
+    let pair = |(number, line): (usize, &String)| {
+        let pair = line.split_once('\t').map(|(s, t)| (s.to_owned(), t.to_owned()));
+        pair.with_context(|| {
+            format!("standard input, line {}: expected source TAB translation", number + 1)
+        })
+    };
+    lines.iter().enumerate().map(pair).collect()
 }

@@ -9,7 +9,8 @@ use peregrine::{
     BatchSize, Compute, Device, Model, Numbers, Options, Request, Translation, Translator,
 };
 
-use crate::lines::Lines;
+use crate::io::console::show;
+use crate::io::lines::Lines;
 
 /// Compare a GPU with the processor, word by word
 ///
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if failures > 0 {
         bail!("{failures} comparisons failed");
     }
-    println!("all as it should be");
+    show!("all as it should be");
     Ok(())
 }
 
@@ -91,8 +92,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn output_layers_agree(number: usize, numbers: Numbers, quick: bool) -> anyhow::Result<bool> {
     let (questions, wrong) = try_output_layers(&Cuda::open(number, numbers)?, quick)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
-    println!("output layers {:9} {questions} questions, {verdict}", numbers.name());
-    wrong.iter().take(3).for_each(|difference| println!("  {difference}"));
+    show!("output layers {:9} {questions} questions, {verdict}", numbers.name());
+    wrong.iter().take(3).for_each(|difference| show!("  {difference}"));
     Ok(wrong.is_empty())
 }
 
@@ -100,8 +101,8 @@ fn output_layers_agree(number: usize, numbers: Numbers, quick: bool) -> anyhow::
 fn races_agree(number: usize) -> anyhow::Result<bool> {
     let (races, wrong) = try_races(&Cuda::open(number, Numbers::Float32)?)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
-    println!("beams on the device     {races} races, {verdict}");
-    wrong.iter().take(3).for_each(|difference| println!("  {difference}"));
+    show!("beams on the device     {races} races, {verdict}");
+    wrong.iter().take(3).for_each(|difference| show!("  {difference}"));
     Ok(wrong.is_empty())
 }
 
@@ -183,7 +184,7 @@ impl Subject<'_> {
         let apart = pairs().filter(same).map(|(a, b)| apart(a, b)).fold(0.0, f32::max);
         let exact = numbers != Numbers::Float32
             || (identical as f64 >= SAME * reference.len() as f64 && apart <= CLOSE);
-        println!(
+        show!(
             "{:12} {:9} same words {identical:4} of {:4}, scores within {apart:.1e}, batches of 1, 64, 512 {} {}",
             self.name,
             numbers.name(),

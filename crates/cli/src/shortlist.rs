@@ -9,8 +9,11 @@ use peregrine::model::{
 };
 use serde_json::{Value, json};
 
-use crate::lines::Lines;
-use crate::model_args::OpenArgs;
+use crate::args::model::OpenArgs;
+use crate::args::numbers::number;
+use crate::io::clash::{self, Named};
+use crate::io::console::{remark, show};
+use crate::io::lines::Lines;
 
 /// Make, show or check a shortlist: the target words worth scoring for each source word
 #[derive(clap::Args)]
@@ -57,11 +60,11 @@ struct BuildArgs {
     first: usize,
 
     /// Translations kept for a word
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    best: usize,
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    best: u32,
 
     /// Only translations more probable than this
-    #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-4)]
+    #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-4, value_parser = number(0.0..=1.0))]
     prune: f32,
 
     /// Rounds over the text
@@ -191,10 +194,14 @@ fn each_pair(
 }
 
 fn build(args: &BuildArgs) -> anyhow::Result<()> {
+    let read = [Named::read("SOURCE_FILE", &args.source), Named::read("TARGET_FILE", &args.target)];
+    let written = args.output.iter().map(|path| Named::written("--output", path));
+    let reverse = args.reverse.iter().map(|path| Named::written("--reverse", path));
+    clash::refuse(&written.chain(reverse).collect::<Vec<_>>(), &read)?;
     let model = args.vocabularies.read()?;
     let say = |message: std::fmt::Arguments<'_>| {
         if !args.quiet {
-            eprintln!("peregrine: {message}");
+            remark!("{message}");
         }
     };
     let mut text = ParallelText::default();
@@ -213,7 +220,7 @@ fn build(args: &BuildArgs) -> anyhow::Result<()> {
     say(format_args!("{} pairs of lines", text.len()));
     let learning = Learning {
         rounds: args.rounds as usize,
-        best: args.best,
+        best: args.best as usize,
         prune: args.prune,
         most_entries: usize::try_from(args.most_entries).unwrap_or(usize::MAX),
         threads: args.threads as usize,
@@ -285,14 +292,14 @@ fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
             .map(|&id| json!({ "word": model.source.token(id), "candidates": candidates(id) }))
             .collect();
         report["words"] = json!(words);
-        println!("{report}");
+        show!("{report}");
         return Ok(());
     }
     if !args.all {
         print_report(&report);
     }
     for id in ids {
-        println!("{}\t{}", model.source.token(id), candidates(id).join(" "));
+        show!("{}\t{}", model.source.token(id), candidates(id).join(" "));
     }
     Ok(())
 }
@@ -322,7 +329,7 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
         "target_words": model.target.size(),
     });
     if args.json {
-        println!("{report}");
+        show!("{report}");
     } else {
         print_report(&report);
     }
@@ -332,8 +339,8 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
 fn print_report(report: &Value) {
     for (name, value) in report.as_object().into_iter().flatten() {
         match value.as_f64().filter(|_| value.is_f64()) {
-            Some(number) => println!("{name:20} {number:.4}"),
-            None => println!("{name:20} {value}"),
+            Some(number) => show!("{name:20} {number:.4}"),
+            None => show!("{name:20} {value}"),
         }
     }
 }

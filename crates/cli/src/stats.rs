@@ -77,8 +77,11 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         _ => return Err("expected a unit of kB, MB, GB, KiB, MiB or GiB".to_owned()),
     };
     let bytes = number * factor;
-    if bytes < 1e6 {
+    if bytes < 1e6 && factor == 1.0 && number >= 1.0 {
         return Err(format!("{bytes} bytes are too few: did you mean {number}MB?"));
+    }
+    if bytes < 1e6 {
+        return Err("expected at least 1MB".to_owned());
     }
     Ok(bytes as u64)
 }

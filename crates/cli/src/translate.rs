@@ -1,26 +1,32 @@
 //! `peregrine translate`
 
-use std::collections::VecDeque;
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
-use peregrine::marian_format::{AlignmentStyle, Fields, best_line, n_best_lines};
+use peregrine::marian_format::{AlignmentStyle, Fields};
+use peregrine::model::write_whole;
 use peregrine::{
     Answer, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translation, Translator,
 };
 use serde_json::json;
 
-use crate::feed::{Feed, Place};
-use crate::interrupt::{Interrupted, stop_flag};
-use crate::lines::{Lines, open_output};
-use crate::model_args::ModelArgs;
-use crate::notes::Notes;
-use crate::resume::{FileJob, Output, Start};
-use crate::search_args::SearchArgs;
+use crate::answers::{Answers, Form};
+use crate::args::model::ModelArgs;
+use crate::args::search::SearchArgs;
+use crate::fingerprint::fingerprint;
+use crate::io::clash::{self, Named};
+use crate::io::console::remark;
+use crate::io::feed::{Feed, Place};
+use crate::io::lines::{Lines, is_standard};
+use crate::io::output::Output;
+use crate::io::resume::{FileJob, Start, checkpoint_of};
+use crate::io::signals::{self, Interrupted};
+use crate::notes::{Coverage, Notes};
 use crate::stats::{describe, parse_bytes, peak_memory_mb};
 
 /// Translate text, one line in, one line out
@@ -38,11 +44,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     search: SearchArgs,
 
-    /// Read from a file
+    /// Read from a file; `-` is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
     input: Option<PathBuf>,
 
-    /// Write to a file
+    /// Write to a file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -60,20 +66,21 @@ pub(crate) struct Args {
     word_scores: bool,
 
     /// Print word alignments: `hard` (best source token), `soft` (all weights), or a threshold
-    #[arg(long, value_name = "hard|soft|THRESHOLD", num_args = 0..=1, default_missing_value = "hard", value_parser = parse_alignment)]
+    #[arg(long, value_name = "hard|soft|THRESHOLD", num_args = 0..=1, require_equals = true, default_missing_value = "hard", value_parser = parse_alignment)]
     alignment: Option<AlignmentStyle>,
 
     /// Replace unknown words by the source word they attend to, or by its translation in a
     /// dictionary (lines `target source probability`)
-    #[arg(long, value_name = "DICTIONARY", num_args = 0..=1)]
+    #[arg(long, value_name = "DICTIONARY", num_args = 0..=1, require_equals = true)]
     replace_unknown: Option<Option<PathBuf>>,
 
     /// Print tokens instead of text
     #[arg(long)]
     tokens: bool,
 
-    /// Print a JSON object for each line, with scores
-    #[arg(long, conflicts_with_all = ["n_best", "word_scores", "tokens"])]
+    /// Print a JSON object for each line, with tokens and scores; with --n-best it has all hypotheses, with
+    /// --alignment their attention
+    #[arg(long)]
     json: bool,
 
     /// Split lines into sentences, translate these and join them again: `none` (a line is a
@@ -104,82 +111,81 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let stop = stop_flag();
-    let translator = args.model.open()?;
-    if !args.quiet {
-        for note in &translator.model().notes {
-            eprintln!("peregrine: note: {note}");
-        }
+pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
+    signals::watch();
+    let model = args.model.read()?;
+    let digest = args.job_files().map(|_| model.digest());
+    let translator = args.model.prepare(model, args.model.tuner()?)?;
+    for note in &translator.model().notes {
+        args.say(format_args!("note: {note}"));
     }
-    let options = args.options(&translator);
-    let dictionary = args.dictionary()?;
-    let mut job = args.file_job(&translator, &options);
-    let mut start = args.start(job.as_ref())?;
-    if start.complete {
+    let options = args.options(&translator)?;
+    args.refuse_clashes(&translator)?;
+    args.check_memory(&translator, &options)?;
+    let mut job = match (args.job_files(), digest) {
+        (Some((_, output)), Some(digest)) => {
+            Some(FileJob::new(output, fingerprint(matches, &translator, digest)?))
+        }
+        _ => None,
+    };
+    let Some(start) = args.start(job.as_mut())? else {
         args.say(format_args!("already complete"));
         return Ok(());
-    }
+    };
     if start.lines > 0 {
         args.say(format_args!("going on after line {}", start.lines));
     }
-    let mut prefixes = args.prefix.as_deref().map(|path| Lines::open(Some(path))).transpose()?;
-    if let Some(prefixes) = &mut prefixes {
-        prefixes.next_chunk(usize::try_from(start.lines)?)?;
-    }
+    let prefixes = args.prefixes(start.lines)?;
+    let stop = signals::begin_work();
     let mut progress = Progress::new(args, &start.input);
     let stream_options = StreamOptions {
         memory: args.memory,
         stop: Some(stop),
         measure: args.stats.is_some(),
-        ..StreamOptions::new(options)
+        ..StreamOptions::new(options.clone())
     };
     let begun = Instant::now();
-    let mut last = Place::default();
     let mut notes = Notes::new(args.quiet);
-    // Answers come in the order of lines, so that a queue tells what each one translates.
-    let asked: Mutex<VecDeque<String>> = Mutex::default();
-    let lines = Feed::new(start.input, prefixes, stop).inspect(|line| {
-        if let (Some(_), Ok(line)) = (&dictionary, line) {
-            asked.lock().unwrap_or_else(PoisonError::into_inner).push_back(line.text.clone());
-        }
-    });
-    let summary = translator.stream(lines, &stream_options, |mut answer: Answer<Place>| {
-        let number = start.lines + answer.number;
-        if let Some(dictionary) = &dictionary {
-            let line = asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            let line = line.unwrap_or_default();
-            translator.replace_unknown(&line, &mut answer.translation, dictionary);
-        }
-        notes.look_at(number, &answer.translation);
-        args.write(&mut start.output, number as usize, &answer.translation)?;
-        last = answer.tag;
+    let mut answers = Answers::new(args.form(), &options.search, start.output, start.lines);
+    let coverage = Coverage::new(translator.model());
+    let lines = Feed::new(start.input, prefixes, start.lines, stop)
+        .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
+    let outcome = translator.stream(lines, &stream_options, |answer: Answer<Place>| {
         progress.advance(&answer.translation, answer.tag.bytes);
-        if !answer.more {
-            start.output.flush()?;
-            if let Some(job) = &mut job {
-                job.note(number + 1, answer.tag, &start.output);
+        if let Some((number, line)) = answers.add(answer.translation, &answer.tag)? {
+            notes.look_at(number, &line);
+        }
+        if let Some(job) = &mut job {
+            // A sentence may go on over lines: only where none does can a job begin.
+            if answer.tag.ends && (options.split != Split::Paragraph || answer.tag.blank) {
+                job.mark(answers.lines, &answer.tag, &answers.output);
             }
+            job.save_if_due(&mut answers.output)?;
+        }
+        if !answer.more {
+            answers.flush()?;
         }
         anyhow::Ok(())
-    })?;
-    start.output.flush()?;
-    progress.finish();
-    if !args.quiet && peregrine::narrowed_rows() > 0 {
-        let rows = peregrine::narrowed_rows();
-        eprintln!(
-            "peregrine: note: {rows} rows did not fit 16-bit fixed point and were rounded to fewer bits"
-        );
+    });
+    answers.flush()?;
+    if let Some(job) = job.as_mut().filter(|_| !matches!(&outcome, Ok(summary) if !summary.stopped))
+    {
+        job.save(&mut answers.output)?;
     }
-    notes.finish();
-    args.report(&summary, begun)?;
-    let lines = start.lines + summary.lines;
+    let summary = outcome?;
+    progress.finish();
+    if peregrine::narrowed_rows() > 0 {
+        let rows = peregrine::narrowed_rows();
+        args.say(format_args!(
+            "note: {rows} rows did not fit 16-bit fixed point and were rounded to fewer bits"
+        ));
+    }
+    notes.finish(&coverage);
+    args.report(&summary, answers.lines - start.lines, begun)?;
     if summary.stopped {
-        if let Some(job) = job.as_mut().filter(|_| summary.lines > 0) {
-            job.note_now(lines, last, &start.output);
-        }
-        let hint = if job.is_some() { "; --resume goes on from there" } else { "" };
-        eprintln!("peregrine: stopped: {lines} lines are translated and written{hint}");
+        let resumes = job.is_some_and(|job| job.can_be_resumed());
+        let hint = if resumes { "; --resume goes on from there" } else { "" };
+        remark!("stopped: {} lines are translated and written{hint}", answers.lines);
         return Err(Interrupted.into());
     }
     if let Some(job) = job {
@@ -189,59 +195,115 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 impl Args {
-    fn options(&self, translator: &Translator) -> Options {
+    fn options(&self, translator: &Translator) -> anyhow::Result<Options> {
         let mut options = self.search.options(translator);
         options.scores = self.n_best || self.word_scores || self.json;
-        options.alignments = self.alignment.is_some() || self.replace_unknown.is_some();
+        options.alignments = self.alignment.is_some();
+        options.replace_unknown = self.dictionary()?.map(Arc::new);
         if self.n_best {
             options.n_best = options.search.beam;
         }
         options.split = self.split;
         options.guard = (self.guards == "on").then(Guard::default);
-        options
+        Ok(options)
     }
 
-    /// A job from file to file can be resumed.
-    fn file_job(&self, translator: &Translator, options: &Options) -> Option<FileJob> {
-        let output = self.output.as_deref().filter(|_| self.input.is_some())?;
-        let settings = format!(
-            "{} {:?} {} {:?} {:?} {:?} {:?} {:?}",
-            translator.model().describe(),
-            options.search,
-            options.n_best,
-            (options.shortlist, options.shortlist_scope),
-            (options.split, options.guard, translator.precision()),
-            (self.json, self.n_best, self.tokens, self.word_scores),
-            self.alignment,
-            self.prefix,
-        );
-        // What is no file (a pipe, /dev/null) has nothing to go on from.
-        let is_file = output.metadata().map_or(true, |m| m.is_file());
-        is_file.then(|| FileJob::new(output, &settings))
-    }
-
-    fn start(&self, job: Option<&FileJob>) -> anyhow::Result<Start> {
-        if let (Some(job), Some(input), Some(output)) = (job, &self.input, &self.output) {
-            return job.start(input, output, self.resume);
+    fn form(&self) -> Form {
+        let fields = Fields {
+            alignment: self.alignment,
+            word_scores: self.word_scores,
+            tokens: self.tokens,
+        };
+        match (self.json, self.n_best) {
+            (true, _) => Form::Json { alignment: self.alignment.is_some() },
+            (false, true) => Form::NBest(fields),
+            (false, false) if fields == Fields::default() => Form::Text,
+            (false, false) => Form::Best(fields),
         }
-        let input = self.lines()?;
-        let output = Output::new(open_output(self.output.as_ref())?);
-        Ok(Start { input, output, lines: 0, complete: false })
+    }
+
+    /// Input and output of a job that can be resumed: from a file to a file. What is no file (a pipe,
+    /// /dev/null) has nothing to go on from.
+    fn job_files(&self) -> Option<(&Path, &Path)> {
+        let (input, output) = (self.input.as_deref()?, self.output.as_deref()?);
+        let is_new = !output.exists() && !is_standard(output);
+        (input.is_file() && (is_new || output.is_file())).then_some((input, output))
+    }
+
+    /// Refuses to write a file that is read, before any is opened for writing.
+    fn refuse_clashes(&self, translator: &Translator) -> anyhow::Result<()> {
+        let files = self.model.files();
+        let checkpoint = self.job_files().map(|(_, output)| checkpoint_of(output));
+        let mut read: Vec<_> = files.iter().map(|(name, path)| Named::read(name, path)).collect();
+        let members = &translator.model().members;
+        read.extend(members.iter().map(|member| Named::read("--model", &member.path)));
+        match &self.input {
+            Some(path) => read.push(Named::read("--input", path)),
+            None if self.text.is_empty() => read.push(Named::input()),
+            None => {}
+        }
+        let dictionary = self.replace_unknown.iter().flatten();
+        read.extend(dictionary.map(|path| Named::read("--replace-unknown", path)));
+        read.extend(self.prefix.iter().map(|path| Named::read("--prefix", path)));
+        let mut written = match &self.output {
+            Some(path) => vec![Named::written("--output", path)],
+            None => vec![Named::output()],
+        };
+        written.extend(self.stats.iter().map(|path| Named::written("--stats", path)));
+        written.extend(checkpoint.iter().map(|path| Named::written("the checkpoint", path)));
+        clash::refuse(&written, &read)
+    }
+
+    /// Refuses a budget that cannot be kept.
+    fn check_memory(&self, translator: &Translator, options: &Options) -> anyhow::Result<()> {
+        let (Some(memory), Some(least)) = (self.memory, translator.least_memory(options)) else {
+            return Ok(());
+        };
+        if memory < least {
+            let megabytes = |bytes: u64| (bytes as f64 / 1e6).ceil();
+            bail!(
+                "--memory {:.0}MB: the model and one sentence take about {:.0} MB",
+                megabytes(memory),
+                megabytes(least)
+            );
+        }
+        Ok(())
+    }
+
+    /// Opens input and output; none if there is nothing left to do.
+    fn start(&self, job: Option<&mut FileJob>) -> anyhow::Result<Option<Start>> {
+        match (job, self.job_files(), self.resume) {
+            (Some(job), Some((input, output)), true) => job.go_on(input, output),
+            (Some(job), Some((input, output)), false) => job.begin(input, output).map(Some),
+            (_, _, true) => bail!("--resume: --input and --output must be files"),
+            _ => {
+                let input = self.lines()?;
+                let output = Output::create(self.output.as_deref())?;
+                Ok(Some(Start { input, output, lines: 0 }))
+            }
+        }
+    }
+
+    /// The prefixes of the lines that are still to be translated.
+    fn prefixes(&self, lines: u64) -> anyhow::Result<Option<Lines>> {
+        let Some(path) = &self.prefix else { return Ok(None) };
+        let mut prefixes = Lines::open(Some(path))?;
+        prefixes.next_chunk(usize::try_from(lines)?)?;
+        Ok(Some(prefixes))
     }
 
     fn say(&self, message: std::fmt::Arguments<'_>) {
         if !self.quiet {
-            eprintln!("peregrine: {message}");
+            remark!("{message}");
         }
     }
 
     /// Says what was measured.
-    fn report(&self, summary: &Summary, begun: Instant) -> anyhow::Result<()> {
+    fn report(&self, summary: &Summary, lines: u64, begun: Instant) -> anyhow::Result<()> {
         if let (Some(path), Some(stats)) = (&self.stats, &summary.stats) {
             let mut report = describe(stats, begun.elapsed());
-            report["lines"] = json!(summary.lines);
-            std::fs::write(path, format!("{report:#}\n"))
-                .with_context(|| path.display().to_string())?;
+            report["lines"] = json!(lines);
+            write_whole(path, format!("{report:#}\n").as_bytes())?;
         }
         if let (Some(_), Some(peak)) = (self.memory, peak_memory_mb()) {
             self.say(format_args!(
@@ -268,52 +330,6 @@ impl Args {
             return Ok(Lines::of_text(&self.text));
         }
         Lines::open(self.input.as_deref())
-    }
-
-    fn write(
-        &self,
-        output: &mut dyn Write,
-        number: usize,
-        translation: &Translation,
-    ) -> std::io::Result<()> {
-        let fields = Fields {
-            alignment: self.alignment,
-            word_scores: self.word_scores,
-            tokens: self.tokens,
-        };
-        if self.json {
-            writeln!(output, "{}", self.json_line(translation))
-        } else if self.n_best {
-            let lines = n_best_lines(number, translation, &fields);
-            lines.iter().try_for_each(|line| writeln!(output, "{line}"))
-        } else {
-            writeln!(output, "{}", best_line(translation, &fields))
-        }
-    }
-
-    fn json_line(&self, translation: &Translation) -> serde_json::Value {
-        let alternative = |a: &peregrine::Alternative| {
-            let mut object = json!({
-                "text": a.text,
-                "score": a.score,
-                "tokens": a.tokens,
-                "token_scores": a.token_scores,
-                "ended": a.ended,
-            });
-            if self.alignment.is_some() {
-                object["alignment"] = json!(a.alignment);
-            }
-            object
-        };
-        json!({
-            "text": translation.text(),
-            "source_tokens": translation.source_tokens,
-            "parts": translation.segments,
-            "cut": translation.cut,
-            "looped": translation.verdict.looped,
-            "endless": translation.verdict.endless,
-            "alternatives": translation.alternatives.iter().map(alternative).collect::<Vec<_>>(),
-        })
     }
 }
 

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use peregrine::model::write_whole;
 use peregrine::{Request, Tuned};
 use serde_json::{Value, json};
 
-use crate::lines::Lines;
-use crate::model_args::ModelArgs;
-use crate::search_args::SearchArgs;
+use crate::args::model::ModelArgs;
+use crate::args::search::SearchArgs;
+use crate::io::console::{self, remark};
+use crate::io::lines::Lines;
 
 /// Time this machine's kernels for the shapes of a model, and store the fastest beside it
 ///
@@ -31,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let Some(file) = args.model.tuning_file() else {
-        bail!("--model: there is nothing to store choices beside");
+        bail!("--model: choices are stored beside a model; the built-in one has no place");
     };
     let lines = Lines::read_all(&args.source)?;
     let tuner = args.model.new_tuner();
@@ -40,10 +42,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
     translator.translate_batch(&requests, &options);
     let choices = tuner.choices();
-    print!("{}", table(&choices));
-    let text = serde_json::to_string_pretty(&written(&choices, args.model.isa()))?;
-    std::fs::write(&file, text + "\n").with_context(|| format!("{}", file.display()))?;
-    eprintln!("{}: {} choices", file.display(), choices.len());
+    let text = serde_json::to_string_pretty(&written(&choices, args.model.isa()))? + "\n";
+    write_whole(&file, text.as_bytes())?;
+    remark!("{}: {} choices", file.display(), choices.len());
+    console::print(format_args!("{}", table(&choices)));
     Ok(())
 }
 

@@ -33,8 +33,21 @@ fn what_is_not_an_option_ends_with_2() {
         &["no-such-command"],
         &["translate", "--beam", "0"],
         &["translate", "--beam", "many"],
-        &["translate", "--alignment", "wrong"],
-        &["translate", "--json", "--n-best"],
+        &["translate", "--alignment=wrong"],
+        &["translate", "--max-length-factor", "NaN", "x"],
+        &["translate", "--max-length-factor", "0", "x"],
+        &["translate", "--max-length-factor", "-1", "x"],
+        &["translate", "--word-penalty", "inf", "x"],
+        &["translate", "--normalize=-1", "x"],
+        &["translate", "--normalize", "NaN", "x"],
+        &["translate", "--early-stop=-1", "x"],
+        &["translate", "--weights", "-1", "1", "x"],
+        &["translate", "--weights", "NaN", "x"],
+        &["translate", "--top-up-threshold", "1.5", "x"],
+        &["translate", "--alignment=1.5", "x"],
+        &["shortlist", "build", "a", "b", "-o", "c", "--prune", "NaN"],
+        &["shortlist", "build", "a", "b", "-o", "c", "--prune", "-1"],
+        &["shortlist", "build", "a", "b", "-o", "c", "--best", "0"],
         &["convert"],
         &[],
     ] {
@@ -177,7 +190,7 @@ fn json_is_an_object_a_line() {
 
 #[test]
 fn prefixes_are_forced() {
-    let prefixes = scratch_with("prefixes.txt", "Der Hund\n\nViele\n".as_bytes());
+    let prefixes = scratch_with("prefixes.txt", "Der Hund\n\nViele\n\n".as_bytes());
     let input = b"The black cat sleeps.\nThe black cat sleeps.\nTwo people.\nTwo people.\n";
     let run = |more: &[&str]| {
         let model = model();
@@ -188,6 +201,113 @@ fn prefixes_are_forced() {
     assert!(forced[0].starts_with("Der Hund") && !free[0].starts_with("Der Hund"), "{forced:?}");
     assert!(forced[2].starts_with("Viele"), "{forced:?}");
     assert_eq!([&forced[1], &forced[3]], [&free[1], &free[3]]);
+}
+
+#[test]
+fn prefixes_belong_to_lines() {
+    for (name, prefixes, problem) in [
+        ("short", "Der Hund\n", "no line for line 2"),
+        ("long", "Der Hund\n\n\n\n", "more lines than the 3"),
+    ] {
+        let prefixes = scratch_with(&format!("prefixes-{name}.txt"), prefixes.as_bytes());
+        let arguments = ["translate", "-q", "-m", &model(), "--prefix", &prefixes];
+        let output = run_with(&arguments, b"A dog.\nA cat.\nA man.\n");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(problem) && said.contains(name), "{said}");
+        // The lines before the trouble are there.
+        assert!(!output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn text_is_not_taken_for_a_value() {
+    let run =
+        |arguments: &[&str]| stdout(run(&[&["translate", "-m", &model()], arguments].concat()));
+    let plain = run(&["A dog."]);
+    for option in ["--early-stop", "--normalize", "-n", "--replace-unknown"] {
+        assert_eq!(run(&[option, "A dog."]).lines().count(), 1, "{option}");
+    }
+    assert!(run(&["--alignment", "A dog."]).starts_with(plain.trim_end()));
+    assert_eq!(run(&["--weights", "2", "A dog."]), plain);
+    assert_eq!(run(&["--shortlist", "off", "A dog."]), plain);
+}
+
+#[test]
+fn a_dash_is_a_standard_stream() {
+    let output = run_with(&["translate", "-m", &model(), "-i", "-", "-o", "-"], b"A dog.\n");
+    assert_eq!(stdout(output), stdout(run(&["translate", "-m", &model(), "A dog."])));
+    assert!(!std::path::Path::new("-").exists());
+}
+
+#[test]
+fn precisions_of_other_devices_are_named() {
+    let message = complaint(run(&["translate", "--precision", "fp8", "x"]));
+    assert!(message.contains("--precision fp8: only a GPU has it"), "{message}");
+}
+
+#[test]
+fn messages_have_no_numbers_of_the_system() {
+    for arguments in [
+        &["translate", "-i", "no/such/file"][..],
+        &["translate", "-m", "no/such/model"],
+        &["translate", "-o", "no/such/folder/out", "x"],
+        &["translate", "--config", "no/such/config.yml", "x"],
+        &["score", "no/such/source", "no/such/target"],
+        &["inspect", "no/such/model"],
+        &["convert", "no/such/model", "-o", "x.peregrine"],
+    ] {
+        let message = complaint(run(arguments));
+        assert!(message.contains("No such file or directory"), "{message}");
+        assert!(!message.contains("os error"), "{message}");
+    }
+}
+
+#[test]
+fn json_has_what_other_forms_have() {
+    let arguments =
+        ["translate", "-m", &model(), "--json", "--n-best", "--word-scores", "--tokens"];
+    let text = stdout(run(&[&arguments[..], &["--beam", "3", "A dog."]].concat()));
+    let object: Value = serde_json::from_str(&text).unwrap();
+    let alternatives = object["alternatives"].as_array().unwrap();
+    assert_eq!(alternatives.len(), 3);
+    assert!(alternatives.iter().all(|a| a["tokens"].is_array() && a["token_scores"].is_array()));
+}
+
+/// Tokens, their scores and their alignments go together in lines of several sentences; the score is
+/// that of the whole line.
+#[test]
+fn numbers_of_several_sentences_fit() {
+    let line = "A dog sleeps. A cat waits for the bus! Two men talk.";
+    let arguments =
+        ["translate", "-m", &model(), "--split", "sentence", "--json", "--alignment=soft"];
+    let more = ["--n-best", "--beam", "4", "--normalize=1", line];
+    let object: Value =
+        serde_json::from_str(&stdout(run(&[&arguments[..], &more].concat()))).unwrap();
+    assert_eq!(object["parts"], 3);
+    for best in object["alternatives"].as_array().unwrap() {
+        let length = |key: &str| best[key].as_array().unwrap().len();
+        assert_eq!(length("tokens") + 1, length("token_scores"), "{best}");
+        assert_eq!(length("tokens") + 1, length("alignment"), "{best}");
+        for row in best["alignment"].as_array().unwrap() {
+            let row: Vec<f64> =
+                row.as_array().unwrap().iter().map(|w| w.as_f64().unwrap()).collect();
+            assert_eq!(row.len(), object["source_tokens"].as_u64().unwrap() as usize);
+            assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-3, "{row:?}");
+        }
+    }
+    // Each sentence alone: the sum of what its tokens cost, over the tokens of all.
+    let (mut path, mut tokens) = (0.0, 0);
+    for sentence in ["A dog sleeps.", "A cat waits for the bus!", "Two men talk."] {
+        let alone =
+            ["translate", "-m", &model(), "--json", "--beam", "4", "--normalize=1", sentence];
+        let object: Value = serde_json::from_str(&stdout(run(&alone))).unwrap();
+        let scores = object["alternatives"][0]["token_scores"].as_array().unwrap();
+        path += scores.iter().map(|score| score.as_f64().unwrap()).sum::<f64>();
+        tokens += scores.len();
+    }
+    let score = object["alternatives"][0]["score"].as_f64().unwrap();
+    assert!((score - path / tokens as f64).abs() < 1e-4, "{score}, not {}", path / tokens as f64);
 }
 
 #[test]
@@ -202,6 +322,22 @@ fn scores_of_given_translations() {
     let words = text.lines().next().unwrap().split_once("WordScores=").unwrap().1;
     let sum: f32 = words.split_whitespace().map(|word| word.parse::<f32>().unwrap()).sum();
     assert!((sum - scores[0]).abs() < 1e-3, "{text}");
+
+    let tabbed = run_with(
+        &["score", "-m", &model(), "--word-scores"],
+        b"A dog.\tEin Hund.\nA dog.\tViele Sofas singen\n",
+    );
+    assert_eq!(stdout(tabbed), text);
+    let piped = run_with(
+        &["score", "-m", &model(), "--word-scores", &source, "-"],
+        b"Ein Hund.\nViele Sofas singen\n",
+    );
+    assert_eq!(stdout(piped), text);
+    let json = stdout(run(&["score", "-m", &model(), "--json", &source, &target]));
+    let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert!((first["score"].as_f64().unwrap() - f64::from(scores[0])).abs() < 1e-4, "{json}");
+    let message = complaint(run_with(&["score", "-m", &model()], b"A dog.\tEin Hund.\nA dog.\n"));
+    assert!(message.contains("line 2"), "{message}");
 
     let short = scratch_with("score-short.de", b"Ein Hund.\n");
     let message = complaint(run(&["score", "-m", &model(), &source, &short]));
@@ -226,7 +362,7 @@ fn converted_models_translate_alike() {
     let expected = translate(&model());
     for precision in ["float32", "float16", "int16", "int8"] {
         let file = scratch(&format!("converted-{precision}.peregrine")).display().to_string();
-        stdout(run(&["convert", &model(), "-o", &file, "--precision", precision]));
+        stdout(run(&["convert", &model(), "-o", &file, "--force", "--precision", precision]));
         let text = translate(&file);
         // Float16 is what the fixture is stored in.
         let is_exact = precision.starts_with("float");

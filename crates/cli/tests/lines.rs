@@ -92,16 +92,30 @@ fn a_line_of_100_000_characters_is_translated_in_parts() {
     assert!(line.len() > 10_000, "{} bytes", line.len());
     assert!(notes.contains("line 2 is too long for the model: translated in"), "{notes}");
     assert_eq!(notes.lines().count(), 1);
+    // It was read in two parts, and is put together for forms that show it as a whole.
+    let repeated = sentence.repeat(100_000 / sentence.len() + 1);
+    let arguments = ["translate", "-q", "-m", &model(), "--json"];
+    let object: serde_json::Value =
+        serde_json::from_str(&stdout(run_with(&arguments, repeated.as_bytes()))).unwrap();
+    assert_eq!(object["text"], line);
 }
 
 #[test]
 fn a_word_of_100_000_characters() {
-    for word in ["x", "狗", "\u{301}"] {
-        // A short limit: this model would go on and on for each of some hundred parts.
-        let arguments = ["translate", "-m", &model(), "--beam", "1", "--max-length-factor", "0.05"];
-        let text = stdout(run_with(&arguments, word.repeat(100_000).as_bytes()));
-        assert_eq!(text.lines().count(), 1);
+    // Of characters it does not know the tokenizer makes one token; that is a line like any other.
+    for word in ["狗", "\u{301}"] {
+        between(word.repeat(100_000).as_bytes());
     }
+    let word = "x".repeat(100_000);
+    let (line, notes) = between(word.as_bytes());
+    assert!(line == word, "copied");
+    assert!(notes.contains("line 2 has a stretch too long"), "{notes}");
+    // What stands around it is translated.
+    let (line, _) = between(format!("{PLAIN} {word} {PLAIN}").as_bytes());
+    assert!(line == format!("{0} {word} {0}", plain()));
+    let json = run_with(&["translate", "-m", &model(), "--json"], word.as_bytes());
+    let object: serde_json::Value = serde_json::from_str(&stdout(json)).unwrap();
+    assert_eq!((&object["copied"], object["text"].as_str()), (&true.into(), Some(&*word)));
 }
 
 #[test]

@@ -1,102 +1,11 @@
 //! Files through the command: bounded memory, every line back, stopping and going on.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
 
-use peregrine::model::{
-    Architecture, Autoregression, Member, Transformer, TransformerSize, marian_transformer,
-    random_transformer, save,
-};
-use peregrine::{Dialect, Model, Search};
-use peregrine_text::Tokenizer;
-
-/// A model that speaks nonsense, fast, in a directory of its own.
-struct Nonsense {
-    directory: tempfile::TempDir,
-}
-
-impl Nonsense {
-    fn new() -> Nonsense {
-        const WORDS: usize = 200;
-        let size = TransformerSize {
-            width: 16,
-            inner: 16,
-            heads: 2,
-            encoder_layers: 1,
-            decoder_layers: 1,
-            words: WORDS,
-        };
-        let autoregression = Autoregression::Ssru { layer_norm: false, projection: false };
-        let description = Transformer { autoregression, ..marian_transformer(size) };
-        let words: String = (2..WORDS).map(|i| format!("w{i}\n")).collect();
-        let vocabulary = format!("</s>\n<unk>\n{words}");
-        let tokenizer = Tokenizer::words("vocab.txt", vocabulary.as_bytes().into(), None);
-        let tokenizer = Arc::new(tokenizer.expect("a list of words"));
-        let weights = random_transformer(&description, 3);
-        let architecture = Architecture::Transformer(description);
-        let search =
-            Search { beam: 1, max_length_factor: Some(1.0), ..Search::of(Dialect::Marian) };
-        let model = Model {
-            dialect: Dialect::Marian,
-            members: vec![Member { path: "nonsense".into(), architecture, weights }],
-            member_weights: vec![1.0],
-            source: Arc::clone(&tokenizer),
-            target: tokenizer,
-            search,
-            shortlist: None,
-            notes: Vec::new(),
-        };
-        let directory = tempfile::tempdir().expect("a directory");
-        save(&model, &directory.path().join("model.peregrine"), None).expect("a saved model");
-        Nonsense { directory }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn translate(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-        command.arg("translate").arg("-m").arg(self.path("model.peregrine"));
-        command.args(arguments).current_dir(self.directory.path());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.translate(arguments).output().expect("the command")
-    }
-}
-
-/// Lines of every kind, always the same, some of them no UTF-8.
-fn odd_lines(count: u32) -> Vec<u8> {
-    let mut text = Vec::new();
-    for i in 0..count {
-        match i % 97 {
-            0 => {}
-            1 => text.extend(b"w5 \xff\xfe w7 \xc3"),
-            2 => text.extend(b"  \t "),
-            3 if i % 9700 == 3 => text.extend("w11 w12 w13 ".repeat(2_000).bytes()),
-            _ => {
-                for j in 0..1 + (i * 7 + i / 13) % 19 {
-                    text.extend(format!("w{} ", 2 + (i + j * 31) % 210).bytes());
-                }
-            }
-        }
-        text.extend(if i % 50 == 7 { b"\r\n".as_slice() } else { b"\n" });
-    }
-    text
-}
-
-fn lines(path: &Path) -> usize {
-    std::fs::read(path).expect("a file").iter().filter(|&&byte| byte == b'\n').count()
-}
-
-#[track_caller]
-fn assert_fine(output: &Output) {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
+use common::nonsense::{Nonsense, assert_fine, lines, odd_lines};
 
 #[test]
 fn fifty_thousand_lines_through_sixty_megabytes() {
@@ -137,7 +46,7 @@ fn a_killed_job_goes_on_to_the_same_bytes() {
         // Another beam is another job.
         let other = model.run(&["-q", "-i", "in", "-o", "out", "--resume", "--beam", "2"]);
         assert_eq!(other.status.code(), Some(2));
-        assert!(String::from_utf8_lossy(&other.stderr).contains("other options"));
+        assert!(String::from_utf8_lossy(&other.stderr).contains("--beam"));
         assert_fine(&model.run(&["-q", "-i", "in", "-o", "out", "--resume"]));
         assert!(std::fs::read(model.path("out")).expect("an output") == whole);
     }
@@ -167,6 +76,93 @@ fn a_changed_input_is_not_gone_on_with() {
     assert_fine(&model.run(&["-i", "in", "-o", "out"]));
     assert_eq!(lines(&model.path("out")), 3);
     assert!(!model.path("out.resume").exists());
+}
+
+/// A job that was killed after some lines.
+fn killed() -> Nonsense {
+    let model = Nonsense::new();
+    std::fs::write(model.path("in"), odd_lines(50_000)).expect("an input");
+    let mut child = model.translate(&["-q", "-i", "in", "-o", "out"]).spawn().expect("the command");
+    while std::fs::metadata(model.path("out")).map_or(0, |found| found.len()) == 0
+        && child.try_wait().expect("its state").is_none()
+    {
+        std::thread::yield_now();
+    }
+    child.kill().expect("killed");
+    child.wait().expect("its end");
+    model
+}
+
+/// Whatever changes the words ends a job that is resumed; what was written stays.
+#[test]
+fn a_job_is_not_resumed_with_other_words() {
+    let model = killed();
+    let written = std::fs::read(model.path("out")).expect("an output");
+    let vocabulary: String = (2..200).map(|i| format!("v{i}\n")).collect();
+    std::fs::write(model.path("vocabulary"), format!("</s>\n<unk>\n{vocabulary}")).expect("a file");
+    std::fs::write(model.path("dictionary"), "a w3 1\n").expect("a file");
+    let changes: [&[&str]; 9] = [
+        &["--cache", "float16"],
+        &["--hidden", "float32"],
+        &["--sums", "saturating"],
+        &["--input-steps", "file"],
+        &["--replace-unknown"],
+        &["--replace-unknown", "dictionary"],
+        &["--precision", "int8"],
+        &["--isa", "portable"],
+        &["--split", "paragraph"],
+    ];
+    for change in changes {
+        let output = model.run(&[&["-i", "in", "-o", "out", "--resume"], change].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{change:?}: {said}");
+        assert!(said.contains("the job was begun with"), "{change:?}: {said}");
+        assert!(std::fs::read(model.path("out")).expect("an output") == written, "{change:?}");
+    }
+    // A model of the same shape with other weights is another model.
+    Nonsense::save(&model.path("model.peregrine"), 4);
+    let output = model.run(&["-i", "in", "-o", "out", "--resume"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a model with the digest"));
+}
+
+/// The output is what was written, not only as long.
+#[test]
+fn a_job_is_not_resumed_behind_other_bytes() {
+    let model = killed();
+    let mut written = std::fs::read(model.path("out")).expect("an output");
+    written[0] ^= 1;
+    std::fs::write(model.path("out"), &written).expect("an output");
+    let output = model.run(&["-i", "in", "-o", "out", "--resume"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    // Nothing of it may have been noted yet; then it is made anew.
+    let noted = !output.status.success();
+    assert!(!noted || said.contains("are not those that were written"), "{said}");
+    assert!(!noted || std::fs::read(model.path("out")).expect("an output") == written);
+}
+
+/// A line that does not fit the memory is read, translated and written in parts.
+#[test]
+fn a_budget_holds_for_any_line() {
+    let model = Nonsense::new();
+    let words = "w3 w4 w5 w6 w7 ".repeat(2_000_000);
+    std::fs::write(model.path("in"), format!("w2\n{words}\nw3\n")).expect("an input");
+    let arguments = ["-i", "in", "-o", "out", "--memory", "60MB", "--stats", "stats", "-t", "2"];
+    let output = model.run(&arguments);
+    assert_fine(&output);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("line 2 is too long for the model"), "{said}");
+    assert_eq!(lines(&model.path("out")), 3);
+    let stats = std::fs::read(model.path("stats")).expect("statistics");
+    let stats: serde_json::Value = serde_json::from_slice(&stats).expect("JSON");
+    assert_eq!(stats["lines"], 3);
+    if let Some(peak) = stats["peak_memory_mb"].as_f64() {
+        assert!(peak * 1.048_576 <= 60.0, "{peak} MiB");
+    }
+    let small = model.run(&["--memory", "1MB", "w3"]);
+    let said = String::from_utf8_lossy(&small.stderr);
+    assert_eq!(small.status.code(), Some(2), "{said}");
+    assert!(said.contains("--memory 1MB: the model and one sentence take about"), "{said}");
+    assert!(small.stdout.is_empty());
 }
 
 #[cfg(unix)]

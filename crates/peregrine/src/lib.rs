@@ -76,4 +76,4 @@ pub use peregrine_model::{
     Search, ShortlistChoice, ShortlistFile, Suppression,
 };
 pub use peregrine_nn::{Fault, Speedups};
-pub use peregrine_text::Split;
+pub use peregrine_text::{self as text, Split};

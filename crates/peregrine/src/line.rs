@@ -8,9 +8,9 @@ use crate::{Options, Request, Translation, Translator};
 /// What is to be done for a line.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    pub(crate) jobs: Vec<Job>,
-    /// One for each job.
     pub(crate) parts: Vec<Part>,
+    /// What is to be translated, each with the number of its part. Parts that are copied have none.
+    pub(crate) jobs: Vec<(usize, Job)>,
 }
 
 /// A part of a line: a sentence, or a piece of one that was too long.
@@ -21,6 +21,11 @@ pub(crate) struct Part {
     pub(crate) source_tokens: usize,
     /// Whether it is a piece of something too long.
     pub(crate) cut: bool,
+    /// Text that is not translated but copied.
+    pub(crate) copied: Option<String>,
+    /// The words behind its source tokens, none for those of the frame; only where unknown words are
+    /// to be replaced.
+    pub(crate) words: Vec<Option<String>>,
     /// Its translations, when there are some.
     pub(crate) hypotheses: Vec<Hypothesis>,
     pub(crate) verdict: Verdict,
@@ -67,45 +72,39 @@ impl Translator {
         let cut = pieces.len() > 1;
         let mut last_end = 0;
         for piece in pieces {
-            let first = plan.jobs.is_empty();
-            let prefix = request.prefix.filter(|_| first);
-            let prefix = prefix.map(|p| self.model().target.encode(p).ids).unwrap_or_default();
-            let source = frame.frame(&piece.ids);
-            let words = self.words(&source, &prefix, options);
             // White space at the edges of a piece is between it and its neighbour.
             let inside = text[piece.range.clone()].trim();
             let start =
                 piece.range.start + text[piece.range.clone()].find(inside).unwrap_or_default();
             let between = if last_end == 0 { between } else { &text[last_end.min(start)..start] };
             last_end = (start + inside.len()).max(1);
-            plan.parts.push(Part {
-                between: between.to_owned(),
-                source_tokens: source.len(),
-                cut,
-                ..Part::default()
-            });
-            plan.jobs.push(Job { source, words, prefix, length: request.length.filter(|_| first) });
+            let mut part = Part { between: between.to_owned(), cut, ..Part::default() };
+            if piece.ids.is_empty() {
+                part.copied = Some(inside.to_owned());
+                plan.parts.push(part);
+                continue;
+            }
+            let first = plan.jobs.is_empty();
+            let prefix = request.prefix.filter(|_| first);
+            let prefix = prefix.map(|p| self.model().target.encode(p).ids).unwrap_or_default();
+            let source = frame.frame(&piece.ids);
+            let words = self.words(&source, &prefix, options);
+            part.source_tokens = source.len();
+            if options.replace_unknown.is_some() {
+                part.words = self.source_words(&text[piece.range], source.len());
+            }
+            let length = request.length.filter(|_| first);
+            plan.jobs.push((plan.parts.len(), Job { source, words, prefix, length }));
+            plan.parts.push(part);
         }
-    }
-
-    /// A line's translation from its parts, whose results come in order.
-    pub(crate) fn put_together(
-        &self,
-        mut parts: Vec<Part>,
-        results: &mut dyn Iterator<Item = Done>,
-    ) -> Translation {
-        for (part, done) in parts.iter_mut().zip(results) {
-            part.finish(done);
-        }
-        self.translation(&parts)
     }
 
     /// A line's translation from its finished parts.
-    pub(crate) fn translation(&self, parts: &[Part]) -> Translation {
+    pub(crate) fn translation(&self, parts: &[Part], options: &Options) -> Translation {
         if parts.is_empty() {
             let frame = self.model().members[0].architecture.source_frame();
             return Translation::empty(self.model().members.len(), frame.len());
         }
-        Translation::from_parts(parts, &self.model().target)
+        Translation::from_parts(parts, self, options)
     }
 }

@@ -21,7 +21,7 @@ pub enum AlignmentStyle {
 }
 
 /// What is printed of a translation beside its text.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Fields {
     /// Alignments.
     pub alignment: Option<AlignmentStyle>,

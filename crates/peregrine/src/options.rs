@@ -1,9 +1,13 @@
 //! How to translate.
 
+use std::sync::Arc;
+
 use peregrine_decode::Guard;
 use peregrine_decode::batching::{BatchSize, Batching, ENCODE_TOKENS, Policy, Scope};
 use peregrine_model::Search;
 use peregrine_text::Split;
+
+use crate::Dictionary;
 
 /// How to translate. [`Translator::options`](crate::Translator::options) gives what the model's own
 /// configuration says.
@@ -36,6 +40,8 @@ pub struct Options {
     pub encode_tokens: usize,
     /// How a line is split into sentences.
     pub split: Split,
+    /// Replace unknown words by the source word they attend to, or by its translation in a dictionary.
+    pub replace_unknown: Option<Arc<Dictionary>>,
     /// What is done against runaway output; nothing unless asked for, as in the original tools.
     pub guard: Option<Guard>,
 }
@@ -57,6 +63,7 @@ impl Options {
             top_up_threshold: None,
             encode_tokens: ENCODE_TOKENS,
             split: Split::None,
+            replace_unknown: None,
             guard: None,
         }
     }

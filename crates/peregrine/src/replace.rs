@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use peregrine_decode::Hypothesis;
 use peregrine_model::ModelError;
 
-use crate::{Translation, Translator};
+use crate::line::Part;
+use crate::{Alternative, Options, Translator};
 
 /// Translations of single words.
 #[derive(Debug, Clone, Default)]
@@ -51,45 +53,56 @@ impl Dictionary {
 }
 
 impl Translator {
-    /// Replaces the unknown words of a line's translations. They must have been made with
-    /// alignments; `line` is what was translated.
-    pub fn replace_unknown(
+    /// The alternatives of a part, unknown words replaced where that is wanted.
+    pub(crate) fn alternatives(&self, part: &Part, options: &Options) -> Vec<Alternative> {
+        let target = &self.model().target;
+        if let Some(text) = &part.copied {
+            return vec![Alternative::copy(text, self.model().members.len())];
+        }
+        let alternative = |hypothesis: &Hypothesis| {
+            let mut alternative = Alternative::from_hypothesis(hypothesis, target);
+            if let Some(dictionary) = &options.replace_unknown {
+                self.replace_unknown(&part.words, &mut alternative, dictionary);
+            }
+            alternative
+        };
+        part.hypotheses.iter().map(alternative).collect()
+    }
+
+    /// Replaces unknown words. `words` are those behind the columns of its alignment.
+    fn replace_unknown(
         &self,
-        line: &str,
-        translation: &mut Translation,
+        words: &[Option<String>],
+        alternative: &mut Alternative,
         dictionary: &Dictionary,
     ) {
         let target = &self.model().target;
         let Some(unknown) = target.unk().map(|id| target.token(id)) else { return };
-        let words = self.source_words(line, translation.source_tokens);
-        for alternative in &mut translation.alternatives {
-            let mut replaced = false;
-            for (token, row) in alternative.tokens.iter_mut().zip(&alternative.alignment) {
-                if token != unknown {
-                    continue;
-                }
-                // What frames a sentence is no word to be copied.
-                let attended = row.iter().zip(&words).filter_map(|(w, word)| Some((w, (*word)?)));
-                let best = attended.max_by(|a, b| a.0.total_cmp(b.0));
-                if let Some((_, word)) = best {
-                    *token = dictionary.translate(word).to_owned();
-                    replaced = true;
-                }
+        let mut replaced = false;
+        for (token, row) in alternative.tokens.iter_mut().zip(&alternative.alignment) {
+            if token != unknown {
+                continue;
             }
-            if replaced {
-                alternative.text = self.text_of(&alternative.tokens);
+            // What frames a sentence is no word to be copied.
+            let attended = row.iter().zip(words).filter_map(|(w, word)| Some((w, word.as_ref()?)));
+            let best = attended.max_by(|a, b| a.0.total_cmp(b.0));
+            if let Some((_, word)) = best {
+                *token = dictionary.translate(word).to_owned();
+                replaced = true;
             }
+        }
+        if replaced {
+            alternative.text = self.text_of(&alternative.tokens);
         }
     }
 
-    /// The words behind the columns of an alignment; none for what frames the parts of a line.
-    fn source_words<'l>(&self, line: &'l str, columns: usize) -> Vec<Option<&'l str>> {
+    /// The words behind the columns of an alignment of a part; none for what frames it.
+    pub(crate) fn source_words(&self, part: &str, columns: usize) -> Vec<Option<String>> {
         let frame = self.model().members[0].architecture.source_frame();
-        let spans = self.model().source.encode(line).spans;
-        let mut words: Vec<Option<&str>> = spans.into_iter().map(|span| line.get(span)).collect();
-        if frame.begin.is_some() {
-            words.insert(0, None);
-        }
+        let spans = self.model().source.encode(part).spans;
+        let word = |span| part.get(span).map(str::to_owned);
+        let framed = frame.begin.map(|_| None);
+        let mut words: Vec<_> = framed.into_iter().chain(spans.into_iter().map(word)).collect();
         words.resize(columns, None);
         words
     }

@@ -10,7 +10,7 @@ use peregrine_cuda::Cuda;
 use peregrine_decode::batching::{BatchSize, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
 use peregrine_model::{Model, OpenOptions, Precision};
-use peregrine_nn::{Prepared, prepare_with};
+use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
 
 use crate::{Compute, Error, Options, Translation};
 
@@ -26,11 +26,11 @@ pub struct Translator {
     decoders: Mutex<Vec<Decoder>>,
 }
 
-/// A batch that fills a GPU.
 /// What tuning across precisions gives up.
 const ACROSS: &str = "products are computed in float32 or int16, whatever is faster: \
     a translation may depend on its batch, on the machine and on the run";
 
+/// A batch that fills a GPU.
 const GPU_BATCH: BatchSize = BatchSize { sentences: 1024, tokens: 1 << 15 };
 
 /// A line to translate.
@@ -170,9 +170,13 @@ impl Translator {
         let start = Instant::now();
         let mut jobs = Vec::new();
         let mut lines = Vec::with_capacity(requests.len());
+        let mut places = Vec::new();
         for request in requests {
-            let mut plan = self.plan(request, options);
-            jobs.append(&mut plan.jobs);
+            let plan = self.plan(request, options);
+            for (part, job) in plan.jobs {
+                places.push((lines.len(), part));
+                jobs.push(job);
+            }
             lines.push(plan.parts);
         }
         if let Some(stats) = stats.as_deref_mut() {
@@ -180,9 +184,10 @@ impl Translator {
         }
         let results = self.run(jobs, &self.settings(options), options, stats.as_deref_mut());
         let start = Instant::now();
-        let mut results = results.into_iter();
-        let line = |parts: Vec<_>| self.put_together(parts, results.by_ref());
-        let translations = lines.into_iter().map(line).collect();
+        for ((line, part), done) in places.into_iter().zip(results) {
+            lines[line][part].finish(done);
+        }
+        let translations = lines.iter().map(|parts| self.translation(parts, options)).collect();
         if let Some(stats) = stats {
             stats.detokenise += start.elapsed();
         }
@@ -193,7 +198,8 @@ impl Translator {
     pub(crate) fn max_source(&self, options: &Options) -> usize {
         let limits = self.model.members.iter().filter_map(|m| m.architecture.position_limit());
         let frame = self.model.members[0].architecture.source_frame().len();
-        limits.fold(options.search.max_source, usize::min).max(frame + 1)
+        let longest = options.search.max_source.min(MOST_POSITIONS);
+        limits.fold(longest, usize::min).max(frame + 1)
     }
 
     /// Target words a shortlist leaves for a sentence; a forced prefix is always allowed.
@@ -217,7 +223,7 @@ impl Translator {
             end: self.model.target.eos(),
             unknown: self.model.target.unk(),
             scores: options.scores || options.n_best > 1,
-            alignments: options.alignments,
+            alignments: options.alignments || options.replace_unknown.is_some(),
             n_best: options.n_best,
             guard: options.guard,
         }

@@ -40,6 +40,6 @@ pub use bpe::BpeCodes;
 pub use encoded::Encoded;
 pub use error::Error;
 pub use sentencepiece::{SentencePiece, UserDefinedScore};
-pub use split::{Piece, Split, encode_pieces, join, sentences};
+pub use split::{LONGEST, Piece, Split, cut_place, encode_pieces, join, sentences, separator};
 pub use tokenizer::{Description, PieceOptions, Recipe, Tokenizer};
 pub use vocabulary::Vocabulary;

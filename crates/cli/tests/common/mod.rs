@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // every test file uses its own part
 
+pub(crate) mod nonsense;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -10,8 +10,12 @@ use crate::{Options, Translator};
 /// What the lines in flight may cost where nobody said anything.
 const USUAL_LINES: usize = 64 << 20;
 
-/// What is left for lines and batch even if the budget is smaller than the model.
-const LEAST: usize = 4 << 20;
+/// Source tokens of a sentence that a budget must have room for. A longer one is translated all the
+/// same.
+const LEAST_TOKENS: usize = 64;
+
+/// What a budget must have for lines in flight, and for what nobody counts.
+const LEAST_LINES: usize = 8 << 20;
 
 /// Target tokens for a source token, to guess how large the caches grow.
 const TARGET_RATIO: f64 = 1.5;
@@ -34,7 +38,8 @@ impl Budget {
             return Budget { lines: USUAL_LINES, batch };
         };
         let in_use = memory_in_use().unwrap_or(0);
-        let free = usize::try_from(memory.saturating_sub(in_use)).unwrap_or(usize::MAX).max(LEAST);
+        let free = usize::try_from(memory.saturating_sub(in_use)).unwrap_or(usize::MAX);
+        let free = free.max(LEAST_LINES);
         // A quarter for the text, half for the caches, and the rest for what nobody counts.
         let workers = options.options.threads.max(1);
         let share = (free / 2 / workers) as f64;
@@ -47,6 +52,17 @@ impl Budget {
             tokens: batch.tokens.min(tokens as usize).max(1),
         };
         Budget { lines: free / 4, batch }
+    }
+}
+
+impl Translator {
+    /// The least [`StreamOptions::memory`] that can be kept: what the process has now, the model
+    /// included, and a batch of one short sentence for each worker. None where the system does not tell.
+    pub fn least_memory(&self, options: &Options) -> Option<u64> {
+        let cost = CacheCost::new(self, options);
+        let batch = cost.sentence + LEAST_TOKENS as f64 * cost.token;
+        let workers = options.threads.max(1) as f64;
+        Some(memory_in_use()? + (batch * workers) as u64 + LEAST_LINES as u64)
     }
 }
 
@@ -99,7 +115,7 @@ pub(super) fn cost(text: &str, plan: &Plan, options: &Options) -> usize {
     const LINE: usize = 500;
     const PART: usize = 300;
     const TOKEN: usize = 160;
-    let parts = plan.jobs.iter().map(|job| {
+    let parts = plan.jobs.iter().map(|(_, job)| {
         let tokens = job.source.len();
         let words = job.words.as_ref().map_or(0, |words| words.len());
         let alignment = if options.alignments { 8 * tokens * tokens } else { 0 };

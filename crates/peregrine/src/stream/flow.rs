@@ -81,12 +81,14 @@ impl<T> Flow<T> {
     }
 
     /// Puts a line into flight when there is room, and says its number; none if the stream has ended.
+    /// `missing` of its parts are to be translated.
     /// A line that is larger than the whole budget flies alone. `stalled` is told when waiting begins
     /// and ends.
     pub(super) fn admit(
         &self,
         tag: T,
         parts: Vec<Part>,
+        missing: usize,
         cost: usize,
         stalled: impl Fn(bool),
     ) -> Option<u64> {
@@ -109,7 +111,6 @@ impl<T> Flow<T> {
             return None;
         }
         let number = state.first + state.lines.len() as u64;
-        let missing = parts.len();
         state.bytes += cost;
         state.lines.push_back(InFlight { tag, parts, missing, translation: None, cost });
         Some(number)

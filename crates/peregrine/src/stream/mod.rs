@@ -257,11 +257,15 @@ impl<T: Send> Stream<'_, T> {
     fn admit(&self, line: Line<T>, plan: Plan) {
         let cost = budget::cost(&line.text, &plan, &self.options);
         let stalled = |stalled| self.queue.set_stalled(stalled);
-        let Some(number) = self.flow.admit(line.tag, plan.parts, cost, stalled) else { return };
-        if plan.jobs.is_empty() {
-            self.flow.finish(number, self.translator.translation(&[]));
+        // A line without a job is not waited for: it is nothing, or a copy.
+        let ready =
+            plan.jobs.is_empty().then(|| self.translator.translation(&plan.parts, &self.options));
+        let (parts, missing) = (plan.parts, plan.jobs.len());
+        let Some(number) = self.flow.admit(line.tag, parts, missing, cost, stalled) else { return };
+        if let Some(translation) = ready {
+            self.flow.finish(number, translation);
         }
-        for (part, job) in plan.jobs.into_iter().enumerate() {
+        for (part, job) in plan.jobs {
             self.queue.push(Waiting { ticket: number << PART_BITS | part as u64, job });
         }
     }
@@ -274,7 +278,7 @@ impl<T: Send> Stream<'_, T> {
             let (number, part) = (done.ticket >> PART_BITS, done.ticket & ((1 << PART_BITS) - 1));
             let Some(parts) = self.flow.part_done(number, part as usize, done) else { return };
             let start = self.measure.then(Instant::now);
-            let translation = self.translator.translation(&parts);
+            let translation = self.translator.translation(&parts, &self.options);
             detokenise += start.map(|start| start.elapsed()).unwrap_or_default();
             self.flow.finish(number, translation);
         };

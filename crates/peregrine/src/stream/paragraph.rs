@@ -57,7 +57,7 @@ pub(super) fn plan<T>(translator: &Translator, lines: &[Line<T>], options: &Opti
         let sentence = text[range.clone()].replace('\n', " ");
         // The break before a line's first sentence is not between two sentences of that line.
         let between = text[last_end..range.start].replace('\n', " ");
-        let between = if plans[line].jobs.is_empty() { "" } else { &between };
+        let between = if plans[line].parts.is_empty() { "" } else { &between };
         last_end = range.end;
         let request = Request { prefix, ..Request::new(&sentence) };
         translator.add_sentence(&sentence, between, &request, options, &mut plans[line]);

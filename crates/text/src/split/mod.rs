@@ -8,7 +8,7 @@
 mod abbreviations;
 mod over_long;
 
-pub use over_long::{Piece, encode_pieces};
+pub use over_long::{LONGEST, Piece, cut_place, encode_pieces};
 
 use std::ops::Range;
 
@@ -225,15 +225,19 @@ fn is_one_capital(part: &str) -> bool {
 /// assert_eq!(join("一。", " ", "二。"), "一。二。");
 /// ```
 pub fn join(left: &str, between: &str, right: &str) -> String {
+    format!("{left}{}{right}", separator(left, between, right))
+}
+
+/// What [`join`] puts between two translations.
+pub fn separator<'a>(left: &str, between: &'a str, right: &str) -> &'a str {
     let unspaced = |c: char| matches!(c, '\u{3000}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ff00}'..='\u{ffef}');
     let tight = left.ends_with(unspaced) || right.starts_with(unspaced);
-    let between = match between {
+    match between {
         _ if left.is_empty() || right.is_empty() => "",
         " " | "" if tight => "",
         "" => " ",
         _ => between,
-    };
-    format!("{left}{between}{right}")
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,8 @@
 //! Text longer than a model allows: cut at the best place.
+//!
+//! A text above [`LONGEST`] bytes is cut before it is tokenised, so that no line needs more memory than
+//! that; one with more tokens than the model takes is cut after it. A stretch in which there is no place
+//! to cut is no language (a key, an image in letters, a row of dashes) and is not translated.
 
 use std::ops::Range;
 
@@ -9,28 +13,97 @@ use crate::{Encoded, Tokenizer};
 /// length they allow would be translated badly, if at all.
 const PIECE_TOKENS: usize = 200;
 
+/// Bytes of text that are tokenised together at most.
+pub const LONGEST: usize = 1 << 16;
+
+/// Characters without a place to cut between them above which text too long for a model is copied.
+/// Sentences of scripts without blanks have clauses that are much shorter.
+const UNBROKEN: usize = 2000;
+
 /// A piece of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Its tokens.
+    /// Its tokens; none if it is to be copied as it is.
     pub ids: Vec<u32>,
     /// What it is made of.
     pub range: Range<usize>,
 }
 
+/// Where to cut a text of more than [`LONGEST`] bytes: behind the last blank of their second half, else
+/// at the last character. A shorter text is not cut.
+///
+/// ```
+/// use peregrine_text::{LONGEST, cut_place};
+/// assert_eq!(cut_place(b"short"), 5);
+/// assert_eq!(cut_place(" abcd".repeat(LONGEST).as_bytes()), LONGEST / 5 * 5 + 1);
+/// assert_eq!(cut_place("水".repeat(LONGEST).as_bytes()), LONGEST / 3 * 3);
+/// ```
+pub fn cut_place(text: &[u8]) -> usize {
+    if text.len() <= LONGEST {
+        return text.len();
+    }
+    let blank = text[LONGEST / 2..LONGEST].iter().rposition(|byte| matches!(byte, b' ' | b'\t'));
+    if let Some(place) = blank {
+        return LONGEST / 2 + place + 1;
+    }
+    let continues = |&&at: &&usize| text[at] & 0b1100_0000 == 0b1000_0000;
+    let back = [LONGEST, LONGEST - 1, LONGEST - 2].iter().take_while(continues).count();
+    LONGEST - back
+}
+
 /// A text in pieces of at most `limit` tokens: one piece unless the text is longer, none if it has no
 /// tokens.
 pub fn encode_pieces(tokenizer: &Tokenizer, text: &str, limit: usize) -> Vec<Piece> {
-    let encoded = tokenizer.encode(text);
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    while start < text.len() {
+        let end = start + cut_place(&text.as_bytes()[start..]);
+        encode_part(tokenizer, text, start..end, limit, &mut pieces);
+        start = end;
+    }
+    pieces
+}
+
+/// The pieces of a part that can be tokenised as a whole.
+fn encode_part(
+    tokenizer: &Tokenizer,
+    text: &str,
+    part: Range<usize>,
+    limit: usize,
+    pieces: &mut Vec<Piece>,
+) {
+    let encoded = tokenizer.encode(&text[part.clone()]);
     if encoded.ids.is_empty() {
-        return Vec::new();
+        return;
     }
     if encoded.ids.len() <= limit {
-        return vec![Piece { ids: encoded.ids, range: 0..text.len() }];
+        pieces.push(Piece { ids: encoded.ids, range: part });
+        return;
     }
-    let mut pieces = Vec::new();
+    let within = |range: &Range<usize>| part.start + range.start..part.start + range.end;
+    let mut start = part.start;
+    for stretch in unbroken(&text[part.clone()]).iter().map(within) {
+        encode_too_long(tokenizer, text, start..stretch.start, limit, pieces);
+        start = stretch.end;
+        pieces.push(Piece { ids: Vec::new(), range: stretch });
+    }
+    encode_too_long(tokenizer, text, start..part.end, limit, pieces);
+}
+
+/// The pieces of a part that probably has more than `limit` tokens.
+fn encode_too_long(
+    tokenizer: &Tokenizer,
+    text: &str,
+    part: Range<usize>,
+    limit: usize,
+    pieces: &mut Vec<Piece>,
+) {
+    let start = part.start;
+    let text = &text[part];
+    let encoded = tokenizer.encode(text);
     for range in cut(text, &encoded, limit.clamp(1, PIECE_TOKENS)) {
         let mut ids = tokenizer.encode(&text[range.clone()]).ids;
+        let range = start + range.start..start + range.end;
         // Cutting can change a token or two at the edges; what is too long after all is cut blindly.
         while ids.len() > limit {
             let rest = ids.split_off(limit.max(1));
@@ -41,7 +114,41 @@ pub fn encode_pieces(tokenizer: &Tokenizer, text: &str, limit: usize) -> Vec<Pie
             pieces.push(Piece { ids, range });
         }
     }
-    pieces
+}
+
+/// Stretches of more than [`UNBROKEN`] characters without a blank or the end of a clause.
+fn unbroken(text: &str) -> Vec<Range<usize>> {
+    let breaks = |c: char| c.is_whitespace() || ends_clause(c);
+    let mut stretches = Vec::new();
+    let mut start = 0;
+    for part in text.split_inclusive(breaks) {
+        let inside = part.trim_end_matches(breaks).len();
+        if part[..inside].chars().nth(UNBROKEN).is_some() {
+            stretches.push(start..start + inside);
+        }
+        start += part.len();
+    }
+    stretches
+}
+
+/// Whether a clause or sentence ends at this character, with or without a blank behind it.
+fn ends_clause(c: char) -> bool {
+    matches!(
+        c,
+        '，' | '、'
+            | '；'
+            | '：'
+            | '。'
+            | '！'
+            | '？'
+            | '｡'
+            | '､'
+            | '،'
+            | '؛'
+            | '؟'
+            | '।'
+            | '።'
+    )
 }
 
 /// Byte ranges of pieces with at most `limit` tokens.
@@ -126,6 +233,38 @@ mod tests {
 
     #[test]
     fn one_endless_word_is_cut_somewhere() {
-        assert_eq!(ids(&"x".repeat(100_000), 10), [vec![1]]);
+        assert_eq!(ids(&"x".repeat(10_000), 10), [vec![1]]);
+    }
+
+    /// The words of a long text are in its pieces, whatever bytes it is cut at.
+    #[test]
+    fn a_text_of_any_size_is_cut_before_it_is_tokenised() {
+        for unit in ["a b ", "a　", "\u{1f980}a b\t"] {
+            let text = unit.repeat(3 * LONGEST / unit.len());
+            let pieces = encode_pieces(&words(), &text, 200);
+            let mut end = 0;
+            for piece in &pieces {
+                assert!(piece.range.len() <= LONGEST && piece.range.start >= end);
+                end = piece.range.end;
+            }
+            let tokens: usize = pieces.iter().map(|piece| piece.ids.len()).sum();
+            let expected = words().encode(&text).ids.len();
+            // A word may be cut in two where nothing else can be.
+            assert!(tokens.abs_diff(expected) <= 4, "{tokens}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_place_to_cut_is_copied() {
+        let model = Tokenizer::words("vocab.txt", "</s>\n<unk>\na\n".as_bytes().into(), None);
+        let model = model.expect("a small vocabulary");
+        let text = format!("a a a {} a", "x".repeat(UNBROKEN + 1));
+        let pieces = encode_pieces(&model, &text, 2);
+        let copied: Vec<_> = pieces.iter().filter(|piece| piece.ids.is_empty()).collect();
+        assert_eq!(copied.len(), 1);
+        assert_eq!(copied[0].range, 6..6 + UNBROKEN + 1);
+        assert_eq!(pieces.iter().map(|piece| piece.ids.len()).sum::<usize>(), 4);
+        // Text that fits is translated, whatever it is.
+        assert_eq!(encode_pieces(&model, &text, 5).len(), 1);
     }
 }

@@ -1,14 +1,16 @@
 //! Which model, and how it is opened.
 
-use std::path::PathBuf;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use peregrine::{
-    Compat, Compute, Device, Integers, Keeping, Level, Model, Numbers, OpenOptions, OutputLayer,
-    Precision, ShortlistChoice, ShortlistFile, Technique, Translator, Tuner, turn_off,
+    Compat, Compute, Device, Error, Integers, Keeping, Level, Model, Numbers, OpenOptions,
+    OutputLayer, Precision, ShortlistChoice, ShortlistFile, Technique, Translator, Tuner, turn_off,
 };
 
-use crate::speedup_args::SpeedupArgs;
+use crate::args::numbers::number;
+use crate::args::speedups::SpeedupArgs;
 use crate::tune;
 
 /// Which model computes, and where.
@@ -103,14 +105,20 @@ pub(crate) struct OpenArgs {
     config: Option<PathBuf>,
 
     /// How much each model of an ensemble counts [default: 1 each]
-    #[arg(long, value_name = "WEIGHT", num_args = 1.., allow_negative_numbers = true)]
+    #[arg(long, value_name = "WEIGHT …", num_args = 1, allow_negative_numbers = true, value_parser = number(0.0..=1e6))]
     weights: Vec<f32>,
 
     /// Limit the target words: `auto` (as the model's configuration says), `off`, `vmap` (the
     /// vmap.txt in a CTranslate2 directory), or a table (text, Marian's binary .bin, or CTranslate2's
     /// vmap*.txt) and for text the number of first words always allowed [100], of translations kept
     /// for a word [100], and the probability they must exceed [0]
-    #[arg(long, num_args = 1..=4, value_names = ["auto|off|vmap|FILE", "FIRST", "BEST", "PRUNE"], default_value = "auto", hide_default_value = true)]
+    #[arg(
+        long,
+        num_args = 1,
+        value_name = "auto|off|vmap|FILE [FIRST [BEST [PRUNE]]]",
+        default_value = "auto",
+        hide_default_value = true
+    )]
     shortlist: Vec<String>,
 
     /// Follow an original tool's behaviour: see docs/exactness.md for the names
@@ -163,9 +171,32 @@ impl ModelArgs {
 
     /// The same with a certain tuner.
     pub(crate) fn open_tuned(&self, tuner: Option<Tuner>) -> anyhow::Result<Translator> {
+        self.prepare(self.read()?, tuner)
+    }
+
+    /// Packs a model for this machine.
+    pub(crate) fn prepare(&self, model: Model, tuner: Option<Tuner>) -> anyhow::Result<Translator> {
         turn_off(&self.without);
         let compute = Compute { tuner, ..self.compute()? };
-        Ok(Translator::prepare(self.read()?, &compute)?)
+        Translator::prepare(model, &compute).map_err(|error| match error {
+            Error::Gpu(reason) if self.device == Device::Auto => {
+                let name = &self.precision;
+                anyhow!("--precision {name}: only a GPU has it, and none can be used: {reason}")
+            }
+            other => other.into(),
+        })
+    }
+
+    /// The files that options name, each with its option; of directories, the files in them.
+    pub(crate) fn files(&self) -> Vec<(&'static str, PathBuf)> {
+        let models = self.model.iter().flat_map(|path| files_of(path));
+        let mut files: Vec<_> = models.map(|path| ("--model", path)).collect();
+        files.extend(self.open.vocab.iter().map(|path| ("--vocab", path.clone())));
+        files.extend(self.open.config.iter().map(|path| ("--config", path.clone())));
+        if let Ok(ShortlistChoice::File(file)) = self.open.shortlist() {
+            files.push(("--shortlist", file.path));
+        }
+        files
     }
 
     /// Reads the model.
@@ -260,11 +291,13 @@ impl OpenArgs {
 }
 
 fn parse_shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
-    let number = |i: usize, name: &str| -> anyhow::Result<Option<f32>> {
-        values
-            .get(i)
-            .map(|v| v.parse().with_context(|| format!("--shortlist: {name} {v:?}")))
-            .transpose()
+    if let Some(value) = values.get(4) {
+        bail!("--shortlist: {value:?} is one value too many");
+    }
+    let read = |i: usize, name: &str, range: RangeInclusive<f32>| -> anyhow::Result<Option<f32>> {
+        let Some(value) = values.get(i) else { return Ok(None) };
+        let read = number(range)(value);
+        read.map(Some).map_err(|problem| anyhow!("--shortlist: {name} {value:?}: {problem}"))
     };
     Ok(match values.first().map(String::as_str) {
         None | Some("auto") => ShortlistChoice::Auto,
@@ -272,13 +305,15 @@ fn parse_shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
         Some("vmap") => ShortlistChoice::Vmap,
         Some(path) => {
             let mut file = ShortlistFile::new(path);
-            if let Some(first) = number(1, "FIRST")? {
+            // Whole numbers up to this are exact in float32.
+            const MOST: f32 = 1e7;
+            if let Some(first) = read(1, "FIRST", 0.0..=MOST)? {
                 file.first = first as usize;
             }
-            if let Some(best) = number(2, "BEST")? {
+            if let Some(best) = read(2, "BEST", 1.0..=MOST)? {
                 file.best = best as usize;
             }
-            if let Some(prune) = number(3, "PRUNE")? {
+            if let Some(prune) = read(3, "PRUNE", 0.0..=1.0)? {
                 file.prune = prune;
             }
             ShortlistChoice::File(file)
@@ -291,6 +326,13 @@ pub(crate) fn parse_precision(name: &str) -> Result<Precision, String> {
     let all = [Precision::Float32, Precision::Float16, Precision::Int16, Precision::Int8];
     let found = all.into_iter().find(|p| p.name() == name);
     found.ok_or_else(|| "expected float32, float16, int16 or int8".to_owned())
+}
+
+fn files_of(path: &Path) -> Vec<PathBuf> {
+    match path.read_dir() {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+        Err(_) => vec![path.to_owned()],
+    }
 }
 
 fn parse_device(name: &str) -> Result<Device, String> {

@@ -2,6 +2,8 @@
 
 use peregrine::{BatchSize, Options, Policy, Scope, Translator};
 
+use crate::args::numbers::number;
+
 /// How to search. What is left out is as the model's configuration says, or else as its tool does.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Search")]
@@ -11,15 +13,15 @@ pub(crate) struct SearchArgs {
     beam: Option<u32>,
 
     /// Divide scores by the length to this power
-    #[arg(short, long, value_name = "POWER", num_args = 0..=1, default_missing_value = "1")]
+    #[arg(short, long, value_name = "POWER", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = number(0.0..=10.0))]
     normalize: Option<f32>,
 
     /// Take this off the score for every target token, before dividing
-    #[arg(long, value_name = "PENALTY", allow_negative_numbers = true)]
+    #[arg(long, value_name = "PENALTY", allow_negative_numbers = true, value_parser = number(-100.0..=100.0))]
     word_penalty: Option<f32>,
 
     /// Most target tokens for each source token, counted with the end symbols
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = number(0.1..=1000.0))]
     max_length_factor: Option<f32>,
 
     /// Allow the unknown word in translations
@@ -27,7 +29,7 @@ pub(crate) struct SearchArgs {
     allow_unk: bool,
 
     /// End a search when its best open hypothesis is this much worse than its best finished one
-    #[arg(long, value_name = "DELTA", num_args = 0..=1, default_missing_value = "3")]
+    #[arg(long, value_name = "DELTA", num_args = 0..=1, require_equals = true, default_missing_value = "3", value_parser = number(0.0..=1000.0))]
     early_stop: Option<f32>,
 
     /// Sentences translated together [default: 64, on a GPU 1024]
@@ -46,7 +48,7 @@ pub(crate) struct SearchArgs {
 
     /// Refill a running batch only when at most this share of it is left (0.5 in the paper)
     /// [default: a free place is taken at once]
-    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", value_parser = number(0.0..=1.0))]
     top_up_threshold: Option<f32>,
 
     /// Which words a shortlist allows: those of the sentence, or, for comparison with other engines,
@@ -96,9 +98,4 @@ impl SearchArgs {
         options.shortlist_scope = self.shortlist_scope;
         options
     }
-}
-
-fn parse_share(text: &str) -> Result<f32, String> {
-    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }

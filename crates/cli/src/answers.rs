@@ -1,0 +1,132 @@
+//! Translations on their way out, in the form asked for.
+
+use std::io::{self, Write};
+
+use peregrine::marian_format::{Fields, best_line, n_best_lines, one_line};
+use peregrine::text::separator;
+use peregrine::{Alternative, Search, Translation};
+use serde_json::{Value, json};
+
+use crate::io::feed::Place;
+use crate::io::output::Output;
+
+/// What is written of a translation.
+pub(crate) enum Form {
+    /// Its text.
+    Text,
+    /// Its text or tokens, and more.
+    Best(Fields),
+    /// Marian's list of all hypotheses.
+    NBest(Fields),
+    /// A JSON object, with alignments or without.
+    Json {
+        /// Whether attention to the source is in it.
+        alignment: bool,
+    },
+}
+
+/// Writes the answers to lines, which may come in parts. Text is written as it comes; what has another form
+/// is put together first.
+pub(crate) struct Answers<'a> {
+    form: Form,
+    search: &'a Search,
+    pub(crate) output: Output,
+    /// Lines that are complete, those of earlier runs included.
+    pub(crate) lines: u64,
+    /// What there is of the line under way; without alternatives that have been written.
+    begun: Option<Translation>,
+    /// The last character written of it.
+    last: Option<char>,
+}
+
+impl<'a> Answers<'a> {
+    /// Nothing but `lines` has been written.
+    pub(crate) fn new(form: Form, search: &'a Search, output: Output, lines: u64) -> Answers<'a> {
+        Answers { form, search, output, lines, begun: None, last: None }
+    }
+
+    /// Takes in the translation of a line or a part of one. The line, if it ends with it, and its
+    /// number, counted from 0.
+    pub(crate) fn add(
+        &mut self,
+        mut translation: Translation,
+        place: &Place,
+    ) -> io::Result<Option<(u64, Translation)>> {
+        let between = place.between.as_deref().unwrap_or_default();
+        if matches!(self.form, Form::Text) {
+            self.write_text(&translation, between)?;
+            translation.alternatives.clear();
+        }
+        let whole = match self.begun.take() {
+            None => translation,
+            Some(mut begun) => {
+                begun.append(translation, between, self.search);
+                begun
+            }
+        };
+        if !place.ends {
+            self.begun = Some(whole);
+            return Ok(None);
+        }
+        let number = self.lines;
+        match &self.form {
+            Form::Text => writeln!(self.output)?,
+            Form::Best(fields) => writeln!(self.output, "{}", best_line(&whole, fields))?,
+            Form::NBest(fields) => {
+                for line in n_best_lines(number as usize, &whole, fields) {
+                    writeln!(self.output, "{line}")?;
+                }
+            }
+            Form::Json { alignment } => writeln!(self.output, "{}", object(&whole, *alignment))?,
+        }
+        self.last = None;
+        self.lines += 1;
+        Ok(Some((number, whole)))
+    }
+
+    fn write_text(&mut self, translation: &Translation, between: &str) -> io::Result<()> {
+        let text = one_line(translation.text());
+        let tight = between.is_empty()
+            && translation.copied
+            && self.begun.as_ref().is_some_and(|begun| begun.copied);
+        if !tight {
+            let left = self.last.map(String::from).unwrap_or_default();
+            let gap = one_line(separator(&left, between, &text));
+            self.output.write_all(gap.as_bytes())?;
+        }
+        self.last = text.chars().next_back().or(self.last);
+        self.output.write_all(text.as_bytes())
+    }
+
+    /// Hands on what was written.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+}
+
+/// A line as JSON.
+fn object(translation: &Translation, alignment: bool) -> Value {
+    let alternative = |a: &Alternative| {
+        let mut object = json!({
+            "text": a.text,
+            "score": a.score,
+            "tokens": a.tokens,
+            "token_scores": a.token_scores,
+            "ended": a.ended,
+        });
+        if alignment {
+            object["alignment"] = json!(a.alignment);
+        }
+        object
+    };
+    json!({
+        "text": translation.text(),
+        "source_tokens": translation.source_tokens,
+        "parts": translation.segments,
+        "cut": translation.cut,
+        "copied": translation.copied,
+        "looped": translation.verdict.looped,
+        "endless": translation.verdict.endless,
+        "alternatives": translation.alternatives.iter().map(alternative).collect::<Vec<_>>(),
+    })
+}

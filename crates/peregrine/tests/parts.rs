@@ -1,0 +1,78 @@
+//! Lines in several parts: what each part says is about its own words.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::nonsense;
+use peregrine::model::Autoregression;
+use peregrine::text::LONGEST;
+use peregrine::{Dictionary, Options, Request, Split, Translation, Translator};
+
+fn translator() -> Translator {
+    nonsense(Autoregression::SelfAttention)
+}
+
+fn translate(translator: &Translator, text: &str, options: &Options) -> Translation {
+    translator.translate_batch(&[Request::new(text)], options).remove(0)
+}
+
+/// Greedy search that knows a few words only, and replaces the unknown one by the source word it attends
+/// to.
+fn replacing(translator: &Translator) -> Options {
+    let mut options = translator.options().with_beam(1);
+    options.search.allow_unk = true;
+    let (end, unknown) = (translator.model().target.eos(), translator.model().target.unk());
+    let kept = |word: &u32| *word == end || Some(*word) == unknown || *word % 8 == 0;
+    options.search.suppress = (0..60).filter(|word| !kept(word)).collect();
+    options.replace_unknown = Some(Arc::new(Dictionary::default()));
+    options
+}
+
+#[test]
+fn unknown_words_of_any_sentence_are_those_it_attends_to() {
+    let translator = translator();
+    let options = replacing(&translator);
+    let split = Options { split: Split::Sentence, ..options.clone() };
+    let mut replaced = 0;
+    for i in 0..60 {
+        let first = format!("w{} Berta w{} Anton.", i % 50, i * 7 % 50);
+        let second = format!("Cäsar w{} w{} Dora.", i * 3 % 50, i * 11 % 50);
+        let alone = [&first, &second].map(|text| translate(&translator, text, &options));
+        let together = translate(&translator, &format!("{first} {second}"), &split);
+        assert_eq!(together.segments, 2);
+        let tokens = alone.each_ref().map(|t| t.alternatives[0].tokens.clone()).concat();
+        assert_eq!(together.alternatives[0].tokens, tokens);
+        let own = |word: &String| second.contains(word.as_str()) && !word.starts_with('w');
+        replaced += alone[1].alternatives[0].tokens.iter().filter(|word| own(word)).count();
+    }
+    assert!(replaced > 10, "{replaced} unknown words in second sentences");
+}
+
+/// A line of any size has a translation, and memory of working it out does not grow with it.
+#[test]
+fn a_line_above_the_longest_is_cut_before_it_is_tokenised() {
+    let translator = translator();
+    let options = Options { scores: true, ..translator.options().with_beam(1) };
+    let text = "w3 w5 w8 ".repeat(2 * LONGEST / 9);
+    let translation = translate(&translator, &text, &options);
+    assert!(translation.cut && !translation.copied);
+    let best = &translation.alternatives[0];
+    assert_eq!(best.tokens.len() + usize::from(best.ended), best.token_scores.len());
+    // Nothing of it is lost: every part has the frame's one token besides its own.
+    assert_eq!(translation.source_tokens - translation.segments, text.split(' ').count() - 1);
+}
+
+#[test]
+fn alternatives_of_parts_go_together_with_copies() {
+    let translator = translator();
+    let options = Options { n_best: 3, ..translator.options().with_beam(3) };
+    let (long, word) = ("w3 w5 w8 ".repeat(600), "x".repeat(3000));
+    let translation = translate(&translator, &format!("{long} {word} {long}"), &options);
+    assert!(translation.copied);
+    assert_eq!(translation.alternatives.len(), 3);
+    for alternative in &translation.alternatives {
+        assert_eq!(alternative.text.matches(&word).count(), 1);
+        assert_eq!(alternative.tokens.iter().filter(|token| **token == word).count(), 1);
+    }
+}
