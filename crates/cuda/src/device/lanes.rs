@@ -169,6 +169,7 @@ impl Device {
     /// Drops what this thread recorded and did not send, and frees what it does not use: what failed for want of memory
     /// would fail again, and graphs take memory too.
     pub(crate) fn abandon(&self) -> Result<(), Error> {
+        self.make_current()?;
         for lane in [false, true].into_iter().filter_map(|aside| self.lane_of(aside)) {
             lock(&lane.recorder).forget_segment();
             self.trim(&lane)?;

@@ -403,6 +403,38 @@ fn failures_name_the_call() {
 }
 
 #[test]
+fn a_context_that_others_made_current_is_noticed() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    for number in 0..4 {
+        fake.use_other_context();
+        work(&device, number, 8);
+        fake.use_other_context();
+        device.finish().expect("finished in the device's own context");
+    }
+    drop(Buffer::new(&device, 1 << 20).expect("memory"));
+    fake.use_other_context();
+    device.abandon().expect("abandoned");
+    fake.use_other_context();
+    drop(device);
+    assert!(fake.world(|w| w.is_empty()));
+}
+
+#[test]
+fn a_context_is_current_only_once_the_driver_has_said_so() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    fake.use_other_context();
+    fake.world(|w| w.unavailable = true);
+    for _ in 0..2 {
+        let error = device.finish().expect_err("another context is current").to_string();
+        assert!(error.contains("cuCtxSetCurrent"), "{error}");
+    }
+    fake.world(|w| w.unavailable = false);
+    device.finish().expect("current now");
+}
+
+#[test]
 fn devices_that_will_not_do_are_refused() {
     let fake = Fake::new(ROOM);
     fake.world(|w| w.capability = (7, 5));
