@@ -7,7 +7,6 @@ use peregrine_nn::{
     After, Ahead, Attention, Backend, Choices, Dense, Embed, Fault, Grow, Moves, NormWeights, Of,
     PositionTable, Question, Reads, Source, Step, Term, Terms,
 };
-use rustc_hash::FxHashMap;
 
 use crate::Error;
 use crate::device::{
@@ -34,14 +33,6 @@ pub struct Cuda {
     device: Arc<Device>,
     output_layer: OutputLayer,
     in_turn: bool,
-    /// Position vectors on the device, by the table they are from: the longest last. Shorter ones stay,
-    /// since work that is under way may read them.
-    positions: Arc<Mutex<FxHashMap<usize, Vec<Positions>>>>,
-}
-
-struct Positions {
-    buffer: Buffer,
-    rows: usize,
 }
 
 /// An embedding table.
@@ -49,6 +40,55 @@ pub struct Table {
     buffer: Buffer,
     words: usize,
     width: usize,
+    /// Position vectors that were added to its rows, the longest last. Shorter ones stay, since work that is
+    /// under way may read them.
+    positions: Mutex<Vec<Positions>>,
+}
+
+/// The first vectors of a [`PositionTable`].
+struct Positions {
+    /// Of the table.
+    identity: u64,
+    buffer: Buffer,
+    rows: usize,
+}
+
+impl Table {
+    /// Where the vectors of these positions are on the device.
+    fn position_vectors(
+        &self,
+        device: &Arc<Device>,
+        table: &PositionTable,
+        at: &[u32],
+    ) -> Result<Address, Error> {
+        /// Vectors computed at a time, at least.
+        const FIRST: usize = 256;
+        let needed = at.iter().max().map_or(0, |&most| most as usize + 1);
+        let mut known = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
+        let long_enough =
+            |known: &&Positions| known.identity == table.identity() && known.rows >= needed;
+        if let Some(positions) = known.iter().rfind(long_enough) {
+            return Ok(positions.buffer.address);
+        }
+        // Kernels do not look where the vectors end.
+        if needed > table.limit() || table.width() != self.width {
+            let text = format!(
+                "{needed} positions of {} columns (the model has {}, of {} columns)",
+                self.width,
+                table.limit(),
+                table.width(),
+            );
+            return Err(Error::Unsupported(text));
+        }
+        let rows = needed.next_power_of_two().max(FIRST).min(table.limit());
+        let mut values = Vec::with_capacity(rows * self.width);
+        (0..rows).for_each(|row| values.extend_from_slice(table.row(row)));
+        let buffer = Buffer::of_floats(device, &values)?;
+        device.finish()?;
+        let address = buffer.address;
+        known.push(Positions { identity: table.identity(), buffer, rows });
+        Ok(address)
+    }
 }
 
 /// A norm.
@@ -87,7 +127,7 @@ impl Cuda {
 
     pub(crate) fn on(device: Device) -> Cuda {
         let (device, output_layer) = (Arc::new(device), OutputLayer::default());
-        Cuda { device, output_layer, in_turn: false, positions: Arc::default() }
+        Cuda { device, output_layer, in_turn: false }
     }
 
     /// The same with another way to find the best words.
@@ -273,31 +313,6 @@ impl Cuda {
         linear.multiply_to(&self.device, x, &target)
     }
 
-    fn position_vectors(
-        &self,
-        table: &PositionTable,
-        width: usize,
-        at: &[u32],
-    ) -> Result<Address, Error> {
-        /// Vectors computed at a time, at least.
-        const FIRST: usize = 256;
-        let needed = at.iter().max().map_or(0, |&most| most as usize + 1);
-        let mut known = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = std::ptr::from_ref(table) as usize;
-        let known = known.entry(key).or_default();
-        if let Some(positions) = known.last().filter(|positions| positions.rows >= needed) {
-            return Ok(positions.buffer.address);
-        }
-        let rows = needed.next_power_of_two().max(FIRST).min(table.limit());
-        let mut values = Vec::with_capacity(rows * width);
-        (0..rows).for_each(|row| values.extend_from_slice(table.row(row)));
-        let buffer = Buffer::of_floats(&self.device, &values)?;
-        self.device.finish()?;
-        let address = buffer.address;
-        known.push(Positions { buffer, rows });
-        Ok(address)
-    }
-
     /// The kernel that serves such parties, if there is one.
     fn tiles(&self, to: &Attention<'_, Cuda>, parties: Parties) -> Option<&'static str> {
         if self.numbers().row_size() != 2 {
@@ -450,7 +465,8 @@ impl Backend for Cuda {
 
     fn prepare_table(&self, table: &Weight) -> Table {
         let buffer = done(Buffer::of_floats(&self.device, &table.to_f32()));
-        Table { buffer, words: table.rows(), width: table.columns() }
+        let (words, width) = (table.rows(), table.columns());
+        Table { buffer, words, width, positions: Mutex::default() }
     }
 
     fn prepare_norm(&self, norm: NormWeights<'_>) -> Norm {
@@ -518,9 +534,9 @@ impl Backend for Cuda {
         let count = request.ids.len();
         done(self.device.new_segment(request.follows.iter().any(Option::is_some)));
         done(out.shape(&self.device, count, table.width));
-        let positions = request
-            .positions
-            .map_or(0, |positions| done(self.position_vectors(positions, table.width, request.at)));
+        let positions = request.positions.map_or(0, |positions| {
+            done(table.position_vectors(&self.device, positions, request.at))
+        });
         let follows = request.follows.iter().copied().chain(std::iter::repeat(None));
         let id = |(id, follows): (&Option<u32>, Option<u32>)| match follows {
             Some(row) => FOLLOWS | row,
