@@ -62,8 +62,10 @@ pub(crate) struct World {
     pub(crate) capability: (i32, i32),
     /// A kernel the module does not have.
     pub(crate) missing: Option<&'static str>,
-    /// Whether launches fail.
+    /// Whether launches fail,
     pub(crate) broken: bool,
+    /// or are not even taken.
+    pub(crate) refuses_launches: bool,
     /// Whether a kernel has gone wrong: all that needs the context fails from then on.
     pub(crate) dead: bool,
     /// Whether no context can be made current.
@@ -506,6 +508,9 @@ unsafe extern "C" fn launch(
         (&*config, std::slice::from_raw_parts(from.cast::<u8>(), size).to_vec())
     };
     in_context(|w| {
+        if w.refuses_launches {
+            return INVALID_VALUE;
+        }
         let launched = Launched {
             kernel: w.kernels[function as usize - 1].clone(),
             grid: [config.grid[0], config.grid[1]],

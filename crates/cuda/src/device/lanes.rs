@@ -184,13 +184,12 @@ impl Device {
         self.wait(lane, &mut recorder)?;
         // Graphs name places that are about to go.
         recorder.forget_graphs(&self.driver);
-        for (_, addresses) in lock(&lane.pool).free.drain() {
-            for address in addresses {
-                // SAFETY: memory from `cuMemAlloc`, and the lane has finished all work.
-                unsafe { (self.driver.memory_free)(address) };
-            }
-        }
-        Ok(())
+        let free = std::mem::take(&mut lock(&lane.pool).free);
+        free.into_values().flatten().try_for_each(|address| {
+            // SAFETY: memory from `cuMemAlloc`, and the lane has finished all work.
+            let code = unsafe { (self.driver.memory_free)(address) };
+            self.driver.check("cuMemFree", code)
+        })
     }
 
     pub(super) fn take_down(&self, lane: &Lane) {

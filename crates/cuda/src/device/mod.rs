@@ -143,7 +143,6 @@ impl Device {
         numbers: Numbers,
         code: &impl Fn(&Target) -> Result<Code, Error>,
     ) -> Result<(), Error> {
-        const MOST_DYNAMIC_SHARED: c_int = 8;
         let Properties { capability, driver, .. } = self.properties;
         let code = code(&Target { capability, driver, numbers })?;
         self.overlaps = code.capability >= (9, 0);
@@ -152,6 +151,21 @@ impl Device {
         // SAFETY: a place for a handle; the code is a whole module, text with a zero at its end.
         let loaded = unsafe { (self.driver.module_load)(&mut module, code.bytes.as_ptr().cast()) };
         self.driver.check("cuModuleLoadData", loaded)?;
+        let functions = self.functions(module, numbers).inspect_err(|_| {
+            // SAFETY: just loaded, and nobody else knows it.
+            unsafe { (self.driver.module_unload)(module) };
+        })?;
+        self.builds.push(Build { numbers, module, functions });
+        Ok(())
+    }
+
+    /// The kernels of a module, by their names.
+    fn functions(
+        &self,
+        module: *mut c_void,
+        numbers: Numbers,
+    ) -> Result<FxHashMap<&'static str, *mut c_void>, Error> {
+        const MOST_DYNAMIC_SHARED: c_int = 8;
         let mut functions = FxHashMap::default();
         for name in kernels(numbers) {
             let symbol = CString::new(name).map_err(|e| Error::Compiler(e.to_string()))?;
@@ -170,8 +184,7 @@ impl Device {
             }
             functions.insert(name, function);
         }
-        self.builds.push(Build { numbers, module, functions });
-        Ok(())
+        Ok(functions)
     }
 
     /// A kernel for a kind of products.

@@ -147,8 +147,11 @@ impl Segment<'_> {
             return Ok(());
         }
         let size = (stage.used + bytes).next_power_of_two().max(FIRST_STAGE);
-        let host = self.device.host_memory(size)?;
         let device = self.device.new_memory(rounded(size))?;
+        let host = self
+            .device
+            .host_memory(size)
+            .inspect_err(|_| self.lane.give_back(device, rounded(size)))?;
         let driver = &self.device.driver;
         let stage = &mut self.recorder.stages[self.recorder.current];
         let old = std::mem::replace(&mut stage.host, host);

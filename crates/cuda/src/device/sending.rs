@@ -46,10 +46,12 @@ impl Device {
         if !stage.in_flight {
             return Ok(());
         }
-        stage.in_flight = false;
         // SAFETY: an event of ours, made when the stage was first sent.
         let code = unsafe { (self.driver.event_wait)(stage.sent) };
-        self.driver.check("cuEventSynchronize", code)
+        self.driver.check("cuEventSynchronize", code)?;
+        // Not before: after a failure nobody may take what is there for an answer.
+        stage.in_flight = false;
+        Ok(())
     }
 
     /// Marks the end of what was sent off with a stage.
@@ -74,8 +76,9 @@ impl Device {
     pub(super) fn wait(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         // SAFETY: our stream.
         let code = unsafe { (self.driver.stream_wait)(lane.stream) };
+        self.driver.check("cuStreamSynchronize", code)?;
         recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
-        self.driver.check("cuStreamSynchronize", code)
+        Ok(())
     }
 
     /// Sends the recorded segment to the device.
@@ -121,19 +124,22 @@ impl Device {
     fn capture(&self, lane: &Lane, recorder: &Recorder) -> Result<*mut c_void, Error> {
         const THREAD_LOCAL: c_int = 1;
         let (mut graph, mut executable) = (null(), null());
-        // SAFETY: our stream; places for handles; the graph is destroyed once.
+        // SAFETY: our stream; places for handles; the graph is destroyed once, if there is one.
         unsafe {
             let begun = (self.driver.capture_begin)(lane.stream, THREAD_LOCAL);
             self.driver.check("cuStreamBeginCapture", begun)?;
             let launched = self.launch(lane, recorder);
             let ended = (self.driver.capture_end)(lane.stream, &mut graph);
-            launched?;
-            self.driver.check("cuStreamEndCapture", ended)?;
-            let made = (self.driver.graph_instantiate)(&mut executable, graph, 0);
-            (self.driver.graph_destroy)(graph);
-            self.driver.check("cuGraphInstantiate", made)?;
+            let made = launched.and_then(|()| {
+                self.driver.check("cuStreamEndCapture", ended)?;
+                let made = (self.driver.graph_instantiate)(&mut executable, graph, 0);
+                self.driver.check("cuGraphInstantiate", made)
+            });
+            if !graph.is_null() {
+                (self.driver.graph_destroy)(graph);
+            }
+            made.map(|()| executable)
         }
-        Ok(executable)
     }
 
     /// Puts the segment into the stream.

@@ -393,6 +393,16 @@ fn a_stage_that_grows_keeps_what_was_laid_into_it() {
 }
 
 #[test]
+fn a_stage_that_cannot_grow_keeps_no_memory() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let staged = device.record(|segment| segment.stage_bytes(&[1], 2 * ROOM));
+    assert_eq!(staged.err(), Some(Error::OutOfMemory));
+    drop(device);
+    assert!(fake.world(|w| w.is_empty()));
+}
+
+#[test]
 fn failures_name_the_call() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
@@ -434,6 +444,55 @@ fn a_context_is_current_only_once_the_driver_has_said_so() {
     device.finish().expect("current now");
 }
 
+/// A kernel that goes wrong takes the context with it: whatever is asked then is told so, and nothing that was
+/// not computed is taken for an answer.
+#[test]
+fn after_a_failure_everything_fails() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let buffer = Buffer::new(&device, 4).expect("memory");
+    let beside = device.beside(|| work(&device, 1, 8)).expect("done beside");
+    let answer = device.record(|segment| {
+        let answer = segment.answer(4)?;
+        segment.launch_rows("element", 1, &Arguments::default().address(answer.address))?;
+        Ok(answer)
+    });
+    let sent = device.send(answer.expect("recorded")).expect("sent");
+    fake.world(|w| w.dead = true);
+    let fails = |result: Result<(), Error>| {
+        let error = result.expect_err("the context is gone");
+        assert!(matches!(error, Error::Driver { code: 700, .. }), "{error}");
+    };
+    fails(device.read(sent, 4, |_| ()));
+    fails(device.finish());
+    // Not even now that the queue was waited for.
+    fails(device.read(sent, 4, |_| ()));
+    fails(device.upload(buffer.address, &[0; 4]));
+    fails(device.download(buffer.address, &mut [0.0]));
+    fails(device.join(&beside));
+    fails(device.catch_up());
+    fails(device.beside(|| ()).map(drop));
+    fails(device.abandon());
+    fails(Buffer::new(&device, 1 << 20).map(drop));
+    fails(device.record(|segment| segment.stage(&[1]).map(drop)));
+    drop((buffer, beside, device));
+    assert!(!fake.world(|w| w.is_empty()), "what is lost is lost");
+}
+
+#[test]
+fn a_graph_that_cannot_be_made_is_not_kept() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    for _ in 0..2 {
+        work(&device, 1, 8);
+        device.finish().expect("finished");
+    }
+    work(&device, 1, 8);
+    fake.world(|w| w.refuses_launches = true);
+    device.finish().expect_err("no launches");
+    assert_eq!(fake.world(|w| w.graphs()), 0);
+}
+
 #[test]
 fn devices_that_will_not_do_are_refused() {
     let fake = Fake::new(ROOM);
@@ -446,6 +505,11 @@ fn devices_that_will_not_do_are_refused() {
     fake.world(|w| w.missing = Some("attend"));
     let error = Device::on_fake(&fake, Numbers::Int8).err();
     assert!(matches!(error, Some(Error::Driver { call: "cuModuleGetFunction", .. })), "{error:?}");
+    fake.world(|w| w.unavailable = true);
+    fake.use_other_context();
+    let error = Device::on_fake(&fake, Numbers::Int8).err();
+    assert!(matches!(error, Some(Error::Driver { call: "cuCtxSetCurrent", .. })), "{error:?}");
+    assert!(fake.world(|w| w.is_empty()), "nothing is kept of them");
     let none = |_: &Target| Err(Error::Compiler(String::new()));
     let error = Device::with_driver(fake.driver(), 3, Numbers::Int8, none).err();
     assert_eq!(error, Some(Error::NoDevice { wanted: 3, found: 1 }));
