@@ -39,7 +39,7 @@ use kernels::{LARGE_SHARED, MOST_SHARED};
 pub(crate) use lanes::Lane;
 pub(crate) use recorder::{Answer, Sent};
 use recorder::{HostMemory, Launch, Recorder};
-pub(crate) use segment::{Arguments, Grown, Normed, Parties, Segment, Stored};
+pub(crate) use segment::{Grown, Normed, Parties, Segment, Stored};
 pub use survey::{Properties, Survey, devices, survey};
 use survey::{count, properties};
 

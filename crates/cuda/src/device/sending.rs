@@ -164,7 +164,7 @@ impl Device {
             let config = LaunchConfig {
                 grid: [launch.grid[0], launch.grid[1], 1],
                 block: [launch.block, 1, 1],
-                shared_bytes: launch.shared as c_uint,
+                shared_bytes: launch.shared,
                 stream: lane.stream,
                 attributes: &LaunchAttribute::OVERLAPPED,
                 attribute_count: c_uint::from(overlapped),
@@ -182,16 +182,16 @@ impl Device {
             ];
             // Where maps must lie only the driver knows: then each parameter is named.
             let map = |from_end: usize| place(size - from_end * size_of::<Map>());
-            let mut apart = match launch.maps {
-                2 => [place(0), map(2), map(1)],
-                _ => [null(); 3],
+            let mut apart = match launch.mapped {
+                true => [place(0), map(2), map(1)],
+                false => [null(); 3],
             };
-            let (named, packed) = match launch.maps {
-                0 => (null_mut(), extra.as_mut_ptr()),
-                _ => (apart.as_mut_ptr(), null_mut()),
+            let (named, packed) = match launch.mapped {
+                false => (null_mut(), extra.as_mut_ptr()),
+                true => (apart.as_mut_ptr(), null_mut()),
             };
-            // SAFETY: the parameters are laid out as the kernel declares them, and the addresses in
-            // them are of memory that lives on.
+            // SAFETY: the parameters are those declared for the kernel, which tests hold to its source, and
+            // the addresses in them are of memory that lives on.
             let code = unsafe { (self.driver.launch)(&config, launch.function, named, packed) };
             self.driver.check("cuLaunchKernel", code)?;
         }

@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use super::sending::MOST_GRAPHS;
 use super::*;
 use crate::fake::{Fake, Launched};
+use crate::kernel;
 use crate::memory::Buffer;
 
 const ROOM: usize = 64 << 20;
@@ -24,9 +25,11 @@ fn open(fake: &Fake) -> Arc<Device> {
 /// Two kernels that are given a number, for so many rows.
 fn work(device: &Device, number: u32, rows: usize) {
     let recorded = device.record(|segment| {
-        let arguments = Arguments::default().address(segment.stage(&[number])?);
-        segment.launch_rows("element", rows, &arguments)?;
-        segment.launch_rows("recur", rows, &arguments)
+        let from = segment.stage(&[number])?;
+        let copy = kernel::CopyWords { from, ..Default::default() };
+        segment.launch_rows(kernel::copy_words, rows, &copy)?;
+        let clear = kernel::ClearRows { rows: from, ..Default::default() };
+        segment.launch_rows(kernel::clear_rows, rows, &clear)
     });
     recorded.expect("recorded");
 }
@@ -49,7 +52,7 @@ fn nothing_runs_before_it_is_sent() {
     work(&device, 1, 8);
     assert!(fake.ran().is_empty());
     device.new_segment(false).expect("sent");
-    assert_eq!(fake.ran(), ["element", "recur"]);
+    assert_eq!(fake.ran(), ["copy_words", "clear_rows"]);
     device.new_segment(false).expect("nothing to send");
     assert!(fake.ran().is_empty());
 }
@@ -123,8 +126,9 @@ fn graphs_are_forgotten_when_there_are_too_many() {
     let mut most = 0;
     for kind in 0..2 * MOST_GRAPHS {
         for _ in 0..3 {
-            let arguments = Arguments::default().number(kind);
-            let one = |segment: &mut Segment<'_>| segment.launch_rows("element", 1, &arguments);
+            let parameters = kernel::Element { kind, ..Default::default() };
+            let one =
+                |segment: &mut Segment<'_>| segment.launch_rows(kernel::element, 1, &parameters);
             device.record(one).expect("recorded");
             device.finish().expect("finished");
         }
@@ -378,10 +382,8 @@ fn a_stage_that_grows_keeps_what_was_laid_into_it() {
     let device = open(&fake);
     let long: Vec<u32> = (0..FIRST_STAGE as u32 / 4).collect();
     let recorded = device.record(|segment| {
-        let early = segment.stage(&[7, 8])?;
-        let late = segment.stage(&long)?;
-        let arguments = Arguments::default().address(early).address(late);
-        segment.launch_rows("element", 1, &arguments)
+        let (from, to) = (segment.stage(&[7, 8])?, segment.stage(&long)?);
+        segment.launch_rows(kernel::copy_words, 1, &kernel::CopyWords { from, to, words: 0 })
     });
     recorded.expect("recorded");
     device.finish().expect("finished");
@@ -454,7 +456,8 @@ fn after_a_failure_everything_fails() {
     let beside = device.beside(|| work(&device, 1, 8)).expect("done beside");
     let answer = device.record(|segment| {
         let answer = segment.answer(4)?;
-        segment.launch_rows("element", 1, &Arguments::default().address(answer.address))?;
+        let copy = kernel::CopyWords { to: answer.address, ..Default::default() };
+        segment.launch_rows(kernel::copy_words, 1, &copy)?;
         Ok(answer)
     });
     let sent = device.send(answer.expect("recorded")).expect("sent");
