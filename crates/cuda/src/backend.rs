@@ -672,6 +672,12 @@ impl Backend for Cuda {
         }
         let answer = done(self.device.record(|segment| {
             let staged = segment.reads(to.reads)?;
+            // The scores of a row are in a block's shared memory.
+            let (shared, most) = (4 * staged.longest, self.device.most_shared());
+            if shared > most {
+                let text = format!("alignments with {} words (at most {})", shared / 4, most / 4);
+                return Err(Error::Unsupported(text));
+            }
             let answer = segment.answer(total)?;
             let parameters = kernel::AttentionWeights {
                 queries: queries.address(),
@@ -688,7 +694,6 @@ impl Backend for Cuda {
                 count: segment.count(starts.len())?,
             };
             let (grid, threads) = ([bucket(starts.len()), 1], 32 * ATTEND_WARPS);
-            let shared = 4 * staged.longest;
             segment.launch(kernel::attention_weights, grid, threads, shared, &parameters)?;
             Ok(answer)
         }));

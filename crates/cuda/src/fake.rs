@@ -75,6 +75,8 @@ pub(crate) struct World {
     memory: BTreeMap<Address, Vec<u64>>,
     host: BTreeMap<usize, Vec<u64>>,
     kernels: Vec<String>,
+    /// Shared memory that kernels may have beyond what all may.
+    shared: BTreeMap<usize, u32>,
     streams: Vec<usize>,
     events: Vec<usize>,
     graphs: BTreeMap<usize, Vec<Work>>,
@@ -477,8 +479,12 @@ unsafe extern "C" fn module_function(
         unsafe { put(function, w.kernels.len() as Handle) }
     })
 }
-unsafe extern "C" fn function_attribute(_: Handle, _: c_int, bytes: c_int) -> c_int {
-    if bytes > shared_memory() { INVALID_VALUE } else { DONE }
+unsafe extern "C" fn function_attribute(function: Handle, _: c_int, bytes: c_int) -> c_int {
+    if bytes > shared_memory() {
+        return INVALID_VALUE;
+    }
+    world(|w| w.shared.insert(function as usize, bytes as u32));
+    DONE
 }
 
 /// What a block may have, by the compute capability.
@@ -508,7 +514,9 @@ unsafe extern "C" fn launch(
         (&*config, std::slice::from_raw_parts(from.cast::<u8>(), size).to_vec())
     };
     in_context(|w| {
-        if w.refuses_launches {
+        const SHARED: u32 = 48 << 10;
+        let shared = w.shared.get(&(function as usize)).map_or(SHARED, |&most| most.max(SHARED));
+        if w.refuses_launches || config.shared_bytes > shared {
             return INVALID_VALUE;
         }
         let launched = Launched {

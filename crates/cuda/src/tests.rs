@@ -4,7 +4,7 @@
 use peregrine_model::{Finish, Spacing, Weight, made_up_model, preset};
 use peregrine_nn::{
     Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Moves, Network, Origin,
-    PositionTable, Question, Race, Row, Scoring, Sentence, Slot, Source, Step, prepare,
+    PositionTable, Question, Race, Reads, Row, Scoring, Sentence, Slot, Source, Step, prepare,
 };
 
 use crate::backend::{Cuda, Table};
@@ -126,6 +126,43 @@ fn long_lists_heed_the_memory_of_a_block() {
         subject.best(OutputLayer::Epilogue, 2000, Scoring::Logit);
         assert_eq!(fake.ran().last().map(String::as_str), Some(expected), "{capability:?}");
     }
+}
+
+/// What a block needs is a matter of the words it looks at.
+#[test]
+fn short_lists_of_words_need_little_memory() {
+    let fake = Fake::new(1 << 30);
+    fake.world(|w| w.capability = (8, 6));
+    let Subject { gpu, output, x, rows } = Subject::new(&fake, Numbers::Float16, 12);
+    let words: Vec<u32> = (0..100).collect();
+    let selection = gpu.select(&output, &words);
+    let asks = vec![Ask { count: 2000, banned: &[], forced: None, path: 0.0 }; rows];
+    let question = Question { asks: &asks, scoring: Scoring::Logit, race: None };
+    let mut pending = Default::default();
+    gpu.ask(&x, &output, &vec![Some(&selection); rows], question, &mut pending);
+    gpu.answer(&mut pending, &mut Choices::default());
+    assert_eq!(fake.ran().last().map(String::as_str), Some("merge"));
+}
+
+#[test]
+fn alignments_too_long_for_a_block_are_refused() {
+    let fake = Fake::new(1 << 30);
+    let subject = Subject::new(&fake, Numbers::Float16, 1);
+    let (gpu, mut cache) = (&subject.gpu, subject.gpu.cache());
+    gpu.reserve_cache(&mut cache, 64, WIDTH, 1);
+    let weights = |length: u32| {
+        let mut reads = Reads::default();
+        reads.push((0..length).map(|position| position % 64));
+        let to = Attention { cache: &cache, reads: &reads, heads: 1, width: WIDTH };
+        let mut out = Vec::new();
+        let read = || gpu.attention_weights(&subject.x, to, 1, &mut out);
+        let fault = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).err();
+        let fault = fault.and_then(|fault| fault.downcast::<peregrine_nn::Fault>().ok());
+        (out.len(), fault.map(|fault| fault.reason))
+    };
+    assert_eq!(weights(32_000), (32_000, None));
+    let (_, reason) = weights(65_000);
+    assert!(reason.as_ref().is_some_and(|reason| reason.contains("alignments")), "{reason:?}");
 }
 
 /// Kernels that do nothing give wrong answers, and the trial must see it.

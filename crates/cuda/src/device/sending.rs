@@ -81,29 +81,35 @@ impl Device {
         Ok(())
     }
 
-    /// Sends the recorded segment to the device.
+    /// Sends the recorded segment to the device. One that cannot be sent is forgotten: it would only fail again.
     pub(super) fn submit(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         if recorder.launches.is_empty() {
             return Ok(());
         }
+        let sent = self.replay_or_launch(lane, recorder);
+        if sent.is_err() {
+            // Part of it may be under way and read the stage; if waiting fails too, nothing is.
+            let _ = self.wait(lane, recorder);
+        }
+        recorder.forget_segment();
+        sent?;
+        self.mark(lane, &mut recorder.stages[recorder.current])?;
+        recorder.current = (recorder.current + 1) % recorder.stages.len();
+        self.wait_for(&mut recorder.stages[recorder.current])
+    }
+
+    fn replay_or_launch(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         let key = recorder.key();
-        let known = recorder.graphs.get(&key).copied();
-        match known {
-            Some(Graph::Ready(graph)) => {
-                // SAFETY: a graph made below and not yet destroyed.
-                let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
-                self.driver.check("cuGraphLaunch", code)?;
-            }
+        match recorder.graphs.get(&key).copied() {
+            Some(Graph::Ready(graph)) => self.replay(lane, graph),
             Some(Graph::SeenOnce) => match self.capture(lane, recorder) {
                 Ok(graph) => {
                     recorder.graphs.insert(key, Graph::Ready(graph));
-                    // SAFETY: as above.
-                    let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
-                    self.driver.check("cuGraphLaunch", code)?;
+                    self.replay(lane, graph)
                 }
                 // It can do without.
-                Err(Error::OutOfMemory) => self.launch(lane, recorder)?,
-                Err(error) => return Err(error),
+                Err(Error::OutOfMemory) => self.launch(lane, recorder),
+                Err(error) => Err(error),
             },
             None => {
                 if recorder.graphs.len() >= MOST_GRAPHS {
@@ -111,13 +117,15 @@ impl Device {
                     recorder.forget_graphs(&self.driver);
                 }
                 recorder.graphs.insert(key, Graph::SeenOnce);
-                self.launch(lane, recorder)?;
+                self.launch(lane, recorder)
             }
         }
-        recorder.forget_segment();
-        self.mark(lane, &mut recorder.stages[recorder.current])?;
-        recorder.current = (recorder.current + 1) % recorder.stages.len();
-        self.wait_for(&mut recorder.stages[recorder.current])
+    }
+
+    fn replay(&self, lane: &Lane, graph: *mut c_void) -> Result<(), Error> {
+        // SAFETY: a graph of the lane's recorder, made by `capture` and not yet destroyed.
+        let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
+        self.driver.check("cuGraphLaunch", code)
     }
 
     /// The segment as a graph.

@@ -483,6 +483,21 @@ fn after_a_failure_everything_fails() {
 }
 
 #[test]
+fn what_cannot_be_sent_is_forgotten() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    work(&device, 1, 8);
+    fake.world(|w| w.refuses_launches = true);
+    device.finish().expect_err("no launches");
+    fake.world(|w| w.refuses_launches = false);
+    device.finish().expect("nothing to send");
+    assert!(fake.ran().is_empty());
+    work(&device, 2, 8);
+    device.finish().expect("finished");
+    assert_eq!(fake.ran(), ["copy_words", "clear_rows"]);
+}
+
+#[test]
 fn a_graph_that_cannot_be_made_is_not_kept() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
