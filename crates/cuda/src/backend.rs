@@ -510,7 +510,7 @@ impl Backend for Cuda {
         let answer = done(self.device.record(|segment| {
             let answer = segment.answer(weights.count)?;
             let (from, to, words) = (buffer.address, answer.address, weights.count as u64);
-            let grid = [weights.count.div_ceil(256), 1];
+            let grid = [weights.count.div_ceil(256).max(1), 1];
             let parameters = kernel::CopyWords { from, to, words };
             segment.launch(kernel::copy_words, grid, 256, 0, &parameters)?;
             Ok(answer)
@@ -675,7 +675,8 @@ impl Backend for Cuda {
             // The scores of a row are in a block's shared memory.
             let (shared, most) = (4 * staged.longest, self.device.most_shared());
             if shared > most {
-                let text = format!("alignments with {} words (at most {})", shared / 4, most / 4);
+                let text =
+                    format!("alignments with up to {} words (at most {})", shared / 4, most / 4);
                 return Err(Error::Unsupported(text));
             }
             let answer = segment.answer(total)?;

@@ -102,14 +102,15 @@ impl Segment<'_> {
     }
 
     /// The same with structures.
-    pub(crate) fn stage_all(
+    pub(crate) fn stage_all<T: kernel::Value + Copy + Default>(
         &mut self,
-        structures: &[impl kernel::Value],
+        structures: &[T],
     ) -> Result<Address, Error> {
         let mut bytes = Vec::new();
-        structures.iter().try_for_each(|structure| kernel::append(structure, &mut bytes))?;
-        let size = bytes.len() / structures.len().max(1);
-        self.stage_bytes(&bytes, bucket(structures.len()) * size)
+        let zeros = std::iter::repeat(T::default());
+        let padded = structures.iter().copied().chain(zeros).take(bucket(structures.len()));
+        padded.into_iter().try_for_each(|structure| kernel::append(&structure, &mut bytes))?;
+        self.stage_bytes(&bytes, bytes.len())
     }
 
     /// The same with bytes; the place is good for numbers of eight bytes.
@@ -346,6 +347,11 @@ impl Segment<'_> {
         let Some(function) = function.filter(|_| kernel.maps || maps.is_none()) else {
             return Err(Error::Unsupported(format!("kernel {}", kernel.name)));
         };
+        if grid[1] > MOST_BLOCKS_DOWN {
+            let text =
+                format!("{} over {} blocks (at most {MOST_BLOCKS_DOWN})", kernel.name, grid[1]);
+            return Err(Error::Unsupported(text));
+        }
         let grid = [as_u32(grid[0])?, as_u32(grid[1])?];
         let (block, shared) = (as_u32(block)?, as_u32(shared)?);
         let start = self.recorder.parameters.len();
@@ -469,6 +475,9 @@ impl Segment<'_> {
         self.launch(kernel, grid, 32 * ROWS_A_BLOCK, 0, parameters)
     }
 }
+
+/// Blocks a grid may have in its second dimension: so many tiles of words, or of columns.
+const MOST_BLOCKS_DOWN: usize = 65_535;
 
 /// Rows a block has where a row takes a warp.
 const ROWS_A_BLOCK: usize = 8;

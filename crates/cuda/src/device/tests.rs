@@ -394,6 +394,24 @@ fn a_stage_that_grows_keeps_what_was_laid_into_it() {
     assert_eq!((early, late), (7, 10));
 }
 
+/// Blocks without a task read one all the same, and see that it has no rows.
+#[test]
+fn lists_of_structures_are_filled_up_with_empty_ones() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let recorded = device.record(|segment| {
+        let task = kernel::Task { rows: 1, ..Default::default() };
+        let lists = [segment.stage_all::<kernel::Task>(&[])?, segment.stage_all(&[task; 17])?];
+        segment.launch_rows(kernel::copy_words, 1, &kernel::CopyWords::default())?;
+        Ok((lists, segment.stage(&[1])?))
+    });
+    let (lists, behind) = recorded.expect("recorded");
+    assert!(lists[1] - lists[0] >= 24 && behind - lists[1] >= 24 * 24);
+    device.finish().expect("finished");
+    let rows = |task: u64| fake.world(|w| w.word(lists[1] + 24 * task + 4));
+    assert_eq!([16, 17, 23].map(rows), [1, 0, 0]);
+}
+
 #[test]
 fn a_stage_that_cannot_grow_keeps_no_memory() {
     let fake = Fake::new(ROOM);
@@ -480,6 +498,24 @@ fn after_a_failure_everything_fails() {
     fails(device.record(|segment| segment.stage(&[1]).map(drop)));
     drop((buffer, beside, device));
     assert!(!fake.world(|w| w.is_empty()), "what is lost is lost");
+}
+
+#[test]
+fn what_no_grid_has_room_for_is_refused() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let clear = |width: usize| {
+        let parameters = kernel::ClearRows::default();
+        let work = |segment: &mut Segment<'_>| {
+            segment.launch_columns(kernel::clear_rows, 1, width, &parameters)
+        };
+        device.record(work)
+    };
+    clear(256 * 65_535).expect("room");
+    let error = clear(256 * 65_535 + 1).expect_err("no room").to_string();
+    assert!(error.contains("clear_rows over 65536 blocks (at most 65535)"), "{error}");
+    device.finish().expect("finished");
+    assert_eq!(fake.ran().len(), 1);
 }
 
 #[test]
