@@ -7,13 +7,11 @@ use peregrine_nn::{
     After, Ahead, Attention, Backend, Choices, Dense, Embed, Fault, Grow, Moves, NormWeights, Of,
     PositionTable, Question, Reads, Source, Step, Term, Terms,
 };
-use rustc_hash::FxHashMap;
 
 use crate::Error;
-use crate::device::{
-    Arguments, Beside, Device, Normed, Parties, Properties, Segment, Stored, bucket,
-};
+use crate::device::{Beside, Device, Normed, Parties, Properties, Segment, Stored, bucket};
 use crate::driver::Address;
+use crate::kernel::{self, Kernel};
 use crate::logits::{self, OutputLayer};
 use crate::memory::{Buffer, Cache, FEW_ROWS, FOLLOWS, NONE, Rows, stride};
 use crate::output::{self, Output, Pending, Selection};
@@ -34,14 +32,6 @@ pub struct Cuda {
     device: Arc<Device>,
     output_layer: OutputLayer,
     in_turn: bool,
-    /// Position vectors on the device, by the table they are from: the longest last. Shorter ones stay,
-    /// since work that is under way may read them.
-    positions: Arc<Mutex<FxHashMap<usize, Vec<Positions>>>>,
-}
-
-struct Positions {
-    buffer: Buffer,
-    rows: usize,
 }
 
 /// An embedding table.
@@ -49,6 +39,55 @@ pub struct Table {
     buffer: Buffer,
     words: usize,
     width: usize,
+    /// Position vectors that were added to its rows, the longest last. Shorter ones stay, since work that is
+    /// under way may read them.
+    positions: Mutex<Vec<Positions>>,
+}
+
+/// The first vectors of a [`PositionTable`].
+struct Positions {
+    /// Of the table.
+    identity: u64,
+    buffer: Buffer,
+    rows: usize,
+}
+
+impl Table {
+    /// Where the vectors of these positions are on the device.
+    fn position_vectors(
+        &self,
+        device: &Arc<Device>,
+        table: &PositionTable,
+        at: &[u32],
+    ) -> Result<Address, Error> {
+        /// Vectors computed at a time, at least.
+        const FIRST: usize = 256;
+        let needed = at.iter().max().map_or(0, |&most| most as usize + 1);
+        let mut known = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
+        let long_enough =
+            |known: &&Positions| known.identity == table.identity() && known.rows >= needed;
+        if let Some(positions) = known.iter().rfind(long_enough) {
+            return Ok(positions.buffer.address);
+        }
+        // Kernels do not look where the vectors end.
+        if needed > table.limit() || table.width() != self.width {
+            let text = format!(
+                "{needed} positions of {} columns (the model has {}, of {} columns)",
+                self.width,
+                table.limit(),
+                table.width(),
+            );
+            return Err(Error::Unsupported(text));
+        }
+        let rows = needed.next_power_of_two().max(FIRST).min(table.limit());
+        let mut values = Vec::with_capacity(rows * self.width);
+        (0..rows).for_each(|row| values.extend_from_slice(table.row(row)));
+        let buffer = Buffer::of_floats(device, &values)?;
+        device.finish()?;
+        let address = buffer.address;
+        known.push(Positions { identity: table.identity(), buffer, rows });
+        Ok(address)
+    }
 }
 
 /// A norm.
@@ -61,14 +100,13 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// The structure `Norm` of the kernels.
-    fn push(&self, arguments: Arguments) -> Arguments {
-        arguments
-            .address(self.scale.address)
-            .address(self.bias.as_ref().map_or(0, |bias| bias.address))
-            .float(self.epsilon)
-            .number(self.centred.into())
-            .end()
+    fn parameters(&self) -> kernel::Norm {
+        kernel::Norm {
+            scale: self.scale.address,
+            bias: self.bias.as_ref().map_or(0, |bias| bias.address),
+            epsilon: self.epsilon,
+            centred: self.centred.into(),
+        }
     }
 }
 
@@ -87,7 +125,7 @@ impl Cuda {
 
     pub(crate) fn on(device: Device) -> Cuda {
         let (device, output_layer) = (Arc::new(device), OutputLayer::default());
-        Cuda { device, output_layer, in_turn: false, positions: Arc::default() }
+        Cuda { device, output_layer, in_turn: false }
     }
 
     /// The same with another way to find the best words.
@@ -131,18 +169,16 @@ impl Cuda {
         let eight = 8 * self.device.numbers.row_size() as Address;
         let aligned = (x | input | out).is_multiple_of(eight);
         let kernel = match width {
-            _ if !aligned || !width.is_multiple_of(8) => "add_norm_any",
-            0..=512 => "add_norm_512",
-            513..=2048 => "add_norm_2048",
-            _ => "add_norm_any",
+            _ if !aligned || !width.is_multiple_of(8) => kernel::add_norm_any,
+            0..=512 => kernel::add_norm_512,
+            513..=2048 => kernel::add_norm_2048,
+            _ => kernel::add_norm_any,
         };
         self.device.record(|segment| {
-            let arguments =
-                Arguments::default().address(x).address(input).address(out).number(stride);
-            let arguments = norm.push(arguments).number(width).address(segment.count(rows)?);
-            segment.launch_rows(kernel, rows, &arguments)?;
+            let (norm, count) = (norm.parameters(), segment.count(rows)?);
+            let parameters = kernel::AddNorm { x, input, out, stride, norm, width, count };
+            segment.launch_rows(kernel, rows, &parameters)?;
             if input == 0 && x != out {
-                let norm = norm.push(Arguments::default());
                 segment.just_normed(Normed { raw: x, out, rows, width, norm });
             }
             Ok(())
@@ -152,14 +188,15 @@ impl Cuda {
     /// `y = x + input`.
     fn add(&self, x: Address, input: Address, y: &Rows) -> Result<(), Error> {
         self.device.record(|segment| {
-            let arguments = Arguments::default()
-                .address(x)
-                .address(input)
-                .address(y.address())
-                .number(y.stride())
-                .number(y.width)
-                .address(segment.count(y.count)?);
-            segment.launch_columns("add_rows", y.count, y.width, &arguments)
+            let parameters = kernel::AddRows {
+                x,
+                input,
+                out: y.address(),
+                stride: y.stride(),
+                width: y.width,
+                count: segment.count(y.count)?,
+            };
+            segment.launch_columns(kernel::add_rows, y.count, y.width, &parameters)
         })
     }
 
@@ -167,22 +204,23 @@ impl Cuda {
         &self,
         kind: usize,
         y: &Rows,
-        operands: [Address; 3],
-        bounds: [f32; 2],
+        [p, q, r]: [Address; 3],
+        [a, b]: [f32; 2],
     ) -> Result<(), Error> {
         self.device.record(|segment| {
-            let arguments = Arguments::default()
-                .number(kind)
-                .address(y.address())
-                .address(operands[0])
-                .address(operands[1])
-                .address(operands[2])
-                .float(bounds[0])
-                .float(bounds[1])
-                .number(y.stride())
-                .number(y.width)
-                .address(segment.count(y.count)?);
-            segment.launch_columns("element", y.count, y.width, &arguments)
+            let parameters = kernel::Element {
+                kind,
+                y: y.address(),
+                p,
+                q,
+                r,
+                a,
+                b,
+                stride: y.stride(),
+                width: y.width,
+                count: segment.count(y.count)?,
+            };
+            segment.launch_columns(kernel::element, y.count, y.width, &parameters)
         })
     }
 
@@ -273,43 +311,18 @@ impl Cuda {
         linear.multiply_to(&self.device, x, &target)
     }
 
-    fn position_vectors(
-        &self,
-        table: &PositionTable,
-        width: usize,
-        at: &[u32],
-    ) -> Result<Address, Error> {
-        /// Vectors computed at a time, at least.
-        const FIRST: usize = 256;
-        let needed = at.iter().max().map_or(0, |&most| most as usize + 1);
-        let mut known = self.positions.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = std::ptr::from_ref(table) as usize;
-        let known = known.entry(key).or_default();
-        if let Some(positions) = known.last().filter(|positions| positions.rows >= needed) {
-            return Ok(positions.buffer.address);
-        }
-        let rows = needed.next_power_of_two().max(FIRST).min(table.limit());
-        let mut values = Vec::with_capacity(rows * width);
-        (0..rows).for_each(|row| values.extend_from_slice(table.row(row)));
-        let buffer = Buffer::of_floats(&self.device, &values)?;
-        self.device.finish()?;
-        let address = buffer.address;
-        known.push(Positions { buffer, rows });
-        Ok(address)
-    }
-
     /// The kernel that serves such parties, if there is one.
-    fn tiles(&self, to: &Attention<'_, Cuda>, parties: Parties) -> Option<&'static str> {
+    fn tiles(&self, to: &Attention<'_, Cuda>, parties: Parties) -> Option<Kernel<kernel::Attend>> {
         if self.numbers().row_size() != 2 {
             return None;
         }
         Some(match (to.width / to.heads, parties.large) {
-            (32, false) => "attend_few_32",
-            (32, true) => "attend_tile_32",
-            (64, false) => "attend_few_64",
-            (64, true) => "attend_tile_64",
-            (128, false) => "attend_few_128",
-            (128, true) => "attend_tile_128",
+            (32, false) => kernel::attend_few_32,
+            (32, true) => kernel::attend_tile_32,
+            (64, false) => kernel::attend_few_64,
+            (64, true) => kernel::attend_tile_64,
+            (128, false) => kernel::attend_few_128,
+            (128, true) => kernel::attend_tile_128,
             _ => return None,
         })
     }
@@ -323,17 +336,18 @@ impl Cuda {
         self.device.record(|segment| {
             let mut staged = |at: Option<&[u32]>| at.map_or(Ok(0), |at| segment.stage(at));
             let (from_at, to_at) = (staged(from_at)?, staged(to_at)?);
-            let arguments = Arguments::default()
-                .address(from.address())
-                .number(from.stride())
-                .address(from_at)
-                .address(to.address())
-                .number(to.stride())
-                .address(to_at)
-                .number(column)
-                .number(from.width)
-                .address(segment.count(count)?);
-            segment.launch_columns("move_rows", count, from.width, &arguments)
+            let parameters = kernel::MoveRows {
+                from: from.address(),
+                from_stride: from.stride(),
+                from_at,
+                to: to.address(),
+                to_stride: to.stride(),
+                to_at,
+                first: column,
+                width: from.width,
+                count: segment.count(count)?,
+            };
+            segment.launch_columns(kernel::move_rows, count, from.width, &parameters)
         })
     }
 
@@ -347,24 +361,25 @@ impl Cuda {
         out.shape(&self.device, reads.len(), rows.width)?;
         self.device.record(|segment| {
             let staged = segment.reads(reads)?;
-            let arguments = Arguments::default()
-                .address(rows.address())
-                .number(rows.stride())
-                .address(staged.spans)
-                .address(staged.list)
-                .address(weights)
-                .address(out.address())
-                .number(out.stride())
-                .number(rows.width)
-                .address(segment.count(reads.len())?);
-            segment.launch_columns("gather_sum", reads.len(), rows.width, &arguments)
+            let parameters = kernel::GatherSum {
+                rows: rows.address(),
+                stride: rows.stride(),
+                spans: staged.spans,
+                list: staged.list,
+                weights,
+                out: out.address(),
+                out_stride: out.stride(),
+                width: rows.width,
+                count: segment.count(reads.len())?,
+            };
+            segment.launch_columns(kernel::gather_sum, reads.len(), rows.width, &parameters)
         })
     }
 }
 
 /// How warps share heads.
 struct Teams {
-    kernel: &'static str,
+    kernel: Kernel<kernel::Attend>,
     /// Lanes that share a head,
     team: usize,
     /// which is so wide.
@@ -381,9 +396,9 @@ fn teams(to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
     }
     let lanes = size.div_ceil(8).next_power_of_two();
     let (kernel, team, heads) = match size {
-        _ if size != 8 * lanes => ("attend", lanes, ATTEND_WARPS),
-        0..64 => ("attend_wide_1", lanes, 32 / lanes),
-        _ => ("attend_wide_2", lanes / 2, 64 / lanes),
+        _ if size != 8 * lanes => (kernel::attend, lanes, ATTEND_WARPS),
+        0..64 => (kernel::attend_wide_1, lanes, 32 / lanes),
+        _ => (kernel::attend_wide_2, lanes / 2, 64 / lanes),
     };
     Ok(Teams { kernel, team, size, heads })
 }
@@ -450,7 +465,8 @@ impl Backend for Cuda {
 
     fn prepare_table(&self, table: &Weight) -> Table {
         let buffer = done(Buffer::of_floats(&self.device, &table.to_f32()));
-        Table { buffer, words: table.rows(), width: table.columns() }
+        let (words, width) = (table.rows(), table.columns());
+        Table { buffer, words, width, positions: Mutex::default() }
     }
 
     fn prepare_norm(&self, norm: NormWeights<'_>) -> Norm {
@@ -493,11 +509,10 @@ impl Backend for Cuda {
         let Some(buffer) = &weights.buffer else { return };
         let answer = done(self.device.record(|segment| {
             let answer = segment.answer(weights.count)?;
-            let arguments = Arguments::default()
-                .address(buffer.address)
-                .address(answer.address)
-                .address(weights.count as Address);
-            segment.launch("copy_words", [weights.count.div_ceil(256), 1], 256, 0, &arguments)?;
+            let (from, to, words) = (buffer.address, answer.address, weights.count as u64);
+            let grid = [weights.count.div_ceil(256).max(1), 1];
+            let parameters = kernel::CopyWords { from, to, words };
+            segment.launch(kernel::copy_words, grid, 256, 0, &parameters)?;
             Ok(answer)
         }));
         let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
@@ -518,9 +533,9 @@ impl Backend for Cuda {
         let count = request.ids.len();
         done(self.device.new_segment(request.follows.iter().any(Option::is_some)));
         done(out.shape(&self.device, count, table.width));
-        let positions = request
-            .positions
-            .map_or(0, |positions| done(self.position_vectors(positions, table.width, request.at)));
+        let positions = request.positions.map_or(0, |positions| {
+            done(table.position_vectors(&self.device, positions, request.at))
+        });
         let follows = request.follows.iter().copied().chain(std::iter::repeat(None));
         let id = |(id, follows): (&Option<u32>, Option<u32>)| match follows {
             Some(row) => FOLLOWS | row,
@@ -528,20 +543,21 @@ impl Backend for Cuda {
         };
         let ids: Vec<u32> = request.ids.iter().zip(follows).map(id).collect();
         done(self.device.record(|segment| {
-            let arguments = Arguments::default()
-                .address(out.address())
-                .number(out.stride())
-                .address(table.buffer.address)
-                .number(table.words)
-                .number(table.width)
-                .address(segment.stage(&ids)?)
-                .address(segment.followed().0)
-                .address(positions)
-                .address(segment.stage(request.at)?)
-                .float(request.scale)
-                .address(segment.count(count)?);
-            segment.launch_columns("embed", count, table.width, &arguments)?;
-            segment.just_embedded(count);
+            let words = kernel::Embedding {
+                out: out.address(),
+                stride: out.stride(),
+                table: table.buffer.address,
+                words: table.words,
+                width: table.width,
+                ids: segment.stage(&ids)?,
+                latest: segment.followed().0,
+                positions,
+                at: segment.stage(request.at)?,
+                scale: request.scale,
+                count: segment.count(count)?,
+            };
+            segment.launch_columns(kernel::embed, count, table.width, &words)?;
+            segment.just_embedded(count, words);
             Ok(())
         }));
     }
@@ -577,17 +593,18 @@ impl Backend for Cuda {
         let width = (x.width - key_column) / 2;
         done(self.device.record(|segment| {
             let places = segment.stage(at)?;
-            let arguments = Arguments::default()
-                .address(x.address())
-                .number(x.stride())
-                .number(key_column)
-                .address(places)
-                .address(cache.keys.address())
-                .address(cache.values.address())
-                .number(stride(width))
-                .number(width)
-                .address(segment.count(at.len())?);
-            segment.launch_rows("store", at.len(), &arguments)?;
+            let parameters = kernel::Store {
+                x: x.address(),
+                x_stride: x.stride(),
+                key_column,
+                at: places,
+                keys: cache.keys.address(),
+                values: cache.values.address(),
+                stride: stride(width),
+                width,
+                count: segment.count(at.len())?,
+            };
+            segment.launch_rows(kernel::store, at.len(), &parameters)?;
             let (rows, keys) = (x.address(), cache.keys.address());
             let at = at.to_vec();
             segment.just_stored(Stored { rows, keys, key_column, at, staged_at: places });
@@ -610,31 +627,31 @@ impl Backend for Cuda {
                 party.is_none()
                     && (stored.rows, stored.keys, stored.key_column) == (rows, keys, to.width)
             });
-            let arguments = Arguments::default()
-                .address(queries.address())
-                .address(to.cache.keys.address())
-                .address(to.cache.values.address())
-                .address(own.unwrap_or(0))
-                .address(staged.spans)
-                .address(staged.list)
-                .address(out.address())
-                .address(segment.count(count)?)
-                .number(queries.stride())
-                .number(to.cache.keys.stride())
-                .number(to.width)
-                .number(teams.size)
-                .number(teams.team)
-                .number(to.heads)
-                .number(out.stride())
-                .number((!segment.has_stored(to.cache.keys.address())).into())
-                .address(party.map_or(0, |(parties, _)| parties.address))
-                .end();
+            let parameters = kernel::Attend {
+                queries: queries.address(),
+                keys: to.cache.keys.address(),
+                values: to.cache.values.address(),
+                at: own.unwrap_or(0),
+                spans: staged.spans,
+                lists: staged.list,
+                out: out.address(),
+                count: segment.count(count)?,
+                query_stride: queries.stride(),
+                stride: to.cache.keys.stride(),
+                width: to.width,
+                size: teams.size,
+                team: teams.team,
+                heads: to.heads,
+                out_stride: out.stride(),
+                early: (!segment.has_stored(to.cache.keys.address())).into(),
+                parties: party.map_or(0, |(parties, _)| parties.address),
+            };
             let (kernel, blocks, heads) = match party {
                 Some((parties, kernel)) => (kernel, parties.count, ATTEND_WARPS),
                 None => (teams.kernel, count, teams.heads),
             };
             let grid = [bucket(blocks), to.heads.div_ceil(heads)];
-            segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &arguments)
+            segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &parameters)
         }));
     }
 
@@ -655,23 +672,30 @@ impl Backend for Cuda {
         }
         let answer = done(self.device.record(|segment| {
             let staged = segment.reads(to.reads)?;
+            // The scores of a row are in a block's shared memory.
+            let (shared, most) = (4 * staged.longest, self.device.most_shared());
+            if shared > most {
+                let text =
+                    format!("alignments with up to {} words (at most {})", shared / 4, most / 4);
+                return Err(Error::Unsupported(text));
+            }
             let answer = segment.answer(total)?;
-            let arguments = Arguments::default()
-                .address(queries.address())
-                .number(queries.stride())
-                .address(to.cache.keys.address())
-                .number(to.cache.keys.stride())
-                .address(staged.spans)
-                .address(staged.list)
-                .address(segment.stage(&starts)?)
-                .number(size)
-                .number(lanes)
-                .number(heads)
-                .address(answer.address)
-                .address(segment.count(starts.len())?);
-            let grid = [bucket(starts.len()), 1];
-            let shared = 4 * staged.longest;
-            segment.launch("attention_weights", grid, 32 * ATTEND_WARPS, shared, &arguments)?;
+            let parameters = kernel::AttentionWeights {
+                queries: queries.address(),
+                query_stride: queries.stride(),
+                keys: to.cache.keys.address(),
+                stride: to.cache.keys.stride(),
+                spans: staged.spans,
+                lists: staged.list,
+                starts: segment.stage(&starts)?,
+                size,
+                team: lanes,
+                heads,
+                out: answer.address,
+                count: segment.count(starts.len())?,
+            };
+            let (grid, threads) = ([bucket(starts.len()), 1], 32 * ATTEND_WARPS);
+            segment.launch(kernel::attention_weights, grid, threads, shared, &parameters)?;
             Ok(answer)
         }));
         out.clear();
@@ -690,17 +714,18 @@ impl Backend for Cuda {
     ) {
         done(out.shape(&self.device, x.count, x.width));
         done(self.device.record(|segment| {
-            let arguments = Arguments::default()
-                .address(x.address())
-                .address(out.address())
-                .number(out.stride())
-                .address(state.address());
-            let arguments = push_sources(arguments, segment, moves)?
-                .address(segment.stage(moves.to)?)
-                .address(segment.stage(before)?)
-                .number(x.width)
-                .address(segment.count(x.count)?);
-            segment.launch_columns("average", x.count, x.width, &arguments)
+            let parameters = kernel::Average {
+                x: x.address(),
+                out: out.address(),
+                stride: out.stride(),
+                state: state.address(),
+                sources: sources(segment, moves)?,
+                to: segment.stage(moves.to)?,
+                before: segment.stage(before)?,
+                width: x.width,
+                count: segment.count(x.count)?,
+            };
+            segment.launch_columns(kernel::average, x.count, x.width, &parameters)
         }));
     }
 
@@ -714,17 +739,18 @@ impl Backend for Cuda {
     ) {
         done(out.shape(&self.device, candidate.count, candidate.width));
         done(self.device.record(|segment| {
-            let arguments = Arguments::default()
-                .address(candidate.address())
-                .address(forget.address())
-                .address(out.address())
-                .number(out.stride())
-                .address(state.address());
-            let arguments = push_sources(arguments, segment, moves)?
-                .address(segment.stage(moves.to)?)
-                .number(out.width)
-                .address(segment.count(out.count)?);
-            segment.launch_columns("ssru", out.count, out.width, &arguments)
+            let parameters = kernel::Ssru {
+                candidate: candidate.address(),
+                forget: forget.address(),
+                out: out.address(),
+                stride: out.stride(),
+                state: state.address(),
+                sources: sources(segment, moves)?,
+                to: segment.stage(moves.to)?,
+                width: out.width,
+                count: segment.count(out.count)?,
+            };
+            segment.launch_columns(kernel::ssru, out.count, out.width, &parameters)
         }));
     }
 
@@ -736,12 +762,15 @@ impl Backend for Cuda {
         let count = moves.from.len();
         done(out.shape(&self.device, count, state.width));
         done(self.device.record(|segment| {
-            let arguments = Arguments::default().address(state.address()).number(state.stride());
-            let arguments = push_sources(arguments, segment, moves)?
-                .address(out.address())
-                .number(state.width)
-                .address(segment.count(count)?);
-            segment.launch_columns("load_states", count, state.width, &arguments)
+            let parameters = kernel::LoadStates {
+                state: state.address(),
+                stride: state.stride(),
+                sources: sources(segment, moves)?,
+                out: out.address(),
+                width: state.width,
+                count: segment.count(count)?,
+            };
+            segment.launch_columns(kernel::load_states, count, state.width, &parameters)
         }));
     }
 
@@ -763,7 +792,7 @@ impl Backend for Cuda {
     }
 
     fn recur(&self, kind: CellKind, terms: Terms<'_, Cuda>, h: &mut Rows, c: Option<&mut Rows>) {
-        let code = match kind {
+        let kind = match kind {
             CellKind::Gru | CellKind::Mgru => 0,
             CellKind::Lstm | CellKind::Mlstm => 1,
             CellKind::Tanh => 2,
@@ -781,26 +810,29 @@ impl Backend for Cuda {
                 };
                 Ok((term.rows.address(), term.rows.stride(), at, one))
             };
-            let (x, s, raw) = (term(&terms.x)?, term(&terms.s)?, term(&terms.raw)?);
-            let arguments = Arguments::default()
-                .number(code)
-                .address(h.address())
-                .address(c.map_or(0, |c| c.address()))
-                .number(h.stride())
-                .number(h.width)
-                .address(x.0)
-                .number(x.1)
-                .address(x.2)
-                .number(x.3)
-                .address(s.0)
-                .number(s.1)
-                .address(s.2)
-                .number(s.3)
-                .address(raw.0)
-                .number(raw.1)
-                .address(raw.2)
-                .address(segment.count(h.count)?);
-            segment.launch_columns("recur", h.count, h.width, &arguments)
+            let (x, x_stride, x_at, x_one) = term(&terms.x)?;
+            let (s, s_stride, s_at, s_one) = term(&terms.s)?;
+            let (raw, raw_stride, raw_at, _) = term(&terms.raw)?;
+            let parameters = kernel::Recur {
+                kind,
+                h: h.address(),
+                c: c.map_or(0, |c| c.address()),
+                stride: h.stride(),
+                d: h.width,
+                x,
+                x_stride,
+                x_at,
+                x_one,
+                s,
+                s_stride,
+                s_at,
+                s_one,
+                raw,
+                raw_stride,
+                raw_at,
+                count: segment.count(h.count)?,
+            };
+            segment.launch_columns(kernel::recur, h.count, h.width, &parameters)
         }));
     }
 
@@ -811,18 +843,19 @@ impl Backend for Cuda {
                 Of::Same | Of::First => Ok(0),
             };
             let (a_at, s_at) = (at(&a)?, at(&s)?);
-            let arguments = Arguments::default()
-                .address(h.address())
-                .number(h.stride())
-                .number(h.width)
-                .address(a.rows.address())
-                .number(a.rows.stride())
-                .address(a_at)
-                .address(s.rows.address())
-                .number(s.rows.stride())
-                .address(s_at)
-                .address(segment.count(h.count)?);
-            segment.launch_columns("modulate", h.count, h.width, &arguments)
+            let parameters = kernel::Modulate {
+                h: h.address(),
+                stride: h.stride(),
+                width: h.width,
+                a: a.rows.address(),
+                a_stride: a.rows.stride(),
+                a_at,
+                s: s.rows.address(),
+                s_stride: s.rows.stride(),
+                s_at,
+                count: segment.count(h.count)?,
+            };
+            segment.launch_columns(kernel::modulate, h.count, h.width, &parameters)
         }));
     }
 
@@ -844,19 +877,20 @@ impl Backend for Cuda {
         let out = weights.buffer.as_ref().map_or(0, |buffer| buffer.address);
         done(self.device.record(|segment| {
             let staged = segment.reads(reads)?;
-            let arguments = Arguments::default()
-                .address(queries.address())
-                .number(queries.stride())
-                .address(keys.address())
-                .number(keys.stride())
-                .address(staged.spans)
-                .address(staged.list)
-                .address(energy.map_or(0, Rows::address))
-                .number(queries.width)
-                .address(out)
-                .address(segment.count(reads.len())?);
+            let parameters = kernel::Align {
+                queries: queries.address(),
+                query_stride: queries.stride(),
+                keys: keys.address(),
+                stride: keys.stride(),
+                spans: staged.spans,
+                lists: staged.list,
+                energy: energy.map_or(0, Rows::address),
+                width: queries.width,
+                weights: out,
+                count: segment.count(reads.len())?,
+            };
             let grid = [bucket(reads.len()), 1];
-            segment.launch("align", grid, 32 * ALIGN_WARPS, 0, &arguments)
+            segment.launch(kernel::align, grid, 32 * ALIGN_WARPS, 0, &parameters)
         }));
     }
 
@@ -897,12 +931,8 @@ impl Backend for Cuda {
     }
 }
 
-/// What states are read from: the structure `Sources` of the kernels.
-fn push_sources(
-    arguments: Arguments,
-    segment: &mut Segment<'_>,
-    moves: Moves<'_>,
-) -> Result<Arguments, Error> {
+/// What states are read from.
+fn sources(segment: &mut Segment<'_>, moves: Moves<'_>) -> Result<kernel::Sources, Error> {
     let from = |source: &Source| match *source {
         Source::Zero => NONE,
         Source::State(row) => row,
@@ -910,8 +940,9 @@ fn push_sources(
     };
     let from: Vec<u32> = moves.from.iter().map(from).collect();
     let (_, parents) = segment.followed();
-    Ok(arguments
-        .address(segment.stage(&from)?)
-        .address(segment.stage(moves.before)?)
-        .address(parents))
+    Ok(kernel::Sources {
+        from: segment.stage(&from)?,
+        before: segment.stage(moves.before)?,
+        parents,
+    })
 }

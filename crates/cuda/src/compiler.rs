@@ -87,21 +87,42 @@ impl Nvrtc {
                 return Err(Error::Compiler(format!("nvrtcCreateProgram gave {made}")));
             }
             let result = (self.compile)(program, flags.len() as c_int, flags.as_ptr());
-            let mut size = 0;
-            let built = if result == 0 {
-                size_of(program, &mut size);
-                let mut code = vec![0u8; size];
-                get(program, code.as_mut_ptr().cast());
-                Ok(code)
-            } else {
-                (self.log_size)(program, &mut size);
-                let mut log = vec![0u8; size];
-                (self.log)(program, log.as_mut_ptr().cast());
-                Err(Error::Compiler(String::from_utf8_lossy(&log).trim_end_matches('\0').into()))
+            let built = match result {
+                0 => text_of(program, size_of, get),
+                _ => text_of(program, self.log_size, self.log).and_then(|log| {
+                    let log = String::from_utf8_lossy(&log);
+                    Err(Error::Compiler(log.trim_end_matches('\0').to_owned()))
+                }),
             };
             (self.destroy)(&mut program);
             built
         }
+    }
+}
+
+type Program = *mut c_void;
+
+/// What the compiler has to give of a program: machine code, PTX or a log.
+///
+/// # Safety
+/// The program exists, and `get` writes as many bytes as `size_of` says.
+unsafe fn text_of(
+    program: Program,
+    size_of: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    get: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+) -> Result<Vec<u8>, Error> {
+    let failed = |code| Error::Compiler(format!("NVRTC gave no result: error {code}"));
+    let mut size = 0;
+    // SAFETY: a place for a number.
+    let code = unsafe { size_of(program, &mut size) };
+    if code != 0 || size == 0 {
+        return Err(failed(code));
+    }
+    let mut bytes = vec![0u8; size];
+    // SAFETY: the caller's promise.
+    match unsafe { get(program, bytes.as_mut_ptr().cast()) } {
+        0 => Ok(bytes),
+        code => Err(failed(code)),
     }
 }
 
@@ -246,6 +267,51 @@ mod tests {
         assert_ne!(one, key(&Target { capability: (8, 9), ..target() }, "13.0"));
         assert_ne!(one, key(&Target { numbers: Numbers::Int8, ..target() }, "13.0"));
         assert!(target().flags()[0].ends_with("sm_90a"));
+    }
+
+    /// A compiler that compiles and then has nothing to give.
+    #[test]
+    fn a_compiler_that_gives_nothing_is_an_error() {
+        unsafe extern "C" fn version(_: *mut c_int, _: *mut c_int) -> c_int {
+            0
+        }
+        unsafe extern "C" fn create(
+            _: *mut Program,
+            _: *const c_char,
+            _: *const c_char,
+            _: c_int,
+            _: *const *const c_char,
+            _: *const *const c_char,
+        ) -> c_int {
+            0
+        }
+        unsafe extern "C" fn compile(_: Program, _: c_int, _: *const *const c_char) -> c_int {
+            0
+        }
+        unsafe extern "C" fn no_size(_: Program, _: *mut usize) -> c_int {
+            4
+        }
+        unsafe extern "C" fn no_text(_: Program, _: *mut c_char) -> c_int {
+            4
+        }
+        unsafe extern "C" fn destroy(_: *mut Program) -> c_int {
+            0
+        }
+        let nvrtc = Nvrtc {
+            version,
+            create,
+            compile,
+            log_size: no_size,
+            log: no_text,
+            code_size: no_size,
+            code: no_text,
+            ptx_size: no_size,
+            ptx: no_text,
+            destroy,
+            _library: None,
+        };
+        let error = nvrtc.build(&target().flags()).expect_err("no code").to_string();
+        assert!(error.contains("error 4"), "{error}");
     }
 
     /// Where there is a compiler, every precision must compile, GPU or not.

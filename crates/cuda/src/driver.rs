@@ -52,6 +52,7 @@ functions!(Driver {
     context_flags = "cuDevicePrimaryCtxSetFlags_v2" (c_int, c_uint);
     context_retain = "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
     context_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
+    context_get = "cuCtxGetCurrent" (*mut Handle);
     context_set = "cuCtxSetCurrent" (Handle);
     memory_allocate = "cuMemAlloc_v2" (*mut Address, usize);
     memory_free = "cuMemFree_v2" (Address);

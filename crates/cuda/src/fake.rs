@@ -4,6 +4,7 @@
 //! The driver's functions take no argument of ours, so there is one fake for all: who has a [`Fake`] has
 //! it to himself.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ type Handle = *mut c_void;
 const DONE: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
+const INVALID_CONTEXT: c_int = 201;
 const NOT_FOUND: c_int = 500;
 const ILLEGAL_ADDRESS: c_int = 700;
 
@@ -60,13 +62,21 @@ pub(crate) struct World {
     pub(crate) capability: (i32, i32),
     /// A kernel the module does not have.
     pub(crate) missing: Option<&'static str>,
-    /// Whether launches fail.
+    /// Whether launches fail,
     pub(crate) broken: bool,
+    /// or are not even taken.
+    pub(crate) refuses_launches: bool,
+    /// Whether a kernel has gone wrong: all that needs the context fails from then on.
+    pub(crate) dead: bool,
+    /// Whether no context can be made current.
+    pub(crate) unavailable: bool,
     /// Whether there is no memory for graphs.
     pub(crate) no_graphs: bool,
     memory: BTreeMap<Address, Vec<u64>>,
     host: BTreeMap<usize, Vec<u64>>,
     kernels: Vec<String>,
+    /// Shared memory that kernels may have beyond what all may.
+    shared: BTreeMap<usize, u32>,
     streams: Vec<usize>,
     events: Vec<usize>,
     graphs: BTreeMap<usize, Vec<Work>>,
@@ -166,6 +176,23 @@ fn world<T>(action: impl FnOnce(&mut World) -> T) -> T {
     action(lock(&WORLD).as_mut().expect("a fake that is in use"))
 }
 
+thread_local! {
+    /// The context that is current on this thread.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The context of the only device.
+const CONTEXT: usize = 1;
+
+/// What a call does that needs the context.
+fn in_context(action: impl FnOnce(&mut World) -> c_int) -> c_int {
+    world(|w| match () {
+        () if CURRENT.get() != CONTEXT => INVALID_CONTEXT,
+        () if w.dead => ILLEGAL_ADDRESS,
+        () => action(w),
+    })
+}
+
 /// The fake, until it is dropped.
 pub(crate) struct Fake(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
@@ -173,6 +200,7 @@ impl Fake {
     /// A machine with one GPU that has room for so many bytes.
     pub(crate) fn new(room: usize) -> Fake {
         let turn = lock(&TURN);
+        CURRENT.set(0);
         *lock(&WORLD) = Some(World { room, capability: (9, 0), ..World::default() });
         Fake(turn)
     }
@@ -180,6 +208,11 @@ impl Fake {
     /// Looks at the world, or changes it.
     pub(crate) fn world<T>(&self, action: impl FnOnce(&mut World) -> T) -> T {
         world(action)
+    }
+
+    /// What another library may do on this thread: makes a context of its own current.
+    pub(crate) fn use_other_context(&self) {
+        CURRENT.set(CONTEXT + 1);
     }
 
     /// Names of the kernels that ran since this was last asked.
@@ -200,6 +233,7 @@ impl Fake {
             context_flags,
             context_retain,
             context_release,
+            context_get,
             context_set,
             memory_allocate,
             memory_free,
@@ -290,45 +324,55 @@ unsafe extern "C" fn context_flags(_: c_int, _: c_uint) -> c_int {
 unsafe extern "C" fn context_retain(context: *mut Handle, _: c_int) -> c_int {
     world(|w| w.contexts += 1);
     // SAFETY: a place for a result.
-    unsafe { put(context, 1 as Handle) }
+    unsafe { put(context, CONTEXT as Handle) }
 }
 unsafe extern "C" fn context_release(_: c_int) -> c_int {
     world(|w| w.contexts -= 1);
     DONE
 }
-unsafe extern "C" fn context_set(_: Handle) -> c_int {
+unsafe extern "C" fn context_get(context: *mut Handle) -> c_int {
+    // SAFETY: a place for a result.
+    unsafe { put(context, CURRENT.get() as Handle) }
+}
+unsafe extern "C" fn context_set(context: Handle) -> c_int {
+    if world(|w| w.unavailable) {
+        return INVALID_CONTEXT;
+    }
+    CURRENT.set(context as usize);
     DONE
 }
 unsafe extern "C" fn memory_allocate(address: *mut Address, bytes: usize) -> c_int {
-    let place = world(|w| {
+    in_context(|w| {
         if w.used() + bytes > w.room {
-            return None;
+            return OUT_OF_MEMORY;
         }
         let memory = vec![0; bytes.div_ceil(8)];
         let place = memory.as_ptr() as Address;
         w.memory.insert(place, memory);
-        Some(place)
-    });
-    match place {
         // SAFETY: a place for a result.
-        Some(place) => unsafe { put(address, place) },
-        None => OUT_OF_MEMORY,
-    }
+        unsafe { put(address, place) }
+    })
 }
 unsafe extern "C" fn memory_free(address: Address) -> c_int {
-    world(|w| w.memory.remove(&address)).expect("memory that was given out");
-    DONE
+    in_context(|w| {
+        w.memory.remove(&address).expect("memory that was given out");
+        DONE
+    })
 }
 unsafe extern "C" fn host_allocate(address: *mut Handle, bytes: usize, _: c_uint) -> c_int {
-    let mut memory = vec![0_u64; bytes.div_ceil(8)];
-    let place = memory.as_mut_ptr();
-    world(|w| w.host.insert(place as usize, memory));
-    // SAFETY: a place for a result.
-    unsafe { put(address, place.cast()) }
+    in_context(|w| {
+        let mut memory = vec![0_u64; bytes.div_ceil(8)];
+        let place = memory.as_mut_ptr();
+        w.host.insert(place as usize, memory);
+        // SAFETY: a place for a result.
+        unsafe { put(address, place.cast()) }
+    })
 }
 unsafe extern "C" fn host_free(address: Handle) -> c_int {
-    world(|w| w.host.remove(&(address as usize))).expect("memory that was given out");
-    DONE
+    in_context(|w| {
+        w.host.remove(&(address as usize)).expect("memory that was given out");
+        DONE
+    })
 }
 unsafe extern "C" fn copy_to_device(
     to: Address,
@@ -337,32 +381,37 @@ unsafe extern "C" fn copy_to_device(
     stream: Handle,
 ) -> c_int {
     let copy = Work::Copy { to, from: from as usize, bytes };
-    world(|w| w.enqueue(stream as usize, copy))
+    in_context(|w| w.enqueue(stream as usize, copy))
 }
 unsafe extern "C" fn copy_to_host(to: Handle, from: Address, bytes: usize, _: Handle) -> c_int {
-    // SAFETY: device memory is this process's, and the caller has room for the bytes.
-    unsafe { to.cast::<u8>().copy_from_nonoverlapping(from as *const u8, bytes) };
-    DONE
+    in_context(|_| {
+        // SAFETY: device memory is this process's, and the caller has room for the bytes.
+        unsafe { to.cast::<u8>().copy_from_nonoverlapping(from as *const u8, bytes) };
+        DONE
+    })
 }
 unsafe extern "C" fn stream_create(stream: *mut Handle, _: c_uint, _: c_int) -> c_int {
-    let handle = world(|w| {
+    in_context(|w| {
         let handle = w.handle();
         w.streams.push(handle);
-        handle
-    });
-    // SAFETY: a place for a result.
-    unsafe { put(stream, handle as Handle) }
+        // SAFETY: a place for a result.
+        unsafe { put(stream, handle as Handle) }
+    })
 }
 unsafe extern "C" fn stream_destroy(stream: Handle) -> c_int {
-    world(|w| w.streams.retain(|&other| other != stream as usize));
-    DONE
+    in_context(|w| {
+        w.streams.retain(|&other| other != stream as usize);
+        DONE
+    })
 }
 unsafe extern "C" fn stream_wait(stream: Handle) -> c_int {
-    world(|w| assert!(w.streams.contains(&(stream as usize)), "a queue that does not exist"));
-    DONE
+    in_context(|w| {
+        assert!(w.streams.contains(&(stream as usize)), "a queue that does not exist");
+        DONE
+    })
 }
 unsafe extern "C" fn stream_wait_event(stream: Handle, event: Handle, _: c_uint) -> c_int {
-    world(|w| {
+    in_context(|w| {
         assert!(w.recording.is_none(), "no graph waits for what is outside it");
         let met = w.clocks.get(&(event as usize)).cloned().unwrap_or_default();
         let clock = w.clocks.entry(stream as usize).or_default();
@@ -370,42 +419,49 @@ unsafe extern "C" fn stream_wait_event(stream: Handle, event: Handle, _: c_uint)
             let known = clock.entry(queue).or_default();
             *known = ended.max(*known);
         }
-    });
-    DONE
+        DONE
+    })
 }
 unsafe extern "C" fn event_create(event: *mut Handle, _: c_uint) -> c_int {
-    let handle = world(|w| {
+    in_context(|w| {
         let handle = w.handle();
         w.events.push(handle);
-        handle
-    });
-    // SAFETY: a place for a result.
-    unsafe { put(event, handle as Handle) }
+        // SAFETY: a place for a result.
+        unsafe { put(event, handle as Handle) }
+    })
 }
 unsafe extern "C" fn event_destroy(event: Handle) -> c_int {
-    world(|w| w.events.retain(|&other| other != event as usize));
-    DONE
+    in_context(|w| {
+        w.events.retain(|&other| other != event as usize);
+        DONE
+    })
 }
 unsafe extern "C" fn event_record(event: Handle, stream: Handle) -> c_int {
-    world(|w| {
+    in_context(|w| {
         assert!(w.events.contains(&(event as usize)), "an event that does not exist");
         let clock = w.clocks.get(&(stream as usize)).cloned().unwrap_or_default();
         w.clocks.insert(event as usize, clock);
-    });
-    DONE
+        DONE
+    })
 }
 unsafe extern "C" fn event_wait(event: Handle) -> c_int {
-    world(|w| assert!(w.events.contains(&(event as usize)), "an event that does not exist"));
-    DONE
+    in_context(|w| {
+        assert!(w.events.contains(&(event as usize)), "an event that does not exist");
+        DONE
+    })
 }
 unsafe extern "C" fn module_load(module: *mut Handle, _: *const c_void) -> c_int {
-    world(|w| w.modules += 1);
-    // SAFETY: a place for a result.
-    unsafe { put(module, 1 as Handle) }
+    in_context(|w| {
+        w.modules += 1;
+        // SAFETY: a place for a result.
+        unsafe { put(module, 1 as Handle) }
+    })
 }
 unsafe extern "C" fn module_unload(_: Handle) -> c_int {
-    world(|w| w.modules -= 1);
-    DONE
+    in_context(|w| {
+        w.modules -= 1;
+        DONE
+    })
 }
 unsafe extern "C" fn module_function(
     function: *mut Handle,
@@ -414,21 +470,21 @@ unsafe extern "C" fn module_function(
 ) -> c_int {
     // SAFETY: a text that ends in zero.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    let number = world(|w| {
+    in_context(|w| {
         if w.missing == Some(name.as_str()) {
-            return 0;
+            return NOT_FOUND;
         }
         w.kernels.push(name);
-        w.kernels.len()
-    });
-    if number == 0 {
-        return NOT_FOUND;
-    }
-    // SAFETY: a place for a result.
-    unsafe { put(function, number as Handle) }
+        // SAFETY: a place for a result.
+        unsafe { put(function, w.kernels.len() as Handle) }
+    })
 }
-unsafe extern "C" fn function_attribute(_: Handle, _: c_int, bytes: c_int) -> c_int {
-    if bytes > shared_memory() { INVALID_VALUE } else { DONE }
+unsafe extern "C" fn function_attribute(function: Handle, _: c_int, bytes: c_int) -> c_int {
+    if bytes > shared_memory() {
+        return INVALID_VALUE;
+    }
+    world(|w| w.shared.insert(function as usize, bytes as u32));
+    DONE
 }
 
 /// What a block may have, by the compute capability.
@@ -457,7 +513,12 @@ unsafe extern "C" fn launch(
         };
         (&*config, std::slice::from_raw_parts(from.cast::<u8>(), size).to_vec())
     };
-    world(|w| {
+    in_context(|w| {
+        const SHARED: u32 = 48 << 10;
+        let shared = w.shared.get(&(function as usize)).map_or(SHARED, |&most| most.max(SHARED));
+        if w.refuses_launches || config.shared_bytes > shared {
+            return INVALID_VALUE;
+        }
         let launched = Launched {
             kernel: w.kernels[function as usize - 1].clone(),
             grid: [config.grid[0], config.grid[1]],
@@ -469,38 +530,38 @@ unsafe extern "C" fn launch(
     })
 }
 unsafe extern "C" fn capture_begin(stream: Handle, _: c_int) -> c_int {
-    world(|w| {
+    in_context(|w| {
         assert!(w.recording.is_none(), "one recording at a time");
         w.recording = Some((stream as usize, Vec::new()));
-    });
-    DONE
+        DONE
+    })
 }
 unsafe extern "C" fn capture_end(_: Handle, graph: *mut Handle) -> c_int {
-    let handle = world(|w| {
+    in_context(|w| {
         let (_, list) = w.recording.take().expect("a recording");
         let handle = w.handle();
         w.graphs.insert(handle, list);
-        handle
-    });
-    // SAFETY: a place for a result.
-    unsafe { put(graph, handle as Handle) }
+        // SAFETY: a place for a result.
+        unsafe { put(graph, handle as Handle) }
+    })
 }
 unsafe extern "C" fn graph_instantiate(executable: *mut Handle, graph: Handle, _: u64) -> c_int {
-    if world(|w| w.no_graphs) {
-        return OUT_OF_MEMORY;
-    }
-    let handle = world(|w| {
+    in_context(|w| {
+        if w.no_graphs {
+            return OUT_OF_MEMORY;
+        }
         let list = w.graphs[&(graph as usize)].clone();
         let handle = w.handle();
         w.graphs.insert(handle, list);
-        handle
-    });
-    // SAFETY: a place for a result.
-    unsafe { put(executable, handle as Handle) }
+        // SAFETY: a place for a result.
+        unsafe { put(executable, handle as Handle) }
+    })
 }
 unsafe extern "C" fn graph_destroy(graph: Handle) -> c_int {
-    world(|w| w.graphs.remove(&(graph as usize))).expect("a graph");
-    DONE
+    in_context(|w| {
+        w.graphs.remove(&(graph as usize)).expect("a graph");
+        DONE
+    })
 }
 unsafe extern "C" fn map_encode(
     _: *mut Map,
@@ -519,7 +580,7 @@ unsafe extern "C" fn map_encode(
     DONE
 }
 unsafe extern "C" fn graph_launch(graph: Handle, stream: Handle) -> c_int {
-    world(|w| {
+    in_context(|w| {
         w.replays += 1;
         let list = w.graphs.get(&(graph as usize)).expect("a graph that exists").clone();
         let codes: Vec<c_int> = list.iter().map(|work| w.run(stream as usize, work)).collect();
@@ -527,6 +588,8 @@ unsafe extern "C" fn graph_launch(graph: Handle, stream: Handle) -> c_int {
     })
 }
 unsafe extern "C" fn graph_exec_destroy(graph: Handle) -> c_int {
-    world(|w| w.graphs.remove(&(graph as usize))).expect("a graph");
-    DONE
+    in_context(|w| {
+        w.graphs.remove(&(graph as usize)).expect("a graph");
+        DONE
+    })
 }

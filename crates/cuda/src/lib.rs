@@ -1,8 +1,8 @@
 //! The verbs of a network on an NVIDIA GPU.
 //!
 //! Nothing of CUDA is needed to build: the driver and the compiler of kernels are opened when a GPU
-//! is asked for. `kernels/` has the device's side, one file a theme; `device` records work and
-//! sends it off; `memory` holds what networks keep there; `product` and `output` know the layers,
+//! is asked for. `kernels/` has the device's side, one file a theme; `kernel` declares what kernels take;
+//! `device` records work and sends it off; `memory` holds what networks keep there; `product` and `output` know the layers,
 //! `logits` the papers' output layers, which `trial` tries and times; `backend` puts the verbs together.
 
 mod backend;
@@ -12,6 +12,7 @@ mod driver;
 mod error;
 #[cfg(test)]
 mod fake;
+mod kernel;
 mod logits;
 mod memory;
 mod output;

@@ -6,10 +6,11 @@ use peregrine_model::Activation;
 use peregrine_nn::{Question, Scoring};
 
 use crate::Error;
-use crate::device::{Answer, Arguments, Device, Segment, bucket};
+use crate::device::{Answer, Device, Segment, bucket};
 use crate::driver::Address;
+use crate::kernel::{self, Asked};
 use crate::memory::{Buffer, Rows};
-use crate::output::{Asked, Output, Pending};
+use crate::output::{self, Output, Pending};
 use crate::product::Target;
 
 /// Threads of a block.
@@ -90,7 +91,7 @@ pub(crate) fn ask(
     logits.multiply(device, x, output)?;
     let (rows, most) = (logits.rows, most(question));
     let answer = device.record(|segment| {
-        let asked = Asked::stage(segment, question, most)?;
+        let asked = output::asked(segment, question, most)?;
         logits.find(segment, layer, asked)
     })?;
     pending.send(device, answer, (rows, most), question)
@@ -172,37 +173,41 @@ impl Logits {
     }
 
     pub(crate) fn add_bias(&self, segment: &mut Segment<'_>) -> Result<(), Error> {
-        let arguments = self.push(segment)?;
+        let l = self.parameters(segment)?;
         let grid = [self.rows, self.columns.div_ceil(SLAB)];
-        segment.launch("add_bias", grid, THREADS, 0, &arguments)
+        segment.launch(kernel::add_bias, grid, THREADS, 0, &l)
     }
 
     pub(crate) fn softmax(&self, segment: &mut Segment<'_>, asked: Asked) -> Result<(), Error> {
-        let arguments = asked.push(self.push(segment)?).address(self.other());
-        segment.launch("softmax", [self.rows, 1], THREADS, 0, &arguments)
+        let l = self.parameters(segment)?;
+        let parameters = kernel::Softmax { l, asked, probabilities: self.other() };
+        segment.launch(kernel::softmax, [self.rows, 1], THREADS, 0, &parameters)
     }
 
     pub(crate) fn k_best(&self, segment: &mut Segment<'_>, asked: Asked) -> Result<Answer, Error> {
-        let arguments = asked.push(self.push(segment)?).address(self.other());
-        let (answer, arguments) = self.push_answers(segment, asked, arguments)?;
-        segment.launch("k_best", [self.rows, 1], THREADS, 0, &arguments)?;
+        let (l, probabilities) = (self.parameters(segment)?, self.other());
+        let (answer, [words, scores, latest]) = self.answers(segment, asked)?;
+        let parameters = kernel::KBest { l, asked, probabilities, words, scores, latest };
+        segment.launch(kernel::k_best, [self.rows, 1], THREADS, 0, &parameters)?;
         Ok(answer)
     }
 
     fn fused(&self, segment: &mut Segment<'_>, asked: Asked) -> Result<Answer, Error> {
-        let arguments = asked.push(self.push(segment)?);
-        let (answer, arguments) = self.push_answers(segment, asked, arguments)?;
-        segment.launch("fused_best", [self.rows, 1], THREADS, 0, &arguments)?;
+        let l = self.parameters(segment)?;
+        let (answer, [words, scores, latest]) = self.answers(segment, asked)?;
+        let parameters = kernel::FusedBest { l, asked, words, scores, latest };
+        segment.launch(kernel::fused_best, [self.rows, 1], THREADS, 0, &parameters)?;
         Ok(answer)
     }
 
     fn best_only(&self, segment: &mut Segment<'_>, asked: Asked) -> Result<Answer, Error> {
         let shards = self.columns.div_ceil(SHARD);
-        let arguments = asked.push(self.push(segment)?).address(self.other());
-        segment.launch("shard_best", [self.rows, shards], THREADS, 0, &arguments)?;
-        let arguments = asked.push(self.push(segment)?).address(self.other()).number(shards);
-        let (answer, arguments) = self.push_answers(segment, asked, arguments)?;
-        segment.launch_rows("best_of_shards", self.count, &arguments)?;
+        let (l, best_of) = (self.parameters(segment)?, self.other());
+        let parameters = kernel::ShardBest { l, asked, best_of };
+        segment.launch(kernel::shard_best, [self.rows, shards], THREADS, 0, &parameters)?;
+        let (answer, [words, scores, latest]) = self.answers(segment, asked)?;
+        let parameters = kernel::BestOfShards { l, asked, best_of, shards, words, scores, latest };
+        segment.launch_rows(kernel::best_of_shards, self.count, &parameters)?;
         Ok(answer)
     }
 
@@ -210,28 +215,26 @@ impl Logits {
         self.other.as_ref().map_or(0, |buffer| buffer.address)
     }
 
-    /// The structure `Logits` of the kernels.
-    fn push(&self, segment: &mut Segment<'_>) -> Result<Arguments, Error> {
-        Ok(Arguments::default()
-            .address(self.values.address)
-            .address(self.bias)
-            .number(self.stride)
-            .number(self.columns)
-            .address(segment.count(self.count)?))
+    fn parameters(&self, segment: &mut Segment<'_>) -> Result<kernel::Logits, Error> {
+        Ok(kernel::Logits {
+            values: self.values.address,
+            bias: self.bias,
+            stride: self.stride,
+            columns: self.columns,
+            count: segment.count(self.count)?,
+        })
     }
 
     /// Where words and scores go, and where the next step finds the best word.
-    fn push_answers(
+    fn answers(
         &self,
         segment: &mut Segment<'_>,
         asked: Asked,
-        arguments: Arguments,
-    ) -> Result<(Answer, Arguments), Error> {
+    ) -> Result<(Answer, [Address; 3]), Error> {
         let room = self.rows * asked.most;
         let answer = segment.answer(2 * room)?;
         let (words, scores) = (answer.address, answer.address + 4 * room as Address);
-        let latest = segment.next_latest(self.rows)?;
-        Ok((answer, arguments.address(words).address(scores).address(latest)))
+        Ok((answer, [words, scores, segment.next_latest(self.rows)?]))
     }
 }
 

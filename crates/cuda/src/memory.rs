@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::device::{Arguments, Device, bucket};
+use crate::device::{Device, bucket};
 use crate::driver::Address;
+use crate::kernel;
 
 /// A row, a word or a place that is not there.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -137,12 +138,13 @@ impl Rows {
 
     fn clear(&self, device: &Device, first: usize, count: usize) -> Result<(), Error> {
         device.record(|segment| {
-            let arguments = Arguments::default()
-                .address(self.address())
-                .number(self.stride())
-                .address(segment.count(first)?)
-                .address(segment.count(count)?);
-            segment.launch_columns("clear_rows", count, self.stride(), &arguments)
+            let parameters = kernel::ClearRows {
+                rows: self.address(),
+                stride: self.stride(),
+                first: segment.count(first)?,
+                count: segment.count(count)?,
+            };
+            segment.launch_columns(kernel::clear_rows, count, self.stride(), &parameters)
         })
     }
 }
@@ -190,7 +192,8 @@ pub(crate) fn copy(device: &Device, from: Address, to: Address, bytes: usize) ->
     const THREADS: usize = 256;
     const MOST_BLOCKS: usize = 1024;
     let words = bytes / 4;
-    let arguments = Arguments::default().address(from).address(to).address(words as Address);
+    let parameters = kernel::CopyWords { from, to, words: words as u64 };
     let blocks = words.div_ceil(THREADS).clamp(1, MOST_BLOCKS);
-    device.record(|segment| segment.launch("copy_words", [blocks, 1], THREADS, 0, &arguments))
+    let grid = [blocks, 1];
+    device.record(|segment| segment.launch(kernel::copy_words, grid, THREADS, 0, &parameters))
 }

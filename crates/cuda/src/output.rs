@@ -6,8 +6,9 @@ use peregrine_model::Activation;
 use peregrine_nn::{Ask, Candidates, Choice, Choices, Question, Scoring, choose};
 
 use crate::Error;
-use crate::device::{Answer, Arguments, Device, Segment, Sent, bucket};
+use crate::device::{Answer, Device, Segment, Sent, bucket};
 use crate::driver::Address;
+use crate::kernel;
 use crate::memory::{Buffer, NONE, Rows, copy};
 use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
 use crate::race;
@@ -141,14 +142,13 @@ pub(crate) fn ask(
     let groups = groups(selections);
     let words = groups.iter().map(|group| group.words(all)).max().unwrap_or(0);
     let tiles = bucket(words.div_ceil(TILE));
-    let asked = question.asks.iter().map(|ask| ask.count).max().unwrap_or(0);
-    let most = room_for(asked);
+    let most = room_for(question.asks.iter().map(|ask| ask.count).max().unwrap_or(0));
     if 8 * tiles * most > device.most_shared() {
         pending.found.clear();
         best_of_logits(device, x, output, selections, question, &mut pending.found)?;
         let Some(race) = question.race else { return Ok(()) };
         return device.record(|segment| {
-            let asked = Asked::stage(segment, question, most)?;
+            let asked = asked(segment, question, most)?;
             let lists = race::stage(segment, &pending.found, x.count, most)?;
             race::record(segment, race, question.asks, asked, lists)
         });
@@ -160,31 +160,32 @@ pub(crate) fn ask(
     let answer = device.record(|segment| {
         let count = segment.count(x.count)?;
         if question.asks.iter().any(|ask| ask.forced.is_some()) {
-            let forced = Arguments::default().address(found.forced.address).address(count);
-            segment.launch("begin_best", [rows.div_ceil(256), 1], 256, 0, &forced)?;
+            let parameters = kernel::BeginBest { forced: found.forced.address, count };
+            let grid = [rows.div_ceil(256), 1];
+            segment.launch(kernel::begin_best, grid, 256, 0, &parameters)?;
         }
-        let asked = Asked::stage(segment, question, most)?;
+        let asked = asked(segment, question, most)?;
         let activation = Activation::Identity;
         let nowhere = Target { out: 0, stride: 0, activation, input: 0, exact: true, bias: true };
-        let product = linear.arguments(segment, &operand, &nowhere, x.count)?;
-        let arguments = found.push(asked.push(product));
+        let p = linear.product(segment, &operand, &nowhere, x.count)?;
+        let best = kernel::WideBest { p, asked, found: found.lists() };
         let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
         let wide = shared_words && rows > FEW_ROWS && device.numbers.uses_tensor_cores();
-        let tiles = all.div_ceil(TILE);
+        let all_tiles = all.div_ceil(TILE);
         match (wide, rows) {
             (true, 0..=64) => {
-                let (arguments, threads) =
-                    linear.carried(device, &operand, (TILE, 128), arguments)?;
-                let grid = [1, tiles];
-                segment.launch("best_middle", grid, threads, MIDDLE_BEST_BYTES, &arguments)?;
+                let (maps, threads) = linear.carried(device, &operand, TILE, 128)?;
+                let (grid, shared) = ([1, all_tiles], MIDDLE_BEST_BYTES);
+                let parameters = (&best, maps);
+                segment.launch_mapped(kernel::best_middle, grid, threads, shared, parameters)?;
             }
             (true, _) => {
-                let (arguments, threads) =
-                    linear.carried(device, &operand, (TILE, 256), arguments)?;
-                let grid = [rows.div_ceil(128), tiles];
-                segment.launch("best_large", grid, threads, LARGE_BYTES, &arguments)?;
+                let (maps, threads) = linear.carried(device, &operand, TILE, 256)?;
+                let (grid, shared) = ([rows.div_ceil(128), all_tiles], LARGE_BYTES);
+                let parameters = (&best, maps);
+                segment.launch_mapped(kernel::best_large, grid, threads, shared, parameters)?;
             }
-            (false, _) => launch_tasks(segment, &groups, all, arguments)?,
+            (false, _) => launch_tasks(segment, &groups, all, best)?,
         }
         let tile_counts: Vec<u32> = groups
             .iter()
@@ -193,15 +194,18 @@ pub(crate) fn ask(
         let answer = segment.answer(2 * rows * most)?;
         let latest = segment.next_latest(2 * rows * most)?;
         let latest_scores = latest + (4 * rows * most) as Address;
-        let merge = found
-            .push(asked.push(Arguments::default()))
-            .address(segment.stage(&tile_counts)?)
-            .address(answer.address)
-            .address(answer.address + (4 * rows * most) as Address)
-            .address(latest)
-            .address(question.race.map_or(0, |_| latest_scores))
-            .address(count);
-        segment.launch("merge", [rows, 1], 128, 8 * tiles * most, &merge)?;
+        let merge = kernel::Merge {
+            asked,
+            found: best.found,
+            tile_counts: segment.stage(&tile_counts)?,
+            answer_words: answer.address,
+            answer_scores: answer.address + (4 * rows * most) as Address,
+            latest,
+            latest_scores: question.race.map_or(0, |_| latest_scores),
+            count,
+        };
+        let (grid, shared) = ([rows, 1], 8 * tiles.min(all_tiles) * most);
+        segment.launch(kernel::merge, grid, 128, shared, &merge)?;
         if let Some(race) = question.race {
             race::record(segment, race, question.asks, asked, (latest, latest_scores))?;
         }
@@ -215,92 +219,65 @@ fn launch_tasks(
     segment: &mut Segment<'_>,
     groups: &[Group<'_>],
     all: usize,
-    arguments: Arguments,
+    kernel::WideBest { p, asked, found }: kernel::WideBest,
 ) -> Result<(), Error> {
     let tensor = segment.numbers().uses_tensor_cores();
     let few = groups.iter().all(|group| group.rows <= FEW_ROWS / 2);
-    let (name, together, threads) = match (tensor, few) {
-        (true, true) => ("best_few", FEW_ROWS, 128),
-        (true, false) => ("best_narrow", FEW_ROWS, 128),
-        (false, _) => ("best_narrow", 64, 256),
+    let (kernel, together, threads) = match (tensor, few) {
+        (true, true) => (kernel::best_few, FEW_ROWS, 128),
+        (true, false) => (kernel::best_narrow, FEW_ROWS, 128),
+        (false, _) => (kernel::best_narrow, 64, 256),
     };
-    let mut tasks: Vec<u8> = Vec::new();
+    let mut tasks = Vec::new();
     for group in groups {
-        let words = group.words(all);
-        let list = group.selection.map_or(0, |selection| selection.buffer.address);
+        let columns = group.words(all);
+        let words = group.selection.map_or(0, |selection| selection.buffer.address);
         for first in (0..group.rows).step_by(together) {
-            let rows = together.min(group.rows - first);
-            for tile in 0..words.div_ceil(TILE) {
-                let numbers = [group.first + first, rows, tile, words];
-                tasks.extend(numbers.iter().flat_map(|&n| (n as u32).to_le_bytes()));
-                tasks.extend(list.to_le_bytes());
-            }
+            let (first_row, rows) = (group.first + first, together.min(group.rows - first));
+            let task = |tile| kernel::Task { first_row, rows, tile, columns, words };
+            tasks.extend((0..columns.div_ceil(TILE)).map(task));
         }
     }
-    const TASK: usize = 24;
-    let count = bucket(tasks.len() / TASK);
-    let tasks = segment.stage_bytes(&tasks, count * TASK)?;
-    segment.launch(name, [count, 1], threads, 0, &arguments.address(tasks))
+    let grid = [bucket(tasks.len()), 1];
+    let tasks = segment.stage_all(&tasks)?;
+    segment.launch(kernel, grid, threads, 0, &kernel::NarrowBest { p, asked, found, tasks })
 }
 
-/// What is asked, on the device: the structure `Asked` of the kernels.
-#[derive(Clone, Copy)]
-pub(crate) struct Asked {
-    counts: Address,
-    forced: Address,
-    banned_spans: Address,
-    banned: Address,
-    probabilities: usize,
-    pub(crate) most: usize,
-}
-
-impl Asked {
-    pub(crate) fn stage(
-        segment: &mut Segment<'_>,
-        question: Question<'_>,
-        most: usize,
-    ) -> Result<Asked, Error> {
-        let asks = question.asks;
-        let counts: Vec<u32> = asks.iter().map(|ask| ask.count as u32).collect();
-        let forced: Vec<u32> = asks.iter().map(|ask| ask.forced.unwrap_or(NONE)).collect();
-        let (mut banned, mut spans) = (Vec::new(), Vec::with_capacity(2 * asks.len()));
-        let mut last: &[u32] = &[];
-        for ask in asks {
-            // Mostly all rows ban the same few words: one list serves them.
-            if ask.banned != last {
-                banned.extend_from_slice(ask.banned);
-                last = ask.banned;
-            }
-            let end = banned.len();
-            spans.extend([(end - last.len()) as u32, end as u32]);
+/// What is asked, laid into the stage, with room for `most` choices a row.
+pub(crate) fn asked(
+    segment: &mut Segment<'_>,
+    question: Question<'_>,
+    most: usize,
+) -> Result<kernel::Asked, Error> {
+    let asks = question.asks;
+    let counts: Vec<u32> = asks.iter().map(|ask| ask.count as u32).collect();
+    let forced: Vec<u32> = asks.iter().map(|ask| ask.forced.unwrap_or(NONE)).collect();
+    let (mut banned, mut spans) = (Vec::new(), Vec::with_capacity(2 * asks.len()));
+    let mut last: &[u32] = &[];
+    for ask in asks {
+        // Mostly all rows ban the same few words: one list serves them.
+        if ask.banned != last {
+            banned.extend_from_slice(ask.banned);
+            last = ask.banned;
         }
-        Ok(Asked {
-            counts: segment.stage(&counts)?,
-            forced: segment.stage(&forced)?,
-            banned_spans: segment.stage(&spans)?,
-            banned: segment.stage(&banned)?,
-            probabilities: match question.scoring {
-                Scoring::Logit => 0,
-                Scoring::LogProbability => 1,
-                Scoring::LogProbabilityOfAllowed => 2,
-            },
-            most,
-        })
+        let end = banned.len();
+        spans.extend([(end - last.len()) as u32, end as u32]);
     }
-
-    pub(crate) fn push(self, arguments: Arguments) -> Arguments {
-        arguments
-            .address(self.counts)
-            .address(self.forced)
-            .address(self.banned_spans)
-            .address(self.banned)
-            .number(self.probabilities)
-            .number(self.most)
-            .end()
-    }
+    Ok(kernel::Asked {
+        counts: segment.stage(&counts)?,
+        forced: segment.stage(&forced)?,
+        banned_spans: segment.stage(&spans)?,
+        banned: segment.stage(&banned)?,
+        probabilities: match question.scoring {
+            Scoring::Logit => 0,
+            Scoring::LogProbability => 1,
+            Scoring::LogProbabilityOfAllowed => 2,
+        },
+        most,
+    })
 }
 
-/// What tiles found: the structure `Found` of the kernels.
+/// What tiles found.
 struct Found {
     scores: Buffer,
     words: Buffer,
@@ -323,15 +300,15 @@ impl Found {
         })
     }
 
-    fn push(&self, arguments: Arguments) -> Arguments {
-        arguments
-            .address(self.scores.address)
-            .address(self.words.address)
-            .address(self.maxima.address)
-            .address(self.sums.address)
-            .address(self.forced.address)
-            .number(self.tiles)
-            .end()
+    fn lists(&self) -> kernel::Found {
+        kernel::Found {
+            scores: self.scores.address,
+            words: self.words.address,
+            maxima: self.maxima.address,
+            sums: self.sums.address,
+            forced: self.forced.address,
+            tiles: self.tiles,
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use peregrine_nn::{Grow, Origin, Reads};
 
 use crate::Error;
-use crate::device::{Arguments, Device, Grown, bucket};
+use crate::device::{Device, Grown, bucket};
 use crate::driver::Address;
+use crate::kernel;
 use crate::memory::{Buffer, FOLLOWS, NONE};
 
 /// What rows read of their own past: the lists of two steps in turn, each row's as far from the next as
@@ -62,23 +63,25 @@ impl Past {
         let identity = self.reads.identity();
         let lists = self.now.address();
         device.record(|segment| {
-            let growth = Arguments::default()
-                .address(lists)
-                .number(room)
-                .address(self.before.address())
-                .number(self.before.room)
-                .address(segment.stage(&from)?)
-                .address(segment.followed().1)
-                .address(segment.stage(step.positions)?)
-                .address(segment.stage(step.own)?)
-                .address(segment.stage(&first)?);
+            let g = kernel::Growth {
+                lists,
+                room,
+                before: self.before.address(),
+                before_room: self.before.room,
+                from: segment.stage(&from)?,
+                parents: segment.followed().1,
+                positions: segment.stage(step.positions)?,
+                own: segment.stage(step.own)?,
+                first: segment.stage(&first)?,
+            };
             match segment.take_embedded(from.len()) {
-                Some((grid, words)) => {
-                    segment.launch_warps("embed_grown", grid, &words.append(&growth))?;
+                Some((grid, e)) => {
+                    let parameters = kernel::EmbedGrown { e, g };
+                    segment.launch_warps(kernel::embed_grown, grid, &parameters)?;
                 }
                 None => {
-                    let growth = growth.address(segment.count(from.len())?);
-                    segment.launch_rows("grow_lists", from.len(), &growth)?;
+                    let parameters = kernel::GrowLists { g, count: segment.count(from.len())? };
+                    segment.launch_rows(kernel::grow_lists, from.len(), &parameters)?;
                 }
             }
             segment.just_grown(Grown { identity, lists, last });

@@ -6,8 +6,9 @@ use peregrine_model::Activation;
 use peregrine_nn::Dense;
 
 use crate::Error;
-use crate::device::{Arguments, Device, Segment, bucket};
+use crate::device::{Device, Normed, Segment, bucket};
 use crate::driver::{Address, Map, Matrix};
+use crate::kernel::{self, Kernel};
 use crate::memory::{Buffer, FEW_ROWS, Rows, stride};
 use crate::precision::Numbers;
 
@@ -85,15 +86,15 @@ impl Linear {
             let rows = part.weight.rows();
             let floats = Buffer::of_floats(device, &part.weight.to_f32())?;
             device.record_as(numbers, |segment| {
-                let scales = scales.as_ref().map_or(0, |s| s.address + 4 * first as Address);
-                let arguments = Arguments::default()
-                    .address(floats.address)
-                    .address(weights.address + (first * row) as Address)
-                    .number(row)
-                    .address(scales)
-                    .number(inputs)
-                    .address(segment.count(rows)?);
-                segment.launch_rows("pack", rows, &arguments)
+                let parameters = kernel::Pack {
+                    w: floats.address,
+                    out: weights.address + (first * row) as Address,
+                    stride: row,
+                    scales: scales.as_ref().map_or(0, |s| s.address + 4 * first as Address),
+                    k: inputs,
+                    count: segment.count(rows)?,
+                };
+                segment.launch_rows(kernel::pack, rows, &parameters)
             })?;
             first += rows;
         }
@@ -119,40 +120,40 @@ impl Linear {
         let operand = self.operand(device, x)?;
         device.record_as(self.numbers, |segment| {
             let rows = bucket(x.count);
-            let mut kernel = self.kernel(device, rows);
             let normed = segment.take_normed(|normed| {
                 normed.out == operand.address
                     && (normed.rows, normed.width) == (x.count, x.width)
                     && norms(device, x.count, x.width)
             });
-            let mut arguments = self.arguments(segment, &operand, target, x.count)?;
-            if let Some(normed) = normed {
-                kernel.name = match x.width {
-                    0..=512 => "product_normed_512",
-                    _ => "product_normed_1024",
+            let p = self.product(segment, &operand, target, x.count)?;
+            let tile = self.tile(device, rows);
+            let grid = [self.outputs.div_ceil(tile.columns), rows.div_ceil(tile.rows)];
+            if let Some(Normed { raw, norm, .. }) = normed {
+                let kernel = match x.width {
+                    0..=512 => kernel::product_normed_512,
+                    _ => kernel::product_normed_1024,
                 };
-                arguments = arguments.address(normed.raw).append(&normed.norm).number(x.width);
+                let parameters = kernel::NormedProduct { p, raw, norm, width: x.width };
+                return segment.launch(kernel, grid, tile.threads, tile.shared, &parameters);
             }
-            let mut threads = kernel.threads;
-            if kernel.grouped {
-                let tile = (kernel.columns, threads);
-                (arguments, threads) = self.carried(device, &operand, tile, arguments)?;
-            }
-            let grid = [self.outputs.div_ceil(kernel.columns), rows.div_ceil(kernel.rows)];
-            segment.launch(kernel.name, grid, threads, kernel.shared, &arguments)
+            let (maps, threads) = match tile.kernel.maps {
+                true => self.carried(device, &operand, tile.columns, tile.threads)?,
+                false => (None, tile.threads),
+            };
+            segment.launch_mapped(tile.kernel, grid, threads, tile.shared, (&p, maps))
         })
     }
 
-    /// What kernels of many rows take in the end, and their threads: with warpgroups goes a warp that has
+    /// The maps that kernels of many rows take, and their threads: with warpgroups goes a warp that has
     /// the copy engine serve them.
     pub(crate) fn carried(
         &self,
         device: &Device,
         operand: &Operand,
-        (columns, threads): (usize, usize),
-        arguments: Arguments,
-    ) -> Result<(Arguments, usize), Error> {
-        let Some(maps) = &self.maps else { return Ok((arguments, threads)) };
+        columns: usize,
+        threads: usize,
+    ) -> Result<(Option<[Map; 2]>, usize), Error> {
+        let Some(maps) = &self.maps else { return Ok((None, threads)) };
         let x = Matrix {
             address: operand.address,
             bytes: stride(self.inputs) * self.numbers.product_size(),
@@ -160,8 +161,8 @@ impl Linear {
             rows: operand.room,
             box_rows: BOX,
         };
-        let map = &maps[usize::from(columns >= BOX)];
-        Ok((arguments.map(&device.map(&x)?).map(map), threads + 32))
+        let map = maps[usize::from(columns >= BOX)];
+        Ok((Some([device.map(&x)?, map]), threads + 32))
     }
 
     pub(crate) fn bias(&self) -> Address {
@@ -180,15 +181,16 @@ impl Linear {
         let rows = Buffer::new(device, room * x.stride())?;
         let scales = Buffer::new(device, room * 4)?;
         device.record(|segment| {
-            let arguments = Arguments::default()
-                .address(x.address())
-                .number(x.stride())
-                .address(rows.address)
-                .number(x.stride())
-                .address(scales.address)
-                .number(x.width)
-                .address(segment.count(x.count)?);
-            segment.launch_rows("quantise", x.count, &arguments)
+            let parameters = kernel::Quantise {
+                x: x.address(),
+                stride: x.stride(),
+                out: rows.address,
+                out_stride: x.stride(),
+                scales: scales.address,
+                width: x.width,
+                count: segment.count(x.count)?,
+            };
+            segment.launch_rows(kernel::quantise, x.count, &parameters)
         })?;
         Ok(Operand {
             address: rows.address,
@@ -199,78 +201,75 @@ impl Linear {
         })
     }
 
-    /// The structure `Product` of the kernels.
-    pub(crate) fn arguments(
+    /// A product of so many rows.
+    pub(crate) fn product(
         &self,
         segment: &mut Segment<'_>,
         operand: &Operand,
         target: &Target,
         count: usize,
-    ) -> Result<Arguments, Error> {
+    ) -> Result<kernel::Product, Error> {
         let size = segment.numbers().product_size();
-        let address = |buffer: &Option<Buffer>| buffer.as_ref().map_or(0, |b| b.address);
-        Ok(Arguments::default()
-            .address(operand.address)
-            .address(self.weights.address)
-            .address(operand.scales)
-            .address(address(&self.scales))
-            .address(if target.bias { self.bias() } else { 0 })
-            .address(target.input)
-            .address(target.out)
-            .address(0)
-            .address(segment.count(count)?)
-            .number(operand.stride)
-            .number((self.inputs * size).next_multiple_of(CHUNK))
-            .number(stride(self.inputs) * size)
-            .number(self.outputs)
-            .number(target.stride)
-            .number(activation_code(target.activation))
-            .number(target.exact.into())
-            .end())
+        Ok(kernel::Product {
+            x: operand.address,
+            w: self.weights.address,
+            x_scale: operand.scales,
+            w_scale: self.scales.as_ref().map_or(0, |scales| scales.address),
+            bias: if target.bias { self.bias() } else { 0 },
+            input: target.input,
+            out: target.out,
+            words: 0,
+            count: segment.count(count)?,
+            x_stride: operand.stride,
+            w_stride: (self.inputs * size).next_multiple_of(CHUNK),
+            bytes: stride(self.inputs) * size,
+            columns: self.outputs,
+            out_stride: target.stride,
+            activation: activation_code(target.activation),
+            exact_out: target.exact.into(),
+        })
     }
 
     /// All give the same sums: this is only about speed.
-    fn kernel(&self, device: &Device, rows: usize) -> Kernel {
+    fn tile(&self, device: &Device, rows: usize) -> Tile {
         if !self.numbers.uses_tensor_cores() {
             return match rows {
-                0..=16 => Kernel::new("product_16", (16, 64), 256, 0),
-                _ => Kernel::new("product_64", (64, 64), 256, 0),
+                0..=16 => Tile::new(kernel::product_16, (16, 64), 256, 0),
+                _ => Tile::new(kernel::product_64, (64, 64), 256, 0),
             };
         }
         let row_bytes = (self.inputs * self.numbers.product_size()).next_multiple_of(CHUNK);
         let few_bytes = FEW_ROWS * (row_bytes + CHUNK / 2);
         if rows <= FEW_ROWS && few_bytes <= device.most_shared() {
-            return Kernel::new("product_few", (FEW_ROWS, 8), 128, few_bytes);
+            return Tile::new(kernel::product_few, (FEW_ROWS, 8), 128, few_bytes);
         }
         // Large tiles read less, but should keep about all processors busy: measured on an H200.
         let processors = device.properties.processors;
-        let enough = |kernel: &Kernel, share: usize| {
-            let tiles = rows.div_ceil(kernel.rows) * self.outputs.div_ceil(kernel.columns);
+        let enough = |tile: &Tile, share: usize| {
+            let tiles = rows.div_ceil(tile.rows) * self.outputs.div_ceil(tile.columns);
             4 * tiles >= share * processors
         };
-        let large = Kernel::tile("product_large", (128, 128), 256, 3);
-        let tall = Kernel::tile("product_tall", (128, 64), 256, 4);
-        let middle = Kernel::tile("product_middle", (64, 64), 128, 5);
-        let slim = Kernel::tile("product_slim", (64, 32), 128, 6);
+        let large = Tile::staged(kernel::product_large, (128, 128), 256, 3);
+        let tall = Tile::staged(kernel::product_tall, (128, 64), 256, 4);
+        let middle = Tile::staged(kernel::product_middle, (64, 64), 128, 5);
+        let slim = Tile::staged(kernel::product_slim, (64, 32), 128, 6);
         match () {
             () if enough(&large, 5) => large,
             () if enough(&tall, 2) => tall,
             () if enough(&middle, 3) => middle,
             () if enough(&slim, 2) => slim,
-            () => Kernel::tile("product_thin", (64, 16), 128, 8),
+            () => Tile::staged(kernel::product_thin, (64, 16), 128, 8),
         }
     }
 }
 
 /// A kernel and the tile a block of it computes.
-struct Kernel {
-    name: &'static str,
+struct Tile {
+    kernel: Kernel<kernel::Product>,
     rows: usize,
     columns: usize,
     threads: usize,
     shared: usize,
-    /// Whether it is done by warpgroups where there are any.
-    grouped: bool,
 }
 
 /// Shared memory of tiles: pairs of chunks under way, of so many rows of x and w.
@@ -280,24 +279,24 @@ const fn tile_bytes(rows: usize, columns: usize, stages: usize) -> usize {
 pub(crate) const MIDDLE_BEST_BYTES: usize = tile_bytes(64, 128, 3);
 pub(crate) const LARGE_BYTES: usize = tile_bytes(128, 128, 3);
 
-impl Kernel {
+impl Tile {
     const fn new(
-        name: &'static str,
+        kernel: Kernel<kernel::Product>,
         (rows, columns): (usize, usize),
         threads: usize,
         shared: usize,
-    ) -> Kernel {
-        Kernel { name, rows, columns, threads, shared, grouped: false }
+    ) -> Tile {
+        Tile { kernel, rows, columns, threads, shared }
     }
 
-    const fn tile(
-        name: &'static str,
+    /// One that brings so many pairs of chunks into shared memory ahead.
+    const fn staged(
+        kernel: Kernel<kernel::Product>,
         (rows, columns): (usize, usize),
         threads: usize,
         stages: usize,
-    ) -> Kernel {
-        let shared = tile_bytes(rows, columns, stages);
-        Kernel { name, rows, columns, threads, shared, grouped: true }
+    ) -> Tile {
+        Tile::new(kernel, (rows, columns), threads, tile_bytes(rows, columns, stages))
     }
 }
 

@@ -4,47 +4,50 @@ use peregrine_model::Finish;
 use peregrine_nn::{Ask, Choices, Race};
 
 use crate::Error;
-use crate::device::{Arguments, Segment};
+use crate::device::Segment;
 use crate::driver::Address;
+use crate::kernel;
 use crate::memory::NONE;
-use crate::output::Asked;
 
-/// Records a race over answers, `Asked::most` a row: words and their scores.
+/// Records a race over answers, [`kernel::Asked::most`] a row: words and their scores.
 pub(crate) fn record(
     segment: &mut Segment<'_>,
     race: Race<'_>,
     asks: &[Ask<'_>],
-    asked: Asked,
+    asked: kernel::Asked,
     (words, scores): (Address, Address),
 ) -> Result<(), Error> {
     let mut first_row = 0;
-    let mut contests = Vec::with_capacity(5 * race.contests.len());
+    let mut contests = Vec::with_capacity(race.contests.len());
     for contest in race.contests {
-        let follows = contest.follows.unwrap_or(NONE);
-        contests.extend([first_row, contest.rows, follows, contest.width, contest.free.into()]);
-        first_row += contest.rows;
+        contests.push(kernel::Contest {
+            first_row,
+            rows: contest.rows as usize,
+            follows: contest.follows.unwrap_or(NONE) as usize,
+            width: contest.width as usize,
+            free: contest.free.into(),
+        });
+        first_row += contest.rows as usize;
     }
     let paths: Vec<u32> = asks.iter().map(|ask| ask.path.to_bits()).collect();
     let (before, after) = segment.next_places(race.contests.len(), race.beam)?;
-    let finish = match race.finish {
-        Finish::Shrink => 0,
-        Finish::Full => 1,
-        Finish::FullBounded => 2,
+    let race = kernel::Race {
+        contests: segment.stage_all(&contests)?,
+        paths: segment.stage(&paths)?,
+        words,
+        scores,
+        before: before.lists(),
+        after: after.lists(),
+        beam: race.beam,
+        finish: match race.finish {
+            Finish::Shrink => 0,
+            Finish::Full => 1,
+            Finish::FullBounded => 2,
+        },
+        end: race.end as usize,
     };
-    let arguments = asked
-        .push(Arguments::default())
-        .address(segment.stage(&contests)?)
-        .address(segment.stage(&paths)?)
-        .address(words)
-        .address(scores);
-    let arguments = after
-        .push(before.push(arguments))
-        .number(race.beam)
-        .number(finish)
-        .number(race.end as usize)
-        .end()
-        .address(segment.count(race.contests.len())?);
-    segment.launch_rows("race", race.contests.len(), &arguments)
+    let parameters = kernel::Races { asked, race, count: segment.count(contests.len())? };
+    segment.launch_rows(kernel::race, contests.len(), &parameters)
 }
 
 /// Answers that the host has found, as a race wants them.

@@ -5,6 +5,7 @@ use peregrine_nn::{Ask, Choice, Choices, Contest, Question, Race, Scoring};
 
 use crate::Error;
 use crate::backend::Cuda;
+use crate::driver::Address;
 use crate::logits::OutputLayer;
 use crate::memory::NONE;
 use crate::trial::{Shape, Trial};
@@ -90,15 +91,16 @@ fn race(
 fn outcome(trial: &Trial, sentences: usize, beam: usize) -> Result<Outcome, Error> {
     let device = trial.gpu.device();
     let lists = device.record(|segment| Ok(segment.places().lists()))?;
-    let read = |list: usize, count: usize| -> Result<Vec<u32>, Error> {
+    let read = |list: Address, count: usize| -> Result<Vec<u32>, Error> {
         let mut values = vec![0.0; count];
-        device.download(lists[list], &mut values)?;
+        device.download(list, &mut values)?;
         Ok(values.into_iter().map(f32::to_bits).collect())
     };
     let all = sentences * beam;
-    let (words, rows, paths) = (read(0, all)?, read(1, all)?, read(2, all)?);
+    let (words, rows) = (read(lists.words, all)?, read(lists.parents, all)?);
+    let paths = read(lists.paths, all)?;
     let place = |i: usize| (words[i] != NONE).then_some((words[i], rows[i], paths[i]));
-    Ok(Outcome { places: (0..all).map(place).collect(), widths: read(3, sentences)? })
+    Ok(Outcome { places: (0..all).map(place).collect(), widths: read(lists.widths, sentences)? })
 }
 
 /// The same by sorting all candidates.

@@ -1,13 +1,13 @@
 //! Verbs on a driver that has no device: which kernels they choose, that a question asked again is
 //! replayed, and what happens when memory is full.
 
-use peregrine_model::{Finish, Weight, made_up_model, preset};
+use peregrine_model::{Finish, Spacing, Weight, made_up_model, preset};
 use peregrine_nn::{
     Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Moves, Network, Origin,
-    Question, Race, Row, Scoring, Sentence, Slot, Source, Step, prepare,
+    PositionTable, Question, Race, Reads, Row, Scoring, Sentence, Slot, Source, Step, prepare,
 };
 
-use crate::backend::Cuda;
+use crate::backend::{Cuda, Table};
 use crate::device::Device;
 use crate::fake::{Fake, Launched};
 use crate::logits::OutputLayer;
@@ -126,6 +126,43 @@ fn long_lists_heed_the_memory_of_a_block() {
         subject.best(OutputLayer::Epilogue, 2000, Scoring::Logit);
         assert_eq!(fake.ran().last().map(String::as_str), Some(expected), "{capability:?}");
     }
+}
+
+/// What a block needs is a matter of the words it looks at.
+#[test]
+fn short_lists_of_words_need_little_memory() {
+    let fake = Fake::new(1 << 30);
+    fake.world(|w| w.capability = (8, 6));
+    let Subject { gpu, output, x, rows } = Subject::new(&fake, Numbers::Float16, 12);
+    let words: Vec<u32> = (0..100).collect();
+    let selection = gpu.select(&output, &words);
+    let asks = vec![Ask { count: 2000, banned: &[], forced: None, path: 0.0 }; rows];
+    let question = Question { asks: &asks, scoring: Scoring::Logit, race: None };
+    let mut pending = Default::default();
+    gpu.ask(&x, &output, &vec![Some(&selection); rows], question, &mut pending);
+    gpu.answer(&mut pending, &mut Choices::default());
+    assert_eq!(fake.ran().last().map(String::as_str), Some("merge"));
+}
+
+#[test]
+fn alignments_too_long_for_a_block_are_refused() {
+    let fake = Fake::new(1 << 30);
+    let subject = Subject::new(&fake, Numbers::Float16, 1);
+    let (gpu, mut cache) = (&subject.gpu, subject.gpu.cache());
+    gpu.reserve_cache(&mut cache, 64, WIDTH, 1);
+    let weights = |length: u32| {
+        let mut reads = Reads::default();
+        reads.push((0..length).map(|position| position % 64));
+        let to = Attention { cache: &cache, reads: &reads, heads: 1, width: WIDTH };
+        let mut out = Vec::new();
+        let read = || gpu.attention_weights(&subject.x, to, 1, &mut out);
+        let fault = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).err();
+        let fault = fault.and_then(|fault| fault.downcast::<peregrine_nn::Fault>().ok());
+        (out.len(), fault.map(|fault| fault.reason))
+    };
+    assert_eq!(weights(32_000), (32_000, None));
+    let (_, reason) = weights(65_000);
+    assert!(reason.as_ref().is_some_and(|reason| reason.contains("alignments")), "{reason:?}");
 }
 
 /// Kernels that do nothing give wrong answers, and the trial must see it.
@@ -549,4 +586,73 @@ fn fp8_is_for_steps() {
     session.ask(Question { asks: &asks, scoring: Scoring::Logit, race: None });
     // Three layers of six products, and the output layer.
     assert_eq!(quantised(), (3 * 6 + 1, 3 * 6));
+}
+
+impl Subject {
+    /// Looks a word up that stands at a position, and gives the first number added for that.
+    fn position(&self, fake: &Fake, table: &Table, positions: &PositionTable, at: u32) -> f32 {
+        let positions = Some(positions);
+        let words = Embed { ids: &[Some(1)], scale: 1.0, at: &[at], positions, follows: &[] };
+        self.gpu.embed(table, words, &mut self.gpu.rows());
+        self.gpu.finish().expect("finished");
+        let vectors = last(fake, "embed").address(POSITIONS);
+        f32::from_bits(fake.world(|w| w.word(vectors + 4 * u64::from(at) * WIDTH as u64)))
+    }
+}
+
+/// Where the positions are in the structure `Embedding`.
+const POSITIONS: usize = 48;
+
+fn position_table(rows: usize, first: f32) -> PositionTable {
+    let numbers: Vec<f32> = (0..rows * WIDTH).map(|i| first + (i / WIDTH) as f32).collect();
+    PositionTable::stored(Weight::from_f32(vec![rows, WIDTH], &numbers))
+}
+
+#[test]
+fn positions_are_those_of_the_table_even_where_another_was_before() {
+    let fake = Fake::new(1 << 30);
+    let subject = Subject::new(&fake, Numbers::Float16, 4);
+    let weight = Weight::from_f32(vec![WORDS, WIDTH], &vec![0.5; WORDS * WIDTH]);
+    let table = subject.gpu.prepare_table(&weight);
+    let position = |positions: &PositionTable, at| subject.position(&fake, &table, positions, at);
+    let mut positions = position_table(1000, 0.0);
+    assert_eq!([3, 600, 3].map(|at| position(&positions, at)), [3.0, 600.0, 3.0]);
+    // Another at the same address.
+    positions = position_table(1000, 2000.0);
+    assert_eq!([3, 600, 3].map(|at| position(&positions, at)), [2003.0, 2600.0, 2003.0]);
+}
+
+#[test]
+fn positions_go_with_the_table_they_were_added_to() {
+    let fake = Fake::new(1 << 30);
+    let subject = Subject::new(&fake, Numbers::Float16, 4);
+    let weight = Weight::from_f32(vec![WORDS, WIDTH], &vec![0.5; WORDS * WIDTH]);
+    let used = || {
+        subject.gpu.abandon();
+        fake.world(|w| w.used())
+    };
+    let before = used();
+    let table = subject.gpu.prepare_table(&weight);
+    subject.position(&fake, &table, &position_table(100, 0.0), 50);
+    assert!(used() > before);
+    drop(table);
+    assert_eq!(used(), before);
+}
+
+/// A kernel would read what is behind the vectors.
+#[test]
+fn positions_beyond_the_table_are_refused() {
+    let fake = Fake::new(1 << 30);
+    let subject = Subject::new(&fake, Numbers::Float16, 4);
+    let weight = Weight::from_f32(vec![WORDS, WIDTH], &vec![0.5; WORDS * WIDTH]);
+    let table = subject.gpu.prepare_table(&weight);
+    let narrow = PositionTable::sinusoid(WIDTH / 2, 0, Spacing::Half);
+    for (positions, at) in [(position_table(300, 0.0), 300), (narrow, 3)] {
+        let positions = Some(&positions);
+        let words = Embed { ids: &[Some(1)], scale: 1.0, at: &[at], positions, follows: &[] };
+        let embed = || subject.gpu.embed(&table, words, &mut subject.gpu.rows());
+        let fault = std::panic::catch_unwind(std::panic::AssertUnwindSafe(embed));
+        let fault = fault.expect_err("no vector").downcast::<peregrine_nn::Fault>();
+        assert!(fault.is_ok_and(|fault| fault.reason.contains("position")));
+    }
 }

@@ -10,9 +10,10 @@ use peregrine_nn::{
 use crate::Error;
 use crate::backend::Cuda;
 use crate::device::{Segment, bucket};
+use crate::kernel;
 use crate::logits::{Logits, OutputLayer};
 use crate::memory::Rows;
-use crate::output::{Asked, Output};
+use crate::output::{self, Output};
 
 /// Seconds the parts of an output layer take on a GPU.
 #[derive(Debug, Clone)]
@@ -197,10 +198,10 @@ pub fn time_output_layers(
     let (x, output, device) = (&trial.x, &trial.output, gpu.device());
     let asks = vec![Ask { count: choices, banned: &[], forced: None, path: 0.0 }; rows];
     let question = |scoring| Question { asks: &asks, scoring, race: None };
-    let asking = |scoring, find: &dyn Fn(&mut Segment<'_>, Asked) -> Result<(), Error>| {
+    let asking = |scoring, find: &dyn Fn(&mut Segment<'_>, kernel::Asked) -> Result<(), Error>| {
         trial.time(rounds, || {
             device.record(|segment| {
-                let asked = Asked::stage(segment, question(scoring), bucket(choices))?;
+                let asked = output::asked(segment, question(scoring), bucket(choices))?;
                 find(segment, asked)
             })
         })

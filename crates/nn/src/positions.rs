@@ -1,6 +1,8 @@
 //! Position vectors: computed or read from a stored table as they are first needed.
 
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use peregrine_model::{Spacing, Weight};
 
@@ -17,7 +19,11 @@ pub struct PositionTable {
     width: usize,
     kind: Kind,
     chunks: Vec<OnceLock<Vec<f32>>>,
+    identity: u64,
 }
+
+/// The last identity given out.
+static LAST_IDENTITY: AtomicU64 = AtomicU64::new(0);
 
 enum Kind {
     Stored(Weight),
@@ -28,12 +34,28 @@ impl PositionTable {
     /// Vectors from a file.
     pub fn stored(rows: Weight) -> PositionTable {
         let (width, chunks) = (rows.columns(), rows.rows().div_ceil(CHUNK));
-        PositionTable { width, kind: Kind::Stored(rows), chunks: unmade(chunks) }
+        PositionTable::new(width, Kind::Stored(rows), chunks)
     }
 
     /// Sines, then cosines.
     pub fn sinusoid(width: usize, first: u32, spacing: Spacing) -> PositionTable {
-        PositionTable { width, kind: Kind::Sinusoid { first, spacing }, chunks: unmade(CHUNKS) }
+        PositionTable::new(width, Kind::Sinusoid { first, spacing }, CHUNKS)
+    }
+
+    fn new(width: usize, kind: Kind, chunks: usize) -> PositionTable {
+        let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
+        let identity = LAST_IDENTITY.fetch_add(1, Relaxed) + 1;
+        PositionTable { width, kind, chunks, identity }
+    }
+
+    /// A number no other table has or had, for copies of the table elsewhere.
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Numbers in a vector.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// Number of positions there are vectors for.
@@ -64,10 +86,6 @@ impl PositionTable {
         }
         made
     }
-}
-
-fn unmade(chunks: usize) -> Vec<OnceLock<Vec<f32>>> {
-    (0..chunks).map(|_| OnceLock::new()).collect()
 }
 
 /// In float32 throughout, in the order in which Marian computes it.

@@ -169,6 +169,7 @@ impl Device {
     /// Drops what this thread recorded and did not send, and frees what it does not use: what failed for want of memory
     /// would fail again, and graphs take memory too.
     pub(crate) fn abandon(&self) -> Result<(), Error> {
+        self.make_current()?;
         for lane in [false, true].into_iter().filter_map(|aside| self.lane_of(aside)) {
             lock(&lane.recorder).forget_segment();
             self.trim(&lane)?;
@@ -183,13 +184,12 @@ impl Device {
         self.wait(lane, &mut recorder)?;
         // Graphs name places that are about to go.
         recorder.forget_graphs(&self.driver);
-        for (_, addresses) in lock(&lane.pool).free.drain() {
-            for address in addresses {
-                // SAFETY: memory from `cuMemAlloc`, and the lane has finished all work.
-                unsafe { (self.driver.memory_free)(address) };
-            }
-        }
-        Ok(())
+        let free = std::mem::take(&mut lock(&lane.pool).free);
+        free.into_values().flatten().try_for_each(|address| {
+            // SAFETY: memory from `cuMemAlloc`, and the lane has finished all work.
+            let code = unsafe { (self.driver.memory_free)(address) };
+            self.driver.check("cuMemFree", code)
+        })
     }
 
     pub(super) fn take_down(&self, lane: &Lane) {

@@ -11,7 +11,6 @@
 //! of decoding is recorded like the next; a segment seen before is replayed as a CUDA graph, in
 //! one call.
 
-use std::cell::Cell;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,7 +39,7 @@ use kernels::{LARGE_SHARED, MOST_SHARED};
 pub(crate) use lanes::Lane;
 pub(crate) use recorder::{Answer, Sent};
 use recorder::{HostMemory, Launch, Recorder};
-pub(crate) use segment::{Arguments, Grown, Normed, Parties, Segment, Stored};
+pub(crate) use segment::{Grown, Normed, Parties, Segment, Stored};
 pub use survey::{Properties, Survey, devices, survey};
 use survey::{count, properties};
 
@@ -78,11 +77,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The last identity given out.
 static LAST_IDENTITY: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    /// The device that is current on this thread.
-    static CURRENT: Cell<u64> = const { Cell::new(0) };
-}
 
 // SAFETY: the driver's handles may be used from any thread once the context is current there, which
 // every entry sees to; what changes is behind the mutexes.
@@ -122,7 +116,6 @@ impl Device {
             (driver.context_flags)(number as c_int, SPIN);
             let retained = (driver.context_retain)(&mut context, number as c_int);
             driver.check("cuDevicePrimaryCtxRetain", retained)?;
-            driver.check("cuCtxSetCurrent", (driver.context_set)(context))?;
         }
         let mut device = Device {
             driver,
@@ -136,6 +129,7 @@ impl Device {
             lanes: Mutex::default(),
             resting: Arc::default(),
         };
+        device.make_current()?;
         device.load(numbers, &kernels)?;
         if numbers.for_source() != numbers {
             device.load(numbers.for_source(), &kernels)?;
@@ -149,7 +143,6 @@ impl Device {
         numbers: Numbers,
         code: &impl Fn(&Target) -> Result<Code, Error>,
     ) -> Result<(), Error> {
-        const MOST_DYNAMIC_SHARED: c_int = 8;
         let Properties { capability, driver, .. } = self.properties;
         let code = code(&Target { capability, driver, numbers })?;
         self.overlaps = code.capability >= (9, 0);
@@ -158,6 +151,21 @@ impl Device {
         // SAFETY: a place for a handle; the code is a whole module, text with a zero at its end.
         let loaded = unsafe { (self.driver.module_load)(&mut module, code.bytes.as_ptr().cast()) };
         self.driver.check("cuModuleLoadData", loaded)?;
+        let functions = self.functions(module, numbers).inspect_err(|_| {
+            // SAFETY: just loaded, and nobody else knows it.
+            unsafe { (self.driver.module_unload)(module) };
+        })?;
+        self.builds.push(Build { numbers, module, functions });
+        Ok(())
+    }
+
+    /// The kernels of a module, by their names.
+    fn functions(
+        &self,
+        module: *mut c_void,
+        numbers: Numbers,
+    ) -> Result<FxHashMap<&'static str, *mut c_void>, Error> {
+        const MOST_DYNAMIC_SHARED: c_int = 8;
         let mut functions = FxHashMap::default();
         for name in kernels(numbers) {
             let symbol = CString::new(name).map_err(|e| Error::Compiler(e.to_string()))?;
@@ -176,8 +184,7 @@ impl Device {
             }
             functions.insert(name, function);
         }
-        self.builds.push(Build { numbers, module, functions });
-        Ok(())
+        Ok(functions)
     }
 
     /// A kernel for a kind of products.
@@ -202,13 +209,18 @@ impl Device {
         MOST_SHARED.min(self.properties.shared)
     }
 
+    /// Makes the context current on this thread. The driver is asked every time which one is, since any
+    /// other library may change it; that takes some ten nanoseconds, less than setting it does.
     fn make_current(&self) -> Result<(), Error> {
-        if CURRENT.get() == self.identity {
+        let mut current = null();
+        // SAFETY: a place for a handle.
+        let code = unsafe { (self.driver.context_get)(&mut current) };
+        self.driver.check("cuCtxGetCurrent", code)?;
+        if current == self.context {
             return Ok(());
         }
         // SAFETY: our context.
         let code = unsafe { (self.driver.context_set)(self.context) };
-        CURRENT.set(self.identity);
         self.driver.check("cuCtxSetCurrent", code)
     }
 
@@ -295,19 +307,17 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        if self.make_current().is_err() {
-            return;
-        }
-        for lane in lock(&self.lanes).drain(..) {
-            self.take_down(&lane);
-        }
-        // SAFETY: everything is ours and given back once; the device has finished.
-        unsafe {
-            for build in &self.builds {
-                (self.driver.module_unload)(build.module);
+        if self.make_current().is_ok() {
+            for lane in lock(&self.lanes).drain(..) {
+                self.take_down(&lane);
             }
-            (self.driver.context_release)(self.properties.number as c_int);
+            for build in &self.builds {
+                // SAFETY: ours and unloaded once; the device has finished.
+                unsafe { (self.driver.module_unload)(build.module) };
+            }
         }
+        // SAFETY: retained once when the device was opened. What could not be given back goes with the context.
+        unsafe { (self.driver.context_release)(self.properties.number as c_int) };
     }
 }
 

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use super::null;
 use super::segment::{Grown, Normed, Places, StagedReads, Stored};
 use crate::driver::{Address, Driver};
+use crate::kernel;
 
 pub(super) struct HostMemory {
     pub(super) address: *mut c_void,
@@ -67,10 +68,10 @@ pub(super) struct Launch {
     pub(super) function: *mut c_void,
     pub(super) grid: [u32; 2],
     pub(super) block: u32,
-    pub(super) shared: usize,
+    pub(super) shared: u32,
     pub(super) parameters: std::ops::Range<usize>,
-    /// Maps at their end.
-    pub(super) maps: usize,
+    /// Whether the last of them are two maps.
+    pub(super) mapped: bool,
     /// Whether the next kernel may not be brought up before it has ended.
     pub(super) ends_first: bool,
 }
@@ -110,8 +111,8 @@ pub(super) struct Recorder {
     pub(super) stored: Option<Stored>,
     /// or normalises,
     pub(super) normed: Option<Normed>,
-    /// or the rows whose words it looks up.
-    pub(super) embedded: Option<usize>,
+    /// or the number of rows whose words it looks up.
+    pub(super) embedded: Option<(usize, kernel::Embedding)>,
     /// Caches that launches put something into, by their keys.
     pub(super) filled: Vec<Address>,
     /// Room for rows that are still to be normalised, two in turn: while one is read the other is
@@ -130,7 +131,7 @@ impl Recorder {
             key.extend(launch.grid[0].to_le_bytes());
             key.extend(launch.grid[1].to_le_bytes());
             key.extend(launch.block.to_le_bytes());
-            key.extend((launch.shared as u32).to_le_bytes());
+            key.extend(launch.shared.to_le_bytes());
         }
         key.extend(&self.parameters);
         key

@@ -1,4 +1,4 @@
-//! What verbs record: lists laid into a stage, and kernels with their arguments.
+//! What verbs record: lists laid into a stage, and kernels with what they take.
 
 use peregrine_nn::Reads;
 
@@ -6,6 +6,7 @@ use super::lanes::rounded;
 use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket};
 use crate::Error;
 use crate::driver::{Address, Map};
+use crate::kernel::{self, Kernel, as_u32};
 use crate::precision::Numbers;
 
 /// Rows whose keys and values were just stored.
@@ -26,8 +27,7 @@ pub(crate) struct Normed {
     pub(crate) out: Address,
     pub(crate) rows: usize,
     pub(crate) width: usize,
-    /// The structure `Norm` of the kernels.
-    pub(crate) norm: Arguments,
+    pub(crate) norm: kernel::Norm,
 }
 
 /// Lists of positions on the device.
@@ -62,7 +62,7 @@ pub(crate) struct Grown {
     pub(crate) last: Vec<u32>,
 }
 
-/// Who is at the places of a question: the structure `Places` of the kernels.
+/// Who is at the places of a question.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Places {
     pub(super) memory: (Address, usize),
@@ -71,13 +71,11 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Words, parents, paths and widths.
-    pub(crate) fn lists(self) -> [Address; 4] {
-        [0, 1, 2, 3].map(|list| self.memory.0 + (4 * list * self.room) as Address)
-    }
-
-    pub(crate) fn push(self, arguments: Arguments) -> Arguments {
-        self.lists().into_iter().fold(arguments, Arguments::address)
+    /// One list after the other.
+    pub(crate) fn lists(self) -> kernel::Places {
+        let [words, parents, paths, widths] =
+            [0, 1, 2, 3].map(|list| self.memory.0 + (4 * list * self.room) as Address);
+        kernel::Places { words, parents, paths, widths }
     }
 }
 
@@ -101,6 +99,18 @@ impl Segment<'_> {
         // SAFETY: u32 are plain bytes.
         let new = unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast::<u8>(), bytes) };
         self.stage_bytes(new, bucket(numbers.len()) * 4)
+    }
+
+    /// The same with structures.
+    pub(crate) fn stage_all<T: kernel::Value + Copy + Default>(
+        &mut self,
+        structures: &[T],
+    ) -> Result<Address, Error> {
+        let mut bytes = Vec::new();
+        let zeros = std::iter::repeat(T::default());
+        let padded = structures.iter().copied().chain(zeros).take(bucket(structures.len()));
+        padded.into_iter().try_for_each(|structure| kernel::append(&structure, &mut bytes))?;
+        self.stage_bytes(&bytes, bytes.len())
     }
 
     /// The same with bytes; the place is good for numbers of eight bytes.
@@ -147,8 +157,11 @@ impl Segment<'_> {
             return Ok(());
         }
         let size = (stage.used + bytes).next_power_of_two().max(FIRST_STAGE);
-        let host = self.device.host_memory(size)?;
         let device = self.device.new_memory(rounded(size))?;
+        let host = self
+            .device
+            .host_memory(size)
+            .inspect_err(|_| self.lane.give_back(device, rounded(size)))?;
         let driver = &self.device.driver;
         let stage = &mut self.recorder.stages[self.recorder.current];
         let old = std::mem::replace(&mut stage.host, host);
@@ -176,7 +189,7 @@ impl Segment<'_> {
 
     /// A number the kernels read from memory.
     pub(crate) fn count(&mut self, count: usize) -> Result<Address, Error> {
-        self.stage(&[count as u32])
+        self.stage(&[as_u32(count)?])
     }
 
     /// Lists of positions; laid down once however often they are read.
@@ -191,7 +204,7 @@ impl Segment<'_> {
         for row in 0..reads.len() {
             let range = reads.range(row);
             longest = longest.max(range.len());
-            spans.extend([range.start as u32, range.end as u32]);
+            spans.extend([as_u32(range.start)?, as_u32(range.end)?]);
         }
         let grown = self.recorder.grown.as_ref().filter(|grown| grown.identity == identity);
         let list = match grown.map(|grown| grown.lists) {
@@ -278,8 +291,8 @@ impl Segment<'_> {
         // Four lists, of which the last could be shorter.
         let after = Places { memory: self.at_least(4 * 4 * room, old.memory)?, room };
         self.recorder.places[0] = after;
-        let [words, parents, ..] = after.lists();
-        self.recorder.followed = (words, parents);
+        let lists = after.lists();
+        self.recorder.followed = (lists.words, lists.parents);
         Ok((before, after))
     }
 
@@ -310,29 +323,52 @@ impl Segment<'_> {
     }
 
     /// Records a kernel.
-    pub(crate) fn launch(
+    pub(crate) fn launch<P: kernel::Value>(
         &mut self,
-        kernel: &'static str,
+        kernel: Kernel<P>,
         grid: [usize; 2],
         block: usize,
         shared: usize,
-        arguments: &Arguments,
+        parameters: &P,
     ) -> Result<(), Error> {
-        let Some(function) = self.device.function(self.numbers, kernel) else {
-            return Err(Error::Unsupported(format!("kernel {kernel}")));
+        self.launch_mapped(kernel, grid, block, shared, (parameters, None))
+    }
+
+    /// Records a kernel, perhaps with maps of its operands.
+    pub(crate) fn launch_mapped<P: kernel::Value>(
+        &mut self,
+        kernel: Kernel<P>,
+        grid: [usize; 2],
+        block: usize,
+        shared: usize,
+        (parameters, maps): (&P, Option<[Map; 2]>),
+    ) -> Result<(), Error> {
+        let function = self.device.function(self.numbers, kernel.name);
+        let Some(function) = function.filter(|_| kernel.maps || maps.is_none()) else {
+            return Err(Error::Unsupported(format!("kernel {}", kernel.name)));
         };
+        if grid[1] > MOST_BLOCKS_DOWN {
+            let text =
+                format!("{} over {} blocks (at most {MOST_BLOCKS_DOWN})", kernel.name, grid[1]);
+            return Err(Error::Unsupported(text));
+        }
+        let grid = [as_u32(grid[0])?, as_u32(grid[1])?];
+        let (block, shared) = (as_u32(block)?, as_u32(shared)?);
+        let start = self.recorder.parameters.len();
+        kernel::append(parameters, &mut self.recorder.parameters)?;
+        for map in maps.iter().flatten() {
+            self.recorder.parameters.extend(map.0);
+        }
         self.recorder.stored = None;
         self.recorder.normed = None;
         self.recorder.embedded = None;
-        let start = self.recorder.parameters.len();
-        self.recorder.parameters.extend(arguments.packed());
         self.recorder.launches.push(Launch {
             function,
-            grid: grid.map(|n| n as u32),
-            block: block as u32,
+            grid,
+            block,
             shared,
             parameters: start..self.recorder.parameters.len(),
-            maps: arguments.maps,
+            mapped: maps.is_some(),
             ends_first: false,
         });
         Ok(())
@@ -386,20 +422,18 @@ impl Segment<'_> {
         Some(normed)
     }
 
-    /// Says of how many rows the launch just recorded looks the words up.
-    pub(crate) fn just_embedded(&mut self, rows: usize) {
-        self.recorder.embedded = Some(rows);
+    /// Says of how many rows the launch just recorded looks the words up, and what it takes.
+    pub(crate) fn just_embedded(&mut self, rows: usize, words: kernel::Embedding) {
+        self.recorder.embedded = Some((rows, words));
     }
 
     /// If the last launch did nothing but look the words of so many rows up, takes it back: who asks will do it,
-    /// on this grid and with these arguments.
-    pub(crate) fn take_embedded(&mut self, rows: usize) -> Option<([usize; 2], Arguments)> {
-        self.recorder.embedded.take_if(|embedded| *embedded == rows)?;
+    /// on this grid.
+    pub(crate) fn take_embedded(&mut self, rows: usize) -> Option<([usize; 2], kernel::Embedding)> {
+        let (_, words) = self.recorder.embedded.take_if(|embedded| embedded.0 == rows)?;
         let launch = self.recorder.launches.pop()?;
-        let start = launch.parameters.start;
-        let arguments = Arguments::from_packed(&self.recorder.parameters[launch.parameters]);
-        self.recorder.parameters.truncate(start);
-        Some((launch.grid.map(|n| n as usize), arguments))
+        self.recorder.parameters.truncate(launch.parameters.start);
+        Some((launch.grid.map(|n| n as usize), words))
     }
 
     /// Room for rows that are normalised by whoever reads them next.
@@ -411,121 +445,43 @@ impl Segment<'_> {
     }
 
     /// Records a kernel that gives each row a warp, for up to `rows` rows.
-    pub(crate) fn launch_rows(
+    pub(crate) fn launch_rows<P: kernel::Value>(
         &mut self,
-        kernel: &'static str,
+        kernel: Kernel<P>,
         rows: usize,
-        arguments: &Arguments,
+        parameters: &P,
     ) -> Result<(), Error> {
-        self.launch_warps(kernel, [row_blocks(rows), 1], arguments)
+        self.launch_warps(kernel, [row_blocks(rows), 1], parameters)
     }
 
     /// Records a kernel that gives every 256 columns of a row a warp.
-    pub(crate) fn launch_columns(
+    pub(crate) fn launch_columns<P: kernel::Value>(
         &mut self,
-        kernel: &'static str,
+        kernel: Kernel<P>,
         rows: usize,
         width: usize,
-        arguments: &Arguments,
+        parameters: &P,
     ) -> Result<(), Error> {
-        self.launch_warps(kernel, [row_blocks(rows), width.div_ceil(256)], arguments)
+        self.launch_warps(kernel, [row_blocks(rows), width.div_ceil(256)], parameters)
     }
 
     /// Records a kernel of blocks of a warp a row.
-    pub(crate) fn launch_warps(
+    pub(crate) fn launch_warps<P: kernel::Value>(
         &mut self,
-        kernel: &'static str,
+        kernel: Kernel<P>,
         grid: [usize; 2],
-        arguments: &Arguments,
+        parameters: &P,
     ) -> Result<(), Error> {
-        self.launch(kernel, grid, 32 * ROWS_A_BLOCK, 0, arguments)
+        self.launch(kernel, grid, 32 * ROWS_A_BLOCK, 0, parameters)
     }
 }
+
+/// Blocks a grid may have in its second dimension: so many tiles of words, or of columns.
+const MOST_BLOCKS_DOWN: usize = 65_535;
 
 /// Rows a block has where a row takes a warp.
 const ROWS_A_BLOCK: usize = 8;
 
 fn row_blocks(rows: usize) -> usize {
     bucket(rows).div_ceil(ROWS_A_BLOCK)
-}
-
-/// A kernel's arguments, packed as C lays them out.
-pub(crate) struct Arguments {
-    bytes: [u8; 512],
-    used: usize,
-    maps: usize,
-}
-
-impl Default for Arguments {
-    fn default() -> Self {
-        Arguments { bytes: [0; 512], used: 0, maps: 0 }
-    }
-}
-
-impl Arguments {
-    fn from_packed(packed: &[u8]) -> Self {
-        let mut arguments = Arguments { used: packed.len(), ..Arguments::default() };
-        arguments.bytes[..packed.len()].copy_from_slice(packed);
-        arguments
-    }
-
-    /// No kernel's arguments come near the end of the array.
-    fn push<const N: usize>(mut self, bytes: [u8; N]) -> Self {
-        let start = self.used.next_multiple_of(N);
-        self.bytes[start..start + N].copy_from_slice(&bytes);
-        self.used = start + N;
-        self
-    }
-
-    /// A pointer, or a number of eight bytes.
-    pub(crate) fn address(self, address: Address) -> Self {
-        self.push(address.to_le_bytes())
-    }
-
-    pub(crate) fn number(self, number: usize) -> Self {
-        self.push((number as u32).to_le_bytes())
-    }
-
-    pub(crate) fn float(self, value: f32) -> Self {
-        self.push(value.to_le_bytes())
-    }
-
-    /// Maps come last; what is before them is one structure.
-    pub(crate) fn map(mut self, map: &Map) -> Self {
-        self.bytes[self.used..self.used + size_of::<Map>()].copy_from_slice(&map.0);
-        self.used += size_of::<Map>();
-        self.maps += 1;
-        self
-    }
-
-    /// Appends others, which begin with a pointer.
-    pub(crate) fn append(mut self, others: &Arguments) -> Self {
-        let start = self.used.next_multiple_of(8);
-        self.bytes[start..start + others.used].copy_from_slice(others.packed());
-        self.used = start + others.used;
-        self
-    }
-
-    /// Ends a structure that holds pointers.
-    pub(crate) fn end(mut self) -> Self {
-        self.used = self.used.next_multiple_of(8);
-        self
-    }
-
-    fn packed(&self) -> &[u8] {
-        &self.bytes[..self.used]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_lie_as_c_lays_them_out() {
-        let packed = Arguments::default().number(1).address(2).number(3).float(1.0).end().number(5);
-        let packed = packed.packed();
-        assert_eq!(packed.len(), 28);
-        assert_eq!((packed[8], packed[16], packed[24]), (2, 3, 5));
-    }
 }

@@ -46,10 +46,12 @@ impl Device {
         if !stage.in_flight {
             return Ok(());
         }
-        stage.in_flight = false;
         // SAFETY: an event of ours, made when the stage was first sent.
         let code = unsafe { (self.driver.event_wait)(stage.sent) };
-        self.driver.check("cuEventSynchronize", code)
+        self.driver.check("cuEventSynchronize", code)?;
+        // Not before: after a failure nobody may take what is there for an answer.
+        stage.in_flight = false;
+        Ok(())
     }
 
     /// Marks the end of what was sent off with a stage.
@@ -74,33 +76,40 @@ impl Device {
     pub(super) fn wait(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         // SAFETY: our stream.
         let code = unsafe { (self.driver.stream_wait)(lane.stream) };
+        self.driver.check("cuStreamSynchronize", code)?;
         recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
-        self.driver.check("cuStreamSynchronize", code)
+        Ok(())
     }
 
-    /// Sends the recorded segment to the device.
+    /// Sends the recorded segment to the device. One that cannot be sent is forgotten: it would only fail again.
     pub(super) fn submit(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         if recorder.launches.is_empty() {
             return Ok(());
         }
+        let sent = self.replay_or_launch(lane, recorder);
+        if sent.is_err() {
+            // Part of it may be under way and read the stage; if waiting fails too, nothing is.
+            let _ = self.wait(lane, recorder);
+        }
+        recorder.forget_segment();
+        sent?;
+        self.mark(lane, &mut recorder.stages[recorder.current])?;
+        recorder.current = (recorder.current + 1) % recorder.stages.len();
+        self.wait_for(&mut recorder.stages[recorder.current])
+    }
+
+    fn replay_or_launch(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
         let key = recorder.key();
-        let known = recorder.graphs.get(&key).copied();
-        match known {
-            Some(Graph::Ready(graph)) => {
-                // SAFETY: a graph made below and not yet destroyed.
-                let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
-                self.driver.check("cuGraphLaunch", code)?;
-            }
+        match recorder.graphs.get(&key).copied() {
+            Some(Graph::Ready(graph)) => self.replay(lane, graph),
             Some(Graph::SeenOnce) => match self.capture(lane, recorder) {
                 Ok(graph) => {
                     recorder.graphs.insert(key, Graph::Ready(graph));
-                    // SAFETY: as above.
-                    let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
-                    self.driver.check("cuGraphLaunch", code)?;
+                    self.replay(lane, graph)
                 }
                 // It can do without.
-                Err(Error::OutOfMemory) => self.launch(lane, recorder)?,
-                Err(error) => return Err(error),
+                Err(Error::OutOfMemory) => self.launch(lane, recorder),
+                Err(error) => Err(error),
             },
             None => {
                 if recorder.graphs.len() >= MOST_GRAPHS {
@@ -108,32 +117,37 @@ impl Device {
                     recorder.forget_graphs(&self.driver);
                 }
                 recorder.graphs.insert(key, Graph::SeenOnce);
-                self.launch(lane, recorder)?;
+                self.launch(lane, recorder)
             }
         }
-        recorder.forget_segment();
-        self.mark(lane, &mut recorder.stages[recorder.current])?;
-        recorder.current = (recorder.current + 1) % recorder.stages.len();
-        self.wait_for(&mut recorder.stages[recorder.current])
+    }
+
+    fn replay(&self, lane: &Lane, graph: *mut c_void) -> Result<(), Error> {
+        // SAFETY: a graph of the lane's recorder, made by `capture` and not yet destroyed.
+        let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
+        self.driver.check("cuGraphLaunch", code)
     }
 
     /// The segment as a graph.
     fn capture(&self, lane: &Lane, recorder: &Recorder) -> Result<*mut c_void, Error> {
         const THREAD_LOCAL: c_int = 1;
         let (mut graph, mut executable) = (null(), null());
-        // SAFETY: our stream; places for handles; the graph is destroyed once.
+        // SAFETY: our stream; places for handles; the graph is destroyed once, if there is one.
         unsafe {
             let begun = (self.driver.capture_begin)(lane.stream, THREAD_LOCAL);
             self.driver.check("cuStreamBeginCapture", begun)?;
             let launched = self.launch(lane, recorder);
             let ended = (self.driver.capture_end)(lane.stream, &mut graph);
-            launched?;
-            self.driver.check("cuStreamEndCapture", ended)?;
-            let made = (self.driver.graph_instantiate)(&mut executable, graph, 0);
-            (self.driver.graph_destroy)(graph);
-            self.driver.check("cuGraphInstantiate", made)?;
+            let made = launched.and_then(|()| {
+                self.driver.check("cuStreamEndCapture", ended)?;
+                let made = (self.driver.graph_instantiate)(&mut executable, graph, 0);
+                self.driver.check("cuGraphInstantiate", made)
+            });
+            if !graph.is_null() {
+                (self.driver.graph_destroy)(graph);
+            }
+            made.map(|()| executable)
         }
-        Ok(executable)
     }
 
     /// Puts the segment into the stream.
@@ -158,7 +172,7 @@ impl Device {
             let config = LaunchConfig {
                 grid: [launch.grid[0], launch.grid[1], 1],
                 block: [launch.block, 1, 1],
-                shared_bytes: launch.shared as c_uint,
+                shared_bytes: launch.shared,
                 stream: lane.stream,
                 attributes: &LaunchAttribute::OVERLAPPED,
                 attribute_count: c_uint::from(overlapped),
@@ -176,16 +190,16 @@ impl Device {
             ];
             // Where maps must lie only the driver knows: then each parameter is named.
             let map = |from_end: usize| place(size - from_end * size_of::<Map>());
-            let mut apart = match launch.maps {
-                2 => [place(0), map(2), map(1)],
-                _ => [null(); 3],
+            let mut apart = match launch.mapped {
+                true => [place(0), map(2), map(1)],
+                false => [null(); 3],
             };
-            let (named, packed) = match launch.maps {
-                0 => (null_mut(), extra.as_mut_ptr()),
-                _ => (apart.as_mut_ptr(), null_mut()),
+            let (named, packed) = match launch.mapped {
+                false => (null_mut(), extra.as_mut_ptr()),
+                true => (apart.as_mut_ptr(), null_mut()),
             };
-            // SAFETY: the parameters are laid out as the kernel declares them, and the addresses in
-            // them are of memory that lives on.
+            // SAFETY: the parameters are those declared for the kernel, which tests hold to its source, and
+            // the addresses in them are of memory that lives on.
             let code = unsafe { (self.driver.launch)(&config, launch.function, named, packed) };
             self.driver.check("cuLaunchKernel", code)?;
         }

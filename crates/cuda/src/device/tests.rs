@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use super::sending::MOST_GRAPHS;
 use super::*;
 use crate::fake::{Fake, Launched};
+use crate::kernel;
 use crate::memory::Buffer;
 
 const ROOM: usize = 64 << 20;
@@ -24,9 +25,11 @@ fn open(fake: &Fake) -> Arc<Device> {
 /// Two kernels that are given a number, for so many rows.
 fn work(device: &Device, number: u32, rows: usize) {
     let recorded = device.record(|segment| {
-        let arguments = Arguments::default().address(segment.stage(&[number])?);
-        segment.launch_rows("element", rows, &arguments)?;
-        segment.launch_rows("recur", rows, &arguments)
+        let from = segment.stage(&[number])?;
+        let copy = kernel::CopyWords { from, ..Default::default() };
+        segment.launch_rows(kernel::copy_words, rows, &copy)?;
+        let clear = kernel::ClearRows { rows: from, ..Default::default() };
+        segment.launch_rows(kernel::clear_rows, rows, &clear)
     });
     recorded.expect("recorded");
 }
@@ -49,7 +52,7 @@ fn nothing_runs_before_it_is_sent() {
     work(&device, 1, 8);
     assert!(fake.ran().is_empty());
     device.new_segment(false).expect("sent");
-    assert_eq!(fake.ran(), ["element", "recur"]);
+    assert_eq!(fake.ran(), ["copy_words", "clear_rows"]);
     device.new_segment(false).expect("nothing to send");
     assert!(fake.ran().is_empty());
 }
@@ -123,8 +126,9 @@ fn graphs_are_forgotten_when_there_are_too_many() {
     let mut most = 0;
     for kind in 0..2 * MOST_GRAPHS {
         for _ in 0..3 {
-            let arguments = Arguments::default().number(kind);
-            let one = |segment: &mut Segment<'_>| segment.launch_rows("element", 1, &arguments);
+            let parameters = kernel::Element { kind, ..Default::default() };
+            let one =
+                |segment: &mut Segment<'_>| segment.launch_rows(kernel::element, 1, &parameters);
             device.record(one).expect("recorded");
             device.finish().expect("finished");
         }
@@ -378,10 +382,8 @@ fn a_stage_that_grows_keeps_what_was_laid_into_it() {
     let device = open(&fake);
     let long: Vec<u32> = (0..FIRST_STAGE as u32 / 4).collect();
     let recorded = device.record(|segment| {
-        let early = segment.stage(&[7, 8])?;
-        let late = segment.stage(&long)?;
-        let arguments = Arguments::default().address(early).address(late);
-        segment.launch_rows("element", 1, &arguments)
+        let (from, to) = (segment.stage(&[7, 8])?, segment.stage(&long)?);
+        segment.launch_rows(kernel::copy_words, 1, &kernel::CopyWords { from, to, words: 0 })
     });
     recorded.expect("recorded");
     device.finish().expect("finished");
@@ -392,6 +394,34 @@ fn a_stage_that_grows_keeps_what_was_laid_into_it() {
     assert_eq!((early, late), (7, 10));
 }
 
+/// Blocks without a task read one all the same, and see that it has no rows.
+#[test]
+fn lists_of_structures_are_filled_up_with_empty_ones() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let recorded = device.record(|segment| {
+        let task = kernel::Task { rows: 1, ..Default::default() };
+        let lists = [segment.stage_all::<kernel::Task>(&[])?, segment.stage_all(&[task; 17])?];
+        segment.launch_rows(kernel::copy_words, 1, &kernel::CopyWords::default())?;
+        Ok((lists, segment.stage(&[1])?))
+    });
+    let (lists, behind) = recorded.expect("recorded");
+    assert!(lists[1] - lists[0] >= 24 && behind - lists[1] >= 24 * 24);
+    device.finish().expect("finished");
+    let rows = |task: u64| fake.world(|w| w.word(lists[1] + 24 * task + 4));
+    assert_eq!([16, 17, 23].map(rows), [1, 0, 0]);
+}
+
+#[test]
+fn a_stage_that_cannot_grow_keeps_no_memory() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let staged = device.record(|segment| segment.stage_bytes(&[1], 2 * ROOM));
+    assert_eq!(staged.err(), Some(Error::OutOfMemory));
+    drop(device);
+    assert!(fake.world(|w| w.is_empty()));
+}
+
 #[test]
 fn failures_name_the_call() {
     let fake = Fake::new(ROOM);
@@ -400,6 +430,121 @@ fn failures_name_the_call() {
     fake.world(|w| w.broken = true);
     let error = device.finish().expect_err("a broken device").to_string();
     assert!(error.contains("cuLaunchKernel") && error.contains("an illegal address"), "{error}");
+}
+
+#[test]
+fn a_context_that_others_made_current_is_noticed() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    for number in 0..4 {
+        fake.use_other_context();
+        work(&device, number, 8);
+        fake.use_other_context();
+        device.finish().expect("finished in the device's own context");
+    }
+    drop(Buffer::new(&device, 1 << 20).expect("memory"));
+    fake.use_other_context();
+    device.abandon().expect("abandoned");
+    fake.use_other_context();
+    drop(device);
+    assert!(fake.world(|w| w.is_empty()));
+}
+
+#[test]
+fn a_context_is_current_only_once_the_driver_has_said_so() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    fake.use_other_context();
+    fake.world(|w| w.unavailable = true);
+    for _ in 0..2 {
+        let error = device.finish().expect_err("another context is current").to_string();
+        assert!(error.contains("cuCtxSetCurrent"), "{error}");
+    }
+    fake.world(|w| w.unavailable = false);
+    device.finish().expect("current now");
+}
+
+/// A kernel that goes wrong takes the context with it: whatever is asked then is told so, and nothing that was
+/// not computed is taken for an answer.
+#[test]
+fn after_a_failure_everything_fails() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let buffer = Buffer::new(&device, 4).expect("memory");
+    let beside = device.beside(|| work(&device, 1, 8)).expect("done beside");
+    let answer = device.record(|segment| {
+        let answer = segment.answer(4)?;
+        let copy = kernel::CopyWords { to: answer.address, ..Default::default() };
+        segment.launch_rows(kernel::copy_words, 1, &copy)?;
+        Ok(answer)
+    });
+    let sent = device.send(answer.expect("recorded")).expect("sent");
+    fake.world(|w| w.dead = true);
+    let fails = |result: Result<(), Error>| {
+        let error = result.expect_err("the context is gone");
+        assert!(matches!(error, Error::Driver { code: 700, .. }), "{error}");
+    };
+    fails(device.read(sent, 4, |_| ()));
+    fails(device.finish());
+    // Not even now that the queue was waited for.
+    fails(device.read(sent, 4, |_| ()));
+    fails(device.upload(buffer.address, &[0; 4]));
+    fails(device.download(buffer.address, &mut [0.0]));
+    fails(device.join(&beside));
+    fails(device.catch_up());
+    fails(device.beside(|| ()).map(drop));
+    fails(device.abandon());
+    fails(Buffer::new(&device, 1 << 20).map(drop));
+    fails(device.record(|segment| segment.stage(&[1]).map(drop)));
+    drop((buffer, beside, device));
+    assert!(!fake.world(|w| w.is_empty()), "what is lost is lost");
+}
+
+#[test]
+fn what_no_grid_has_room_for_is_refused() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    let clear = |width: usize| {
+        let parameters = kernel::ClearRows::default();
+        let work = |segment: &mut Segment<'_>| {
+            segment.launch_columns(kernel::clear_rows, 1, width, &parameters)
+        };
+        device.record(work)
+    };
+    clear(256 * 65_535).expect("room");
+    let error = clear(256 * 65_535 + 1).expect_err("no room").to_string();
+    assert!(error.contains("clear_rows over 65536 blocks (at most 65535)"), "{error}");
+    device.finish().expect("finished");
+    assert_eq!(fake.ran().len(), 1);
+}
+
+#[test]
+fn what_cannot_be_sent_is_forgotten() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    work(&device, 1, 8);
+    fake.world(|w| w.refuses_launches = true);
+    device.finish().expect_err("no launches");
+    fake.world(|w| w.refuses_launches = false);
+    device.finish().expect("nothing to send");
+    assert!(fake.ran().is_empty());
+    work(&device, 2, 8);
+    device.finish().expect("finished");
+    assert_eq!(fake.ran(), ["copy_words", "clear_rows"]);
+}
+
+#[test]
+fn a_graph_that_cannot_be_made_is_not_kept() {
+    let fake = Fake::new(ROOM);
+    let device = open(&fake);
+    for _ in 0..2 {
+        work(&device, 1, 8);
+        device.finish().expect("finished");
+    }
+    work(&device, 1, 8);
+    fake.world(|w| w.refuses_launches = true);
+    device.finish().expect_err("no launches");
+    assert_eq!(fake.world(|w| w.graphs()), 0);
 }
 
 #[test]
@@ -414,6 +559,11 @@ fn devices_that_will_not_do_are_refused() {
     fake.world(|w| w.missing = Some("attend"));
     let error = Device::on_fake(&fake, Numbers::Int8).err();
     assert!(matches!(error, Some(Error::Driver { call: "cuModuleGetFunction", .. })), "{error:?}");
+    fake.world(|w| w.unavailable = true);
+    fake.use_other_context();
+    let error = Device::on_fake(&fake, Numbers::Int8).err();
+    assert!(matches!(error, Some(Error::Driver { call: "cuCtxSetCurrent", .. })), "{error:?}");
+    assert!(fake.world(|w| w.is_empty()), "nothing is kept of them");
     let none = |_: &Target| Err(Error::Compiler(String::new()));
     let error = Device::with_driver(fake.driver(), 3, Numbers::Int8, none).err();
     assert_eq!(error, Some(Error::NoDevice { wanted: 3, found: 1 }));
