@@ -30,6 +30,7 @@ mod rnnfc_file;
 mod search;
 pub mod shortlist;
 mod tensors;
+pub mod verify;
 mod weights;
 
 pub use architecture::*;

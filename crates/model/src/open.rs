@@ -62,7 +62,7 @@ pub fn open_bytes(name: &str, bytes: Bytes) -> Result<Model, ModelError> {
     Ok(model)
 }
 
-/// Saves a model of one network as a `.peregrine` file. With a precision, its matrices are stored in
+/// Saves a model of one network as a `.peregrine` file, which its name must say. With a precision, its matrices are stored in
 /// that; vectors and position tables stay as they are.
 pub fn save(model: &Model, path: &Path, precision: Option<Precision>) -> Result<(), ModelError> {
     peregrine_file::save(model, path, precision)
@@ -103,7 +103,8 @@ fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, Mod
     // A bare network may have to borrow the vocabularies of the one before it.
     let mut vocabularies = options.vocabularies.clone();
     for path in paths {
-        let one = match discover(path)? {
+        let mut notes = Vec::new();
+        let mut one = match discover(path, &mut notes)? {
             Kind::MarianConfig(config) => {
                 let config = override_config(DecoderConfig::read(&config)?, options)?;
                 vocabularies = vocabularies.or_else(|| config.vocabularies.clone());
@@ -117,7 +118,9 @@ fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, Mod
                 };
                 rnnfc_file::open(&file, &marian::pair(source, target)?)?.into()
             }
-            Kind::MarianFile(file) => open_marian_file(&file, &mut vocabularies, options)?,
+            Kind::MarianFile(file) => {
+                open_marian_file(&file, &mut vocabularies, options, &mut notes)?
+            }
             Kind::Ctranslate2(folder) => {
                 let spm = options.vocabularies.as_ref().map(|(source, _)| source.as_path());
                 ctranslate2::open(&folder, spm)?.into()
@@ -127,6 +130,7 @@ fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, Mod
                 complete(peregrine_file::open(&Source::open(&file)?)?, options)
             }
         };
+        one.model.notes.splice(0..0, notes);
         opened.push(one);
     }
     Ok(opened)
@@ -171,8 +175,9 @@ fn open_marian_file(
     file: &Path,
     vocabularies: &mut Option<(PathBuf, PathBuf)>,
     options: &OpenOptions,
+    notes: &mut Vec<String>,
 ) -> Result<Opened, ModelError> {
-    let config = options.config.clone().or_else(|| config_beside(file));
+    let config = options.config.clone().or_else(|| config_beside(file, notes));
     let config = config.map(|path| DecoderConfig::read(&path)).transpose()?;
     let configured = config.as_ref().and_then(|config| config.vocabularies.clone());
     let found = match vocabularies.take().or(configured) {

@@ -316,7 +316,8 @@ fn bad_json_and_missing_scales() {
     let path = folder.path().join("m.peregrine");
     save(&made_model(&small(), 1), &path, Some(Precision::Int8)).unwrap();
     let source = Source::new(&path, std::fs::read(&path).unwrap());
-    let file = safetensors::read(&source).unwrap();
+    let mut file = safetensors::read(&source).unwrap();
+    file.metadata.remove("checksums"); // damage would be told instead
     let tensors: Vec<_> = file.tensors.clone().into_iter().collect();
     let metadata = BTreeMap::from([("peregrine".to_owned(), "{".to_owned())]);
     safetensors::write(&path, &tensors, &metadata).unwrap();
