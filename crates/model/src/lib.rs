@@ -8,6 +8,7 @@
 
 mod amun;
 mod architecture;
+mod belonging;
 mod check;
 mod compat;
 mod ctranslate2;

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use peregrine_text::{PieceOptions, Tokenizer};
+use peregrine_text::{PieceOptions, Tokenizer, UserDefinedScore};
 
-use crate::{ModelError, files};
+use crate::{ModelError, belonging, files};
 
 /// A file's path and content.
 type Named = (PathBuf, Arc<[u8]>);
@@ -31,6 +31,7 @@ pub(crate) fn tokenizers(
     let spm = spm.map(named).transpose()?;
     if let Some(shared) = vocabulary(folder, "shared_vocabulary") {
         let both = Arc::new(tokenizer(&shared, spm.as_ref())?);
+        notes.extend(foreign(spm.as_ref(), &both));
         return Ok((both.clone(), both));
     }
     let needed = |stem: &str| {
@@ -38,7 +39,11 @@ pub(crate) fn tokenizers(
         vocabulary(folder, stem).ok_or_else(|| ModelError::invalid(folder, problem))
     };
     let source = tokenizer(&needed("source_vocabulary")?, spm.as_ref())?;
-    let target = tokenizer(&needed("target_vocabulary")?, find_target_spm(folder)?.as_ref())?;
+    let target_spm = find_target_spm(folder)?;
+    let target = tokenizer(&needed("target_vocabulary")?, target_spm.as_ref())?;
+    notes.extend(
+        foreign(spm.as_ref(), &source).into_iter().chain(foreign(target_spm.as_ref(), &target)),
+    );
     Ok((Arc::new(source), Arc::new(target)))
 }
 
@@ -70,6 +75,14 @@ fn find_target_spm(folder: &Path) -> Result<Option<Named>, ModelError> {
 
 fn named(path: PathBuf) -> Result<Named, ModelError> {
     files::read(&path).map(|bytes| (path, bytes))
+}
+
+/// A note on a SentencePiece model whose pieces the vocabulary does not know.
+fn foreign(spm: Option<&Named>, vocabulary: &Tokenizer) -> Option<String> {
+    let (path, bytes) = spm?;
+    let name = path.display().to_string();
+    let pieces = Tokenizer::sentencepiece(&name, bytes.clone(), UserDefinedScore::Marian).ok()?;
+    belonging::pieces(path, &pieces, vocabulary)
 }
 
 fn tokenizer(path: &Path, spm: Option<&Named>) -> Result<Tokenizer, ModelError> {
