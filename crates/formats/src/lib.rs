@@ -53,7 +53,7 @@ mod tensor;
 mod writer;
 mod zip;
 
-pub use error::Error;
+pub use error::{Error, reason};
 pub use source::{Bytes, Source};
 pub use tensor::{DType, Tensor, Tensors};
 pub use writer::write_whole;

@@ -128,7 +128,8 @@ fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, Mod
             }
             Kind::Ctranslate2(folder) => {
                 let spm = options.vocabularies.as_ref().map(|(source, _)| source.as_path());
-                ctranslate2::open(&folder, spm)?.into()
+                let raw = options.compat.contains(&Compat::RawSource);
+                ctranslate2::open(&folder, spm, raw)?.into()
             }
             Kind::HuggingFace(folder) => complete(huggingface::open(&folder)?, options),
             Kind::Peregrine(file) => {
