@@ -47,16 +47,10 @@ fn words(path: &Path) -> Option<std::sync::Arc<Tokenizer>> {
     Some(marian::pair(path, path).ok()?.tokenizers(0).ok()?.1)
 }
 
-/// Of pieces that a SentencePiece model makes, a vocabulary made with it lacks few: those that never
-/// occurred in its text.
-pub(crate) fn pieces(spm: &Path, pieces: &Tokenizer, vocabulary: &Tokenizer) -> Option<String> {
-    let is_text = |token: &&str| !(token.starts_with('<') && token.ends_with('>'));
-    let all = (0..pieces.size() as u32).map(|id| pieces.token(id)).filter(is_text);
-    let (mut known, mut total) = (0, 0);
-    for token in all {
-        known += usize::from(vocabulary.id(token).is_some());
-        total += 1;
-    }
+/// A vocabulary made with a SentencePiece model lacks few of its pieces: those that never occurred in
+/// its text.
+pub(crate) fn pieces(spm: &Path, tokenizer: &Tokenizer) -> Option<String> {
+    let (known, total) = tokenizer.known_pieces()?;
     let spm = spm.display();
     (known * 10 < total * 9).then(|| {
         format!(

@@ -28,7 +28,7 @@ fn every_byte_of_a_peregrine_file_counts() {
     // Without its key the list of checksums is not found, as in files that have none.
     let key = b"\"checksums\"";
     let key = good.windows(key.len()).position(|window| window == key).unwrap();
-    for at in (0..good.len()).step_by(13).filter(|at| !(key..key + 11).contains(at)) {
+    for at in (0..good.len()).step_by(29).filter(|at| !(key..key + 11).contains(at)) {
         let mut damaged = good.clone();
         damaged[at] ^= 1;
         std::fs::write(&path, damaged).unwrap();

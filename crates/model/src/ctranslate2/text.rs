@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use peregrine_text::{PieceOptions, Tokenizer, UserDefinedScore};
+use peregrine_text::{PieceOptions, Tokenizer};
 
 use crate::{ModelError, belonging, files};
 
@@ -32,9 +32,9 @@ pub(crate) fn tokenizers(
     }
     let (source, target) = (spm.map(named).transpose()?, find_target_spm(folder)?);
     let both = build(folder, source.as_ref(), target.as_ref())?;
-    notes.extend(foreign(source.as_ref(), &both.0));
-    if !Arc::ptr_eq(&both.0, &both.1) {
-        notes.extend(foreign(target.as_ref(), &both.1));
+    let sides = [(source, &both.0), (target.filter(|_| !Arc::ptr_eq(&both.0, &both.1)), &both.1)];
+    for (spm, tokenizer) in sides {
+        notes.extend(spm.and_then(|(path, _)| belonging::pieces(&path, tokenizer)));
     }
     Ok(both)
 }
@@ -90,14 +90,6 @@ fn find_target_spm(folder: &Path) -> Result<Option<Named>, ModelError> {
 
 fn named(path: PathBuf) -> Result<Named, ModelError> {
     files::read(&path).map(|bytes| (path, bytes))
-}
-
-/// A note on a SentencePiece model whose pieces the vocabulary does not know.
-fn foreign(spm: Option<&Named>, vocabulary: &Tokenizer) -> Option<String> {
-    let (path, bytes) = spm?;
-    let name = path.display().to_string();
-    let pieces = Tokenizer::sentencepiece(&name, bytes.clone(), UserDefinedScore::Marian).ok()?;
-    belonging::pieces(path, &pieces, vocabulary)
 }
 
 fn tokenizer(path: &Path, spm: Option<&Named>) -> Result<Tokenizer, ModelError> {
