@@ -6,6 +6,7 @@
 //! cut and extended for good reasons.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use peregrine_text::Tokenizer;
 
@@ -43,7 +44,7 @@ fn vocabulary(given: &Path, own: &Path) -> Option<String> {
     Some(format!("{}: {difference}", given.display()))
 }
 
-fn words(path: &Path) -> Option<std::sync::Arc<Tokenizer>> {
+fn words(path: &Path) -> Option<Arc<Tokenizer>> {
     Some(marian::pair(path, path).ok()?.tokenizers(0).ok()?.1)
 }
 

@@ -53,7 +53,6 @@ pub fn numbers(model: &Model) -> Result<Vec<String>, ModelError> {
 }
 
 fn numbers_of(member: &Member) -> Result<String, ModelError> {
-    let mut count = 0;
     for (name, weight) in member.weights.iter() {
         if let Some(at) = first_odd(weight) {
             let columns = weight.columns().max(1);
@@ -63,10 +62,9 @@ fn numbers_of(member: &Member) -> Result<String, ModelError> {
             );
             return Err(ModelError::invalid(&member.path, problem));
         }
-        count += weight.elements();
     }
-    let (path, tensors) = (member.path.display(), member.weights.len());
-    Ok(format!("{path}: all {count} weights of {tensors} tensors are finite numbers"))
+    let (path, parameters) = (member.path.display(), member.parameters());
+    Ok(format!("{path}: all {parameters} parameters are finite numbers"))
 }
 
 /// The index of the first infinity or NaN: the bits of its exponent are all ones. Integers have none, and

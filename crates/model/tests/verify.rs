@@ -23,7 +23,7 @@ fn every_byte_of_a_peregrine_file_counts() {
     let name = path.display().to_string();
     assert!(lines[0].starts_with(&format!("{name}: the checksums of ")), "{lines:?}");
     assert!(lines[0].ends_with(" tensors are right"), "{lines:?}");
-    assert!(lines[1].ends_with(" tensors are finite numbers"), "{lines:?}");
+    assert!(lines[1].ends_with(" parameters are finite numbers"), "{lines:?}");
 
     // Without its key the list of checksums is not found, as in files that have none.
     let key = b"\"checksums\"";
