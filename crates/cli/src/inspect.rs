@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use peregrine::Model;
-use peregrine::model::Member;
+use peregrine::model::{Member, verify};
 use serde_json::{Value, json};
 
 use crate::args::model::OpenArgs;
@@ -22,11 +22,20 @@ pub(crate) struct Args {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+
+    /// Check the model instead: compare the checksums of its files, where the format has some, and look
+    /// whether every weight is a finite number. Prints what was checked; what is damaged ends with code 2
+    #[arg(long, conflicts_with = "json")]
+    verify: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let model = args.open.read(&args.model)?;
-    if args.json {
+    if args.verify {
+        // All of it before anything is printed: what is damaged is one line.
+        let checked = [verify::checksums(&model)?, verify::numbers(&model)?].concat();
+        show!("{}", checked.join("\n"));
+    } else if args.json {
         show!("{}", describe(&model));
     } else {
         console::print(format_args!("{}", text(&model)));

@@ -28,9 +28,7 @@ impl Error {
 
     /// An operation of the system that failed: `FILE: cannot be opened: No such file or directory`.
     pub(crate) fn io(file: &Path, failed: &str, cause: &io::Error) -> Self {
-        let text = cause.to_string();
-        let reason = text.split(" (os error").next().unwrap_or(&text);
-        Self::new(file, "", format!("{failed}: {reason}"))
+        Self::new(file, "", format!("{failed}: {}", reason(cause)))
     }
 
     fn line(&self) -> String {
@@ -40,6 +38,15 @@ impl Error {
         } else {
             format!("{file}: {}: {}", self.place, self.problem)
         }
+    }
+}
+
+/// What the system says of a failure, in words: without the number that Rust appends.
+pub fn reason(cause: &io::Error) -> String {
+    let text = cause.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
     }
 }
 

@@ -35,6 +35,7 @@ compile_error!(
     "every format here is little-endian and is used in place: big-endian is unsupported"
 );
 
+pub mod checksum;
 pub mod ctranslate2;
 pub mod marian_bin;
 pub mod npz;
@@ -52,7 +53,8 @@ mod tensor;
 mod writer;
 mod zip;
 
-pub use error::Error;
+pub use error::{Error, reason};
 pub use source::{Bytes, Source};
 pub use tensor::{DType, Tensor, Tensors};
 pub use writer::write_whole;
+pub use zip::verify_archive;

@@ -9,8 +9,7 @@
 
 use std::path::Path;
 
-use flate2::Crc;
-
+use crate::checksum::crc32;
 use crate::writer::{Writer, write_file};
 use crate::zip::{self, Member};
 use crate::{Bytes, Error, Source, Tensor, Tensors, npy};
@@ -92,12 +91,9 @@ impl Entry {
             let dtype = tensor.dtype.name();
             return Err(writer.error(format!("{name} is of type {dtype}, which npz has not")));
         };
-        let mut crc = Crc::new();
-        crc.update(&header);
-        crc.update(&tensor.data);
         Ok(Self {
             name: format!("{name}{SUFFIX}"),
-            checksum: crc.sum(),
+            checksum: crc32(&header, &tensor.data),
             length: writer.narrow(header.len() + tensor.data.len(), "the size of an array")?,
             offset: writer.narrow(writer.position(), "the size of the file")?,
             header,

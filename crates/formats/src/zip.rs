@@ -22,12 +22,10 @@
 use std::collections::HashSet;
 use std::io::Read;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use flate2::Crc;
 use flate2::read::DeflateDecoder;
 
+use crate::checksum::{self, Checked, crc32, damage};
 use crate::reader::{Reader, quoted};
 use crate::{Bytes, Error, Source};
 
@@ -80,56 +78,35 @@ impl Member {
         if inflated.len() as u64 != self.length {
             return Err(format!("inflates to another length than the {} it states", self.length));
         }
-        match self.damage(&inflated) {
+        match damage(crc32(&[], &inflated), self.checksum).filter(|_| self.checksum != 0) {
             Some(problem) => Err(problem),
             None => Ok(inflated.into()),
         }
     }
-
-    /// What is wrong if this is not the content that the checksum was made of.
-    fn damage(&self, content: &[u8]) -> Option<String> {
-        let mut crc = Crc::new();
-        crc.update(content);
-        let (found, expected) = (crc.sum(), self.checksum);
-        (expected != 0 && found != expected)
-            .then(|| format!("checksum {found:08x}, expected {expected:08x}: the data is damaged"))
-    }
 }
 
-/// Compares the checksums of all stored members. Of several that are damaged, the first is told.
+/// Compares the checksums of all stored members.
 pub(crate) fn verify(source: &Source, members: &[Member]) -> Result<(), Error> {
-    /// Reading this many bytes takes far longer than starting a thread.
-    const WORTH_A_THREAD: usize = 4 << 20;
-    let mut stored: Vec<&Member> = members.iter().filter(|m| m.method == STORED).collect();
-    // The longest first: one at the end would leave the other cores idle.
-    stored.sort_by_key(|member| std::cmp::Reverse(member.length));
-    let bytes: usize = stored.iter().map(|member| member.data.len()).sum();
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let threads = cores.min(bytes / WORTH_A_THREAD + 1).min(stored.len());
-    let next = AtomicUsize::new(0);
-    let check = || {
-        let mut damaged = Vec::new();
-        while let Some(member) = stored.get(next.fetch_add(1, Ordering::Relaxed)) {
-            damaged.extend(member.damage(&member.data).map(|problem| (&member.name, problem)));
-            // What is not used after all takes no memory, and the rest comes from the system's cache.
-            member.data.release();
-        }
-        damaged
-    };
-    let damaged = thread::scope(|scope| {
-        // A thread that cannot be had is one less.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, check).ok();
-        let others: Vec<_> = (1..threads).filter_map(start).collect();
-        let mut damaged = check();
-        for other in others {
-            damaged.extend(other.join().expect("checksums do not panic"));
-        }
-        damaged
+    let stated = members.iter().filter(|member| member.method == STORED && member.checksum != 0);
+    let parts = stated.map(|member| Checked {
+        name: member.name.clone(),
+        head: Vec::new(),
+        data: member.data.clone(),
+        checksum: member.checksum,
     });
-    match damaged.into_iter().min() {
-        Some((name, problem)) => Err(Error::new(&source.path, name, problem)),
-        None => Ok(()),
+    checksum::verify(&source.path, parts.collect())
+}
+
+/// Compares the checksums of an archive, as its readers do, and returns how many members have one;
+/// nothing for a file that is no archive. Members that are not stored as they are count as verified:
+/// a reader inflated them.
+pub fn verify_archive(source: &Source) -> Result<Option<usize>, Error> {
+    if !source.bytes.starts_with(&LOCAL_HEADER.to_le_bytes()) {
+        return Ok(None);
     }
+    let members = members(source)?;
+    verify(source, &members)?;
+    Ok(Some(members.iter().filter(|member| member.checksum != 0).count()))
 }
 
 /// All members of an archive, in the order of its directory.

@@ -70,6 +70,11 @@ impl Config {
         Ok(Config { scorers, source, target, codes, filter, yaml })
     }
 
+    /// Source and target vocabulary.
+    pub(crate) fn vocabularies(&self) -> (PathBuf, PathBuf) {
+        (self.source.clone(), self.target.clone())
+    }
+
     /// Opens the networks and vocabularies.
     pub(crate) fn open(&self) -> Result<(Model, Option<ShortlistFile>), ModelError> {
         let codes = self.codes.as_deref().map(files::read).transpose()?;

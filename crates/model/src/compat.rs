@@ -1,7 +1,8 @@
 //! Following another tool, or another version of it, where it differs from this engine's choice.
 //!
 //! Every such switch is one value here and is applied in one place, [`Compat::apply`], to the
-//! description or the search settings. Nothing that computes knows about them.
+//! description or the search settings; `raw-source` alone counts while files are opened. Nothing that
+//! computes knows about them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,11 +36,14 @@ pub enum Compat {
     /// `drop-pad`: take suppressed words (Hugging Face's padding word) out before the softmax, so
     /// that scores are those of the model before its conversion.
     DropPad,
+    /// `raw-source`: source lines of CTranslate2 models are what that library takes, pieces separated
+    /// by blanks with the language tokens and end symbols that the model wants.
+    RawSource,
 }
 
 impl Compat {
     /// All of them, in the order they are documented.
-    pub const ALL: [Compat; 9] = [
+    pub const ALL: [Compat; 10] = [
         Compat::Marian112Prenorm,
         Compat::RawKeys,
         Compat::NormalisedKeys,
@@ -49,6 +53,7 @@ impl Compat {
         Compat::SearchCtranslate2,
         Compat::SearchHuggingFace,
         Compat::DropPad,
+        Compat::RawSource,
     ];
 
     /// The name used on the command line.
@@ -63,6 +68,7 @@ impl Compat {
             Compat::SearchCtranslate2 => "search-ctranslate2",
             Compat::SearchHuggingFace => "search-huggingface",
             Compat::DropPad => "drop-pad",
+            Compat::RawSource => "raw-source",
         }
     }
 
@@ -78,6 +84,9 @@ impl Compat {
             Compat::SearchCtranslate2 => "beams that end as CTranslate2's",
             Compat::SearchHuggingFace => "beams that end as Hugging Face's",
             Compat::DropPad => "suppressed words left out before the softmax",
+            Compat::RawSource => {
+                "source lines as CTranslate2 takes them: pieces, language tokens and all"
+            }
         }
     }
 
@@ -88,6 +97,8 @@ impl Compat {
             Compat::SearchCtranslate2 => adopt_search(&mut model.search, Dialect::Ctranslate2),
             Compat::SearchHuggingFace => adopt_search(&mut model.search, Dialect::HuggingFace),
             Compat::DropPad => model.search.suppression = Suppression::BeforeSoftmax,
+            // What it changes is how the files are opened.
+            Compat::RawSource => {}
             _ => {
                 for member in &mut model.members {
                     if let Architecture::Transformer(description) = &mut member.architecture {

@@ -23,10 +23,10 @@ pub(crate) enum Kind {
     Peregrine(PathBuf),
 }
 
-/// Finds out what a path is.
-pub(crate) fn discover(path: &Path) -> Result<Kind, ModelError> {
+/// Finds out what a path is. A choice that could have been another gets a note.
+pub(crate) fn discover(path: &Path, notes: &mut Vec<String>) -> Result<Kind, ModelError> {
     let metadata = std::fs::metadata(path).map_err(ModelError::io(path))?;
-    if metadata.is_dir() { directory(path) } else { file(path) }
+    if metadata.is_dir() { directory(path, notes) } else { file(path) }
 }
 
 fn ending(path: &Path) -> &str {
@@ -70,16 +70,19 @@ fn unknown(path: &Path) -> ModelError {
     ModelError::invalid(path, format!("not a model file: expected {known}"))
 }
 
-/// The configuration beside a network, if it names that network and nothing else.
-pub(crate) fn config_beside(network: &Path) -> Option<PathBuf> {
-    let config = decoder_config(&files::folder_of(network)).ok()??;
-    let models = DecoderConfig::read(&config).ok()?.models;
+/// The configuration beside a network that names that network and nothing else.
+pub(crate) fn config_beside(network: &Path, notes: &mut Vec<String>) -> Option<PathBuf> {
+    let mut configs = decoder_configs(&files::folder_of(network)).ok()?;
     let same = |model: &PathBuf| model.canonicalize().ok() == network.canonicalize().ok();
-    matches!(&models[..], [one] if same(one)).then_some(config)
+    configs.retain(|(_, path)| {
+        let models = DecoderConfig::read(path).map(|config| config.models);
+        models.is_ok_and(|models| matches!(&models[..], [one] if same(one)))
+    });
+    first(configs, notes)
 }
 
-fn directory(folder: &Path) -> Result<Kind, ModelError> {
-    if let Some(config) = decoder_config(folder)? {
+fn directory(folder: &Path, notes: &mut Vec<String>) -> Result<Kind, ModelError> {
+    if let Some(config) = first(decoder_configs(folder)?, notes) {
         return Ok(self::config(config));
     }
     let model_bin = folder.join("model.bin");
@@ -101,7 +104,7 @@ fn directory(folder: &Path) -> Result<Kind, ModelError> {
     // Argos packages keep the model in a folder of its own.
     let inner = folder.join("model");
     if inner.is_dir() {
-        return directory(&inner);
+        return directory(&inner, notes);
     }
     let looked = "decoder.yml, model.bin, config.json, *.peregrine, *.npz";
     Err(ModelError::invalid(folder, format!("no model in this directory: looked for {looked}")))
@@ -131,8 +134,8 @@ fn is_marian_network(path: &Path) -> bool {
     }
 }
 
-/// `decoder.yml`, `config*.yml` or `*.decoder.yml`, in this order.
-fn decoder_config(folder: &Path) -> Result<Option<PathBuf>, ModelError> {
+/// All of `decoder.yml`, `config*.yml` and `*.decoder.yml`, in this order; the number tells which.
+fn decoder_configs(folder: &Path) -> Result<Vec<(usize, PathBuf)>, ModelError> {
     let rank = |path: &PathBuf| {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned())?;
         let is_yaml = matches!(ending(path), "yml" | "yaml");
@@ -144,15 +147,26 @@ fn decoder_config(folder: &Path) -> Result<Option<PathBuf>, ModelError> {
         };
         is_yaml.then_some(rank)
     };
-    let mut candidates: Vec<_> = files::list(folder)?
+    let mut configs: Vec<_> = files::list(folder)?
         .into_iter()
         .filter_map(|path| rank(&path).map(|rank| (rank, path)))
+        .filter(|(_, path)| is_decoder_config(path) || amun::is_config(path))
         .collect();
-    candidates.sort();
-    Ok(candidates
-        .into_iter()
-        .map(|(_, path)| path)
-        .find(|path| is_decoder_config(path) || amun::is_config(path)))
+    configs.sort();
+    Ok(configs)
+}
+
+/// The first configuration. Others of its kind get a note and no refusal: packages come with one for
+/// each precision, training leaves one for each measure, and any of them works.
+fn first(configs: Vec<(usize, PathBuf)>, notes: &mut Vec<String>) -> Option<PathBuf> {
+    let (kind, taken) = configs.first()?;
+    let others = configs[1..].iter().filter(|(other, _)| other == kind);
+    let others: Vec<String> = others.map(|(_, path)| files::name_of(path)).collect();
+    if !others.is_empty() {
+        let (taken, others) = (taken.display(), others.join(", "));
+        notes.push(format!("{taken} is used; there is also {others}: name the one you mean"));
+    }
+    Some(taken.clone())
 }
 
 /// What the first bytes of a `.bin` file say.

@@ -58,8 +58,12 @@ impl ModelError {
         ModelError::Unsupported { path: path.into(), what: what.into() }
     }
 
-    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ModelError {
+    /// For `map_err`: what the system said of a path, in words. (Rust's own text ends in a number.)
+    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ModelError {
         let path = path.into();
-        move |source| ModelError::Io { path, source }
+        move |cause| {
+            let source = std::io::Error::new(cause.kind(), peregrine_formats::reason(&cause));
+            ModelError::Io { path, source }
+        }
     }
 }

@@ -8,6 +8,7 @@
 
 mod amun;
 mod architecture;
+mod belonging;
 mod check;
 mod compat;
 mod ctranslate2;
@@ -31,6 +32,7 @@ mod rnnfc_file;
 mod search;
 pub mod shortlist;
 mod tensors;
+pub mod verify;
 mod weights;
 
 pub use architecture::*;
@@ -38,7 +40,7 @@ pub use compat::Compat;
 pub use error::ModelError;
 pub use model::{Member, Model};
 pub use open::{OpenOptions, choose_shortlist, open, open_bytes, save};
-pub use peregrine_formats::write_whole;
+pub use peregrine_formats::{reason, write_whole};
 pub use presets::{PRESETS, TransformerSize, marian_transformer, preset};
 pub use random::{made_up_model, random_transformer, random_weights};
 pub use recurrent::{

@@ -9,8 +9,8 @@ use crate::discover::{Kind, config_beside, discover};
 use crate::marian::{self, DecoderConfig};
 use crate::shortlist::{Shortlist, ShortlistChoice, ShortlistFile};
 use crate::{
-    Compat, Dialect, Model, ModelError, Precision, amun, check, ctranslate2, huggingface, nematus,
-    peregrine_file, rnnfc_file,
+    Compat, Dialect, Model, ModelError, Precision, amun, belonging, check, ctranslate2,
+    huggingface, nematus, peregrine_file, rnnfc_file,
 };
 
 /// What a user may say besides the path.
@@ -62,7 +62,7 @@ pub fn open_bytes(name: &str, bytes: Bytes) -> Result<Model, ModelError> {
     Ok(model)
 }
 
-/// Saves a model of one network as a `.peregrine` file. With a precision, its matrices are stored in
+/// Saves a model of one network as a `.peregrine` file, which its name must say. With a precision, its matrices are stored in
 /// that; vectors and position tables stay as they are.
 pub fn save(model: &Model, path: &Path, precision: Option<Precision>) -> Result<(), ModelError> {
     peregrine_file::save(model, path, precision)
@@ -89,12 +89,17 @@ fn open_config_only(options: &OpenOptions) -> Result<Opened, ModelError> {
 
 /// What Amun's configuration names; networks of the command line count more than its scorers.
 fn open_amun(
-    config: &Path,
+    path: &Path,
     networks: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<Opened, ModelError> {
-    let config = amun::Config::read(config, networks, options.vocabularies.as_ref())?;
-    let (model, shortlist) = config.open()?;
+    let config = amun::Config::read(path, networks, options.vocabularies.as_ref())?;
+    let (mut model, shortlist) = config.open()?;
+    if let Some(given) = &options.vocabularies
+        && let Ok(own) = amun::Config::read(path, networks, None)
+    {
+        model.notes.extend(belonging::vocabularies(given, &own.vocabularies()));
+    }
     Ok(Opened { model, shortlist })
 }
 
@@ -103,7 +108,8 @@ fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, Mod
     // A bare network may have to borrow the vocabularies of the one before it.
     let mut vocabularies = options.vocabularies.clone();
     for path in paths {
-        let one = match discover(path)? {
+        let mut notes = Vec::new();
+        let mut one = match discover(path, &mut notes)? {
             Kind::MarianConfig(config) => {
                 let config = override_config(DecoderConfig::read(&config)?, options)?;
                 vocabularies = vocabularies.or_else(|| config.vocabularies.clone());
@@ -117,16 +123,20 @@ fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, Mod
                 };
                 rnnfc_file::open(&file, &marian::pair(source, target)?)?.into()
             }
-            Kind::MarianFile(file) => open_marian_file(&file, &mut vocabularies, options)?,
+            Kind::MarianFile(file) => {
+                open_marian_file(&file, &mut vocabularies, options, &mut notes)?
+            }
             Kind::Ctranslate2(folder) => {
                 let spm = options.vocabularies.as_ref().map(|(source, _)| source.as_path());
-                ctranslate2::open(&folder, spm)?.into()
+                let raw = options.compat.contains(&Compat::RawSource);
+                ctranslate2::open(&folder, spm, raw)?.into()
             }
             Kind::HuggingFace(folder) => complete(huggingface::open(&folder)?, options),
             Kind::Peregrine(file) => {
                 complete(peregrine_file::open(&Source::open(&file)?)?, options)
             }
         };
+        one.model.notes.splice(0..0, notes);
         opened.push(one);
     }
     Ok(opened)
@@ -151,7 +161,10 @@ fn open_configured(config: &DecoderConfig, options: &OpenOptions) -> Result<Open
         let problem = "names no vocabs; name them there or with --vocab SOURCE TARGET";
         return Err(ModelError::invalid(&config.path, problem));
     };
-    let model = marian::open(&config.models, &marian::pair(source, target)?, Some(config))?;
+    let mut model = marian::open(&config.models, &marian::pair(source, target)?, Some(config))?;
+    if let (Some(given), Some(own)) = (&options.vocabularies, &config.vocabularies) {
+        model.notes.extend(belonging::vocabularies(given, own));
+    }
     Ok(Opened { model, shortlist: config.shortlist.clone() })
 }
 
@@ -171,17 +184,24 @@ fn open_marian_file(
     file: &Path,
     vocabularies: &mut Option<(PathBuf, PathBuf)>,
     options: &OpenOptions,
+    notes: &mut Vec<String>,
 ) -> Result<Opened, ModelError> {
-    let config = options.config.clone().or_else(|| config_beside(file));
+    let config = options.config.clone().or_else(|| config_beside(file, notes));
     let config = config.map(|path| DecoderConfig::read(&path)).transpose()?;
     let configured = config.as_ref().and_then(|config| config.vocabularies.clone());
-    let found = match vocabularies.take().or(configured) {
-        Some(found) => Some(found),
-        None => match nematus::dictionaries(file)? {
-            Some(found) => Some(found),
-            None => marian::beside(file)?,
-        },
+    let named = match configured {
+        Some(configured) => Some(configured),
+        None => nematus::dictionaries(file)?,
     };
+    let found = match vocabularies.take().or_else(|| named.clone()) {
+        Some(found) => Some(found),
+        None => marian::beside(file)?,
+    };
+    if let Some(given) = &options.vocabularies
+        && let Some(own) = named.or_else(|| marian::trained_with(file))
+    {
+        notes.extend(belonging::vocabularies(given, &own));
+    }
     let files = [file.to_path_buf()];
     let Some((source, target)) = found else {
         // The network's own troubles are better news than a missing vocabulary.
@@ -286,7 +306,9 @@ fn choose(
         ShortlistChoice::File(file) => file.clone(),
     };
     let shared = same_words(&model.source, &model.target);
-    model.shortlist = Some(Shortlist::read(&file, &model.source, &model.target, shared)?);
+    let (source, target) = (&model.source, &model.target);
+    let list = Shortlist::read(&file, source, target, shared, &mut model.notes)?;
+    model.shortlist = Some(list);
     Ok(())
 }
 

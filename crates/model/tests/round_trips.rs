@@ -198,6 +198,12 @@ fn exporters_refuse_what_a_format_cannot_say() {
     ensemble.members.push(ensemble.members[0].clone());
     let path = folder.path().join("x.peregrine");
     assert!(message(save(&ensemble, &path, None)).contains("2 networks"));
+    for name in ["model.npz", "model", "model.peregrine.old"] {
+        let path = folder.path().join(name);
+        let message = message(save(&made_model(&small(), 1), &path, None));
+        assert!(message.contains(name) && message.contains("end in .peregrine"), "{message}");
+        assert!(!path.exists());
+    }
 }
 
 #[test]

@@ -18,8 +18,7 @@ pub struct Dictionary {
 impl Dictionary {
     /// Reads lines `target source probability`; the most probable translation of a word counts.
     pub fn read(path: &Path) -> Result<Dictionary, ModelError> {
-        let io = |source| ModelError::Io { path: path.into(), source };
-        let text = std::fs::read(path).map_err(io)?;
+        let text = std::fs::read(path).map_err(ModelError::io(path))?;
         let mut dictionary = Dictionary::default();
         for (number, line) in String::from_utf8_lossy(&text).lines().enumerate() {
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();

@@ -6,8 +6,10 @@
 //! | `names.rs` | canonical names to variables |
 //! | `config.rs` | where each version keeps its options |
 //! | `text.rs` | vocabularies and SentencePiece models as tokenizers |
+//! | `languages.rs` | models that want language tokens, which text does not have |
 
 mod config;
+mod languages;
 pub(crate) mod names;
 mod text;
 mod variables;
@@ -30,16 +32,21 @@ use crate::{
 /// Revision 1 used other names; later ones differ in where attributes are.
 const REVISIONS: std::ops::RangeInclusive<u32> = 2..=7;
 
-/// Opens a directory. `spm` is a SentencePiece model to use instead of one that is found.
-pub(crate) fn open(folder: &Path, spm: Option<&Path>) -> Result<Model, ModelError> {
+/// Opens a directory. `spm` is a SentencePiece model to use instead of one that is found. With `raw`,
+/// source lines are the pieces that the library takes, and no SentencePiece model is used.
+pub(crate) fn open(folder: &Path, spm: Option<&Path>, raw: bool) -> Result<Model, ModelError> {
     let path = folder.join("model.bin");
     let file = format::read(&Source::open(&path)?)?;
     let default_heads = check_specification(&path, &file)?;
     let variables = Variables::new(&path, &file);
     let config = Config::read(folder, file.version, &variables)?;
     let mut notes = Vec::new();
-    let (source, target) = text::tokenizers(folder, spm, &mut notes)?;
-    let context = Context { path: &path, variables: &variables, config: &config, default_heads };
+    let (source, target) = match raw {
+        true => text::without_spm(folder)?,
+        false => text::tokenizers(folder, spm, &mut notes)?,
+    };
+    let context =
+        Context { path: &path, variables: &variables, config: &config, default_heads, raw };
     let description = context.describe(&source, &target, &mut notes)?;
     let weights = check::gather(&path, &description, |expected| {
         let Some(place) = names::place(&expected.name) else {
@@ -53,6 +60,9 @@ pub(crate) fn open(folder: &Path, spm: Option<&Path>) -> Result<Model, ModelErro
         Ok(Lookup { stored: place.name, weight })
     })?;
     refuse_unused(&path, &variables)?;
+    if !raw {
+        languages::refuse(&path, &config, &target, description.start)?;
+    }
     let search = search(&description);
     let architecture = Architecture::Transformer(description);
     Ok(Model {
@@ -114,6 +124,7 @@ struct Context<'a> {
     variables: &'a Variables<'a>,
     config: &'a Config,
     default_heads: i64,
+    raw: bool,
 }
 
 impl Context<'_> {
@@ -253,7 +264,7 @@ impl Context<'_> {
             }
         }
         let mut add_end = self.config.add_source_eos;
-        if !add_end && start == Start::Zero {
+        if !add_end && start == Start::Zero && !self.raw {
             // Converted from Hugging Face MarianMT, whose tokenizer appends the symbol itself.
             notes.push(format!("{}: {eos} is appended to the source", self.path.display()));
             add_end = true;

@@ -6,20 +6,22 @@ use std::sync::Arc;
 
 use peregrine_text::{PieceOptions, Tokenizer};
 
-use crate::{ModelError, files};
+use crate::{ModelError, belonging, files};
 
 /// A file's path and content.
 type Named = (PathBuf, Arc<[u8]>);
+/// Source and target; one value where they share a vocabulary.
+type Tokenizers = (Arc<Tokenizer>, Arc<Tokenizer>);
 
 /// Usual names of SentencePiece models.
 const SPM_NAMES: [&str; 4] = ["sentencepiece.model", "source.spm", "spm.model", "tokenizer.model"];
 
-/// Tokenizers of both sides; one value where they share a vocabulary.
+/// Tokenizers of both sides.
 pub(crate) fn tokenizers(
     folder: &Path,
     spm: Option<&Path>,
     notes: &mut Vec<String>,
-) -> Result<(Arc<Tokenizer>, Arc<Tokenizer>), ModelError> {
+) -> Result<Tokenizers, ModelError> {
     let spm = match spm {
         Some(path) => Some(path.to_path_buf()),
         None => find_spm(folder)?,
@@ -28,17 +30,35 @@ pub(crate) fn tokenizers(
         let folder = folder.display();
         notes.push(format!("{folder}: no SentencePiece model; input is split at blanks"));
     }
-    let spm = spm.map(named).transpose()?;
+    let (source, target) = (spm.map(named).transpose()?, find_target_spm(folder)?);
+    let both = build(folder, source.as_ref(), target.as_ref())?;
+    let sides = [(source, &both.0), (target.filter(|_| !Arc::ptr_eq(&both.0, &both.1)), &both.1)];
+    for (spm, tokenizer) in sides {
+        notes.extend(spm.and_then(|(path, _)| belonging::pieces(&path, tokenizer)));
+    }
+    Ok(both)
+}
+
+/// The same for lines of pieces, whatever SentencePiece models there are.
+pub(crate) fn without_spm(folder: &Path) -> Result<Tokenizers, ModelError> {
+    build(folder, None, None)
+}
+
+fn build(
+    folder: &Path,
+    source: Option<&Named>,
+    target: Option<&Named>,
+) -> Result<Tokenizers, ModelError> {
     if let Some(shared) = vocabulary(folder, "shared_vocabulary") {
-        let both = Arc::new(tokenizer(&shared, spm.as_ref())?);
+        let both = Arc::new(tokenizer(&shared, source)?);
         return Ok((both.clone(), both));
     }
     let needed = |stem: &str| {
         let problem = format!("no {stem} (.json or .txt) and no shared_vocabulary");
         vocabulary(folder, stem).ok_or_else(|| ModelError::invalid(folder, problem))
     };
-    let source = tokenizer(&needed("source_vocabulary")?, spm.as_ref())?;
-    let target = tokenizer(&needed("target_vocabulary")?, find_target_spm(folder)?.as_ref())?;
+    let source = tokenizer(&needed("source_vocabulary")?, source)?;
+    let target = tokenizer(&needed("target_vocabulary")?, target)?;
     Ok((Arc::new(source), Arc::new(target)))
 }
 

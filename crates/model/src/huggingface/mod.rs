@@ -14,6 +14,8 @@ use std::sync::Arc;
 use peregrine_formats::Tensors;
 use peregrine_text::{PieceOptions, Tokenizer};
 
+pub(crate) use tensors::shards;
+
 use crate::check::{self, Lookup};
 use crate::huggingface::config::Config;
 use crate::tensors::float_weight;

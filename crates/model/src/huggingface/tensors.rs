@@ -29,21 +29,26 @@ pub(crate) fn read(folder: &Path) -> Result<(PathBuf, Tensors), ModelError> {
         let problem = format!("no weights: none of {}", FILES.join(", "));
         return Err(ModelError::invalid(folder, problem));
     };
-    if path.extension().is_none_or(|ending| ending != "json") {
-        let tensors = read_file(&path)?;
-        return Ok((path, tensors));
-    }
-    let index: Index = serde_json::from_slice(&files::read(&path)?)
-        .map_err(|error| ModelError::invalid(&path, error.to_string()))?;
-    let shards: BTreeSet<&String> = index.weight_map.values().collect();
     let mut tensors = Tensors::new();
-    for shard in shards {
-        if Path::new(shard).file_name().is_none_or(|name| name != shard.as_str()) {
-            return Err(ModelError::invalid(&path, format!("shard {shard:?} is not a file name")));
-        }
-        tensors.extend(read_file(&folder.join(shard))?);
+    for file in shards(&path)? {
+        tensors.extend(read_file(&file)?);
     }
     Ok((path, tensors))
+}
+
+/// The files of weights that a file stands for: those an index names, or itself.
+pub(crate) fn shards(path: &Path) -> Result<Vec<PathBuf>, ModelError> {
+    if path.extension().is_none_or(|ending| ending != "json") {
+        return Ok(vec![path.into()]);
+    }
+    let index: Index = serde_json::from_slice(&files::read(path)?)
+        .map_err(|error| ModelError::invalid(path, error.to_string()))?;
+    let names: BTreeSet<&String> = index.weight_map.values().collect();
+    let shard = |name: &&String| match Path::new(name).file_name() {
+        Some(file) if file == name.as_str() => Ok(path.with_file_name(file)),
+        _ => Err(ModelError::invalid(path, format!("shard {name:?} is not a file name"))),
+    };
+    names.iter().map(shard).collect()
 }
 
 fn read_file(path: &Path) -> Result<Tensors, ModelError> {

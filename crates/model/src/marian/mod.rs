@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use peregrine_formats::Source;
 
 pub(crate) use config::{DecoderConfig, is_decoder_config};
-pub(crate) use vocabulary::{Pair, beside, pair};
+pub(crate) use vocabulary::{Pair, beside, pair, trained_with};
 
 use crate::check::{self, Lookup};
 use crate::marian::names::{Place, place};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use peregrine_text::{PieceOptions, Tokenizer, UserDefinedScore};
 
+use crate::marian::yaml::Yaml;
 use crate::{ModelError, files};
 
 /// The two vocabularies of a model; where both are one file, they are one value.
@@ -98,6 +99,28 @@ pub(crate) fn beside(model: &Path) -> Result<Option<(PathBuf, PathBuf)>, ModelEr
         ([both], ..) => Ok(Some((both.clone(), both.clone()))),
         (_, Some(source), Some(target)) => Ok(Some((source.clone(), target.clone()))),
         _ => Ok(None),
+    }
+}
+
+/// The vocabularies a network was trained with, as the options that training leaves beside it
+/// (`model.npz.yml`) name them; where they are not found, the names.
+pub(crate) fn trained_with(model: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut options = model.as_os_str().to_owned();
+    options.push(".yml");
+    let options = PathBuf::from(options);
+    let yaml = Yaml::parse(&options, &std::fs::read(&options).ok()?).ok()?;
+    let folder = files::folder_of(model);
+    let find = |name: &String| {
+        let named = PathBuf::from(name);
+        // Training names files from where it ran, which may be another machine.
+        let beside = named.file_name().map(|file| folder.join(file));
+        let places = [Some(named.clone()), Some(folder.join(&named)), beside];
+        places.into_iter().flatten().find(|path| path.is_file()).unwrap_or(named)
+    };
+    match &yaml.list("vocabs").ok()?.iter().map(find).collect::<Vec<_>>()[..] {
+        [both] => Some((both.clone(), both.clone())),
+        [source, target] => Some((source.clone(), target.clone())),
+        _ => None,
     }
 }
 

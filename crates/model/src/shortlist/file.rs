@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::shortlist::phrases::Phrases;
 use crate::shortlist::{Parts, Rules, ShortlistFile, flatten};
-use crate::{ModelError, files};
+use crate::{ModelError, belonging, files};
 
 pub(super) fn read_binary(path: &Path, mut rules: Rules) -> Result<Parts, ModelError> {
     let stored = peregrine_formats::shortlist::read(&Source::open(path)?)?;
@@ -31,6 +31,7 @@ pub(super) fn read_text(
     file: &ShortlistFile,
     source: &Tokenizer,
     target: &Tokenizer,
+    notes: &mut Vec<String>,
 ) -> Result<Vec<Vec<u32>>, ModelError> {
     let bytes = files::read(&file.path)?;
     if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -39,6 +40,7 @@ pub(super) fn read_text(
     }
     let id = |side: &Tokenizer, word: &str| side.id(word).or_else(|| side.unk());
     let mut table = Table::default();
+    let (mut known, mut total) = (0, 0);
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let line = String::from_utf8_lossy(line);
         // Blanks of other scripts may be part of words.
@@ -56,13 +58,16 @@ pub(super) fn read_text(
             return Err(ModelError::invalid(&file.path, problem));
         };
         let (to, from) = words;
-        if to != "NULL"
-            && from != "NULL"
-            && let (Some(from), Some(to)) = (id(source, from), id(target, to))
-        {
+        if to == "NULL" || from == "NULL" {
+            continue;
+        }
+        total += 1;
+        known += usize::from(source.id(from).is_some() && target.id(to).is_some());
+        if let (Some(from), Some(to)) = (id(source, from), id(target, to)) {
             table.entry(from).or_default().insert(to, probability);
         }
     }
+    notes.extend(belonging::shortlist(&file.path, known, total));
     Ok(prune(table, source.size(), file))
 }
 
@@ -94,6 +99,7 @@ pub(super) fn read_vmap(
     mut rules: Rules,
     source: &Tokenizer,
     target: &Tokenizer,
+    notes: &mut Vec<String>,
 ) -> Result<Parts, ModelError> {
     let file = Source::open(path)?;
     rules.first = 0;
@@ -103,6 +109,7 @@ pub(super) fn read_vmap(
     let mut always = Vec::new();
     let mut lists = vec![Vec::new(); source.size()];
     let mut phrases = Phrases::default();
+    let (mut matched, mut total) = (0, 0);
     for entry in peregrine_formats::vmap::read(&file)? {
         let id = |word: &&str| target.id(word).or_else(|| target.unk());
         let targets: Vec<u32> = entry.targets.iter().filter_map(id).collect();
@@ -110,7 +117,9 @@ pub(super) fn read_vmap(
             always = targets;
             continue;
         }
+        total += 1;
         let Some(key) = entry.key.iter().map(known).collect::<Option<Vec<u32>>>() else { continue };
+        matched += 1;
         match key[..] {
             [word] => {
                 if let Some(list) = lists.get_mut(word as usize) {
@@ -120,6 +129,7 @@ pub(super) fn read_vmap(
             _ => phrases.insert(key, targets),
         }
     }
+    notes.extend(belonging::shortlist(path, matched, total));
     rules.always = always.into_iter().chain(target.unk()).chain(target.id("<s>")).collect();
     let (offsets, lists) = flatten(lists);
     Ok(Parts { rules, offsets, lists, phrases: phrases.to_numbers() })

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use peregrine_text::Tokenizer;
 use serde::{Deserialize, Serialize};
 
-use crate::ModelError;
 use crate::shortlist::phrases::Phrases;
+use crate::{ModelError, belonging};
 
 pub use learn::{Learning, Lexicon, ParallelText, Progress, learn};
 pub use write::write_shortlist;
@@ -228,12 +228,14 @@ impl Shortlist {
         Ok(Shortlist { rules, offsets, lists, phrases })
     }
 
-    /// Reads a file for a model. `shared` tells whether both sides have one vocabulary.
+    /// Reads a file for a model. `shared` tells whether both sides have one vocabulary. A table that
+    /// seems to be for other vocabularies gets a note.
     pub(crate) fn read(
         file: &ShortlistFile,
         source: &Tokenizer,
         target: &Tokenizer,
         shared: bool,
+        notes: &mut Vec<String>,
     ) -> Result<Shortlist, ModelError> {
         let rules = Rules {
             first: file.first,
@@ -244,11 +246,14 @@ impl Shortlist {
             multiple: MULTIPLE,
         };
         let parts = if file.is_binary() {
-            file::read_binary(&file.path, rules)?
+            let parts = file::read_binary(&file.path, rules)?;
+            let lists = parts.offsets.len().saturating_sub(1);
+            notes.extend(belonging::numbered_shortlist(&file.path, lists, source.size()));
+            parts
         } else if file.is_vmap() {
-            file::read_vmap(&file.path, rules, source, target)?
+            file::read_vmap(&file.path, rules, source, target, notes)?
         } else {
-            let (offsets, lists) = flatten(file::read_text(file, source, target)?);
+            let (offsets, lists) = flatten(file::read_text(file, source, target, notes)?);
             Parts { rules, offsets, lists, phrases: Vec::new() }
         };
         Shortlist::from_parts(&file.path, parts)

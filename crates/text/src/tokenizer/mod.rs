@@ -186,6 +186,15 @@ impl Tokenizer {
         (0..0x20).filter_map(|byte| self.id(&format!("<0x{byte:02X}>"))).collect()
     }
 
+    /// Of a SentencePiece model whose pieces a vocabulary numbers: how many pieces of text the vocabulary
+    /// has, and how many there are. Two files that belong together differ in few.
+    pub fn known_pieces(&self) -> Option<(usize, usize)> {
+        match &self.kind {
+            TokenizerKind::Pieces(pieces) => pieces.known(),
+            _ => None,
+        }
+    }
+
     /// Forgets tokens with ids of `size` and above: they then read as unknown. Marian's rule for the
     /// source side; SentencePiece models keep all their pieces.
     pub fn limit_source(&mut self, size: usize) {

@@ -73,6 +73,15 @@ impl Pieces {
         self.ids = (0..model.len() as u32).map(|piece| id(piece).unwrap_or(self.unk)).collect();
     }
 
+    /// See [`super::Tokenizer::known_pieces`].
+    pub(super) fn known(&self) -> Option<(usize, usize)> {
+        let model = self.model.as_ref()?;
+        let is_text = |piece: &str| !(piece.starts_with('<') && piece.ends_with('>'));
+        let text = (0..model.len()).filter(|&id| model.piece(id as u32).is_some_and(is_text));
+        let known = text.clone().filter(|&id| self.ids[id] != self.unk);
+        Some((known.count(), text.count()))
+    }
+
     pub(super) fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
     }
