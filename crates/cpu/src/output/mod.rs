@@ -456,6 +456,7 @@ mod tests {
                 })
                 .collect();
             let question = Question { asks: &asks, scoring, race: None };
+            let mut on_others = None;
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let linear = |precision| Linear::prepare(&[dense], precision, &Arena::default());
                 let made = [true, false].map(|in_registers| {
@@ -471,6 +472,7 @@ mod tests {
                 let selected: Vec<_> = (0..rows).map(|r| of_row(r).map(|l| &selections[l])).collect();
                 let got = answers(isa, &x, &made[0], &selected, question);
                 prop_assert_eq!(&got, &answers(isa, &x, &made[1], &selected, question));
+                prop_assert_eq!(&got, on_others.get_or_insert_with(|| got.clone()), "{:?}", isa);
                 let (mut scores, mut expected) = (Vec::new(), Vec::new());
                 for row in 0..rows {
                     let alone = Matrix::from_rows(inputs, x.values()[row * inputs..][..inputs].to_vec());
@@ -519,11 +521,13 @@ mod tests {
                 .map(|row| Ask { count: row % 5, banned: &[], forced: (row % 5 == 0).then_some(39), path: 0.0 })
                 .collect();
             let question = Question { asks: &asks, scoring: Scoring::LogProbability, race: None };
+            let mut on_others = None;
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
                 let output = Output::new(linear, false, true);
                 let none: Vec<Option<&Selection>> = vec![None; rows];
                 let got = answers(isa, &x, &output, &none, question);
+                prop_assert_eq!(&got, on_others.get_or_insert_with(|| got.clone()), "{:?}", isa);
                 let (mut scores, mut expected) = (Vec::new(), Vec::new());
                 for row in 0..rows {
                     let alone = Matrix::from_rows(3, x.values()[row * 3..][..3].to_vec());
