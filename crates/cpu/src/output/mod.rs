@@ -264,7 +264,7 @@ fn listen(
     profile::mark();
     multiply(&mut Listeners::new(&mut running, &mut marks, &mut lanes, question.scoring));
     for ((row, mark), lanes) in running.drain(..).zip(marks.drain(..)).zip(&mut lanes) {
-        let (list, shift) = row.finish(mark, lanes);
+        let (mut list, shift) = row.finish(mark, lanes);
         answer.push(list.choices().map(|word| Choice { score: word.score - shift, ..word }));
         lists.push(list);
     }
