@@ -547,6 +547,22 @@ mod tests {
         }
     }
 
+    /// Rows that nobody listens for are refused before one of them is heard.
+    #[test]
+    fn a_product_in_registers_wants_a_listener_for_each_row() {
+        let Some(isa) = Isa::new(Level::Amx) else { return };
+        let weight = Weight::from_f32(vec![40, 3], &numbers(40 * 3, 1));
+        let dense = Dense { weight: &weight, bias: None, alpha: None };
+        let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
+        let x = numbers(20 * 3, 2);
+        let heard = std::panic::catch_unwind(|| {
+            let mut nobody = Listeners::new(&mut [], &mut [], &mut [], Scoring::Logit);
+            linear.multiply_in_blocks(isa, &x, BLOCK_PANELS, true, &mut nobody);
+        });
+        let message = heard.unwrap_err().downcast::<String>().expect("a message");
+        assert!(message.contains("somebody to take each row"), "{message}");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20))]
 
