@@ -6,7 +6,6 @@ use anyhow::bail;
 use peregrine::Precision;
 use peregrine::model::{PRESETS, made_up_model, preset};
 
-use crate::args::model::parse_precision;
 use crate::io::console::{remark, show};
 
 /// Write a model of random numbers, to measure speed with
@@ -55,4 +54,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let size = std::fs::metadata(output)?.len() as f64 / 1e6;
     remark!("wrote {} ({size:.1} MB)", output.display());
     Ok(())
+}
+
+/// A precision by name.
+fn parse_precision(name: &str) -> Result<Precision, String> {
+    let found = Precision::ALL.into_iter().find(|precision| precision.name() == name);
+    let names = || Precision::ALL.map(Precision::name).join(", ");
+    found.ok_or_else(|| format!("expected one of {}", names()))
 }

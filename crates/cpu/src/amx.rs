@@ -152,7 +152,7 @@ pub(crate) struct Product {
     pub(crate) inputs: *const u8,
     /// where the others are,
     pub(crate) order: Order,
-    /// and how many they are. There is memory for a multiple of 16.
+    /// and how many they are. Tiles are loaded whole: up to a multiple of 16, there is memory that may be read.
     pub(crate) rows: usize,
     /// First of the panels,
     pub(crate) weights: *const u8,
@@ -166,23 +166,35 @@ pub(crate) struct Product {
 
 /// Who makes something of sums, a block after the other. All of it becomes one loop with the products: what is not in a register
 /// there has them wait for memory.
-pub(crate) trait Finish<T> {
+///
+/// # Safety
+/// Its functions leave the tiles alone, which are in use while they are called: they start no other product.
+pub(crate) unsafe trait Finish<T> {
     /// Sums of some rows and of these panels, one or two, come next. Tells whether they are wanted a row after the other.
-    fn begin(&mut self, panels: Range<usize>) -> bool;
+    ///
+    /// # Safety
+    /// They are panels of the product.
+    unsafe fn begin(&mut self, panels: Range<usize>) -> bool;
 
     /// Takes those of a row. There are sums of two panels in any case.
-    fn row(&mut self, row: usize, sums: &[[T; 16]; 2]);
+    ///
+    /// # Safety
+    /// It is a row of the product, and `begin` was told the panels.
+    unsafe fn row(&mut self, row: usize, sums: &[[T; 16]; 2]);
 
     /// Those were all, of rows from the given one on.
+    ///
+    /// # Safety
+    /// As above.
     #[inline(always)]
-    fn end(&mut self, _row: usize, _sums: &[[[T; 16]; 2]]) {}
+    unsafe fn end(&mut self, _row: usize, _sums: &[[[T; 16]; 2]]) {}
 }
 
 impl Product {
     /// Hands all sums to `finish`.
     ///
     /// # Safety
-    /// [`available`] has said yes; rows and panels are whole steps long and where `self` says.
+    /// [`available`] has said yes; rows and panels are whole steps long and where `self` says, and `finish` was made for them.
     #[inline(always)]
     pub(crate) unsafe fn multiply<T: Sum>(self, finish: &mut impl Finish<T>) {
         let Some(mut late) = self.block_from(0, 0) else { return };
@@ -191,7 +203,8 @@ impl Product {
         let turns = self.turns();
         let mut sums = [const { MaybeUninit::<Sums<T>>::uninit() }; 2];
         let (mut to, mut from) = sums.split_at_mut(1);
-        // SAFETY: what the caller vouches for; four tiles fit, and of a block's sums only those that were stored are looked at.
+        // SAFETY: what the caller vouches for; four tiles fit, of a block's sums only those that were stored are looked at, and
+        // blocks are of rows and panels of the product.
         unsafe {
             tiles.begin(self.starts_of(late));
             self.feed(late, turns).rest::<T>(self.steps);
@@ -370,7 +383,7 @@ impl Feed {
     /// their share of so many steps. Tells how many are left.
     ///
     /// # Safety
-    /// As below.
+    /// As below; they are sums of the product's rows from the given one on, of whose panels `finish` was told.
     #[inline(always)]
     unsafe fn finish<T: Sum, const KEEP_WEIGHTS: bool, const BOTH: bool>(
         &mut self,
@@ -403,12 +416,14 @@ impl Feed {
                 steps -= share.max(1);
                 wait = gap;
             } else {
-                (row..).zip(four).for_each(|(row, sums)| finish.row(row, sums));
+                // SAFETY: the caller's.
+                (row..).zip(four).for_each(|(row, sums)| unsafe { finish.row(row, sums) });
             }
             wait = wait.saturating_sub(1);
             row += 4;
         }
-        (row..).zip(rest).for_each(|(row, sums)| finish.row(row, sums));
+        // SAFETY: the caller's.
+        (row..).zip(rest).for_each(|(row, sums)| unsafe { finish.row(row, sums) });
         steps
     }
 

@@ -22,6 +22,16 @@ const LARGE: usize = PAGE / 2;
 /// Every shelf begins at a cache line.
 const ALIGNMENT: usize = 64;
 
+const TOO_LARGE: &str = "no more values than memory could hold";
+
+/// Bytes of so many values, in whole cache lines. What does not fit the address space is refused here: a size that has
+/// wrapped around would have too little memory mapped.
+fn bytes_of<T>(count: usize) -> usize {
+    let most = isize::MAX as usize / PAGE * PAGE;
+    let bytes = count.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= most);
+    bytes.expect(TOO_LARGE).next_multiple_of(ALIGNMENT)
+}
+
 /// What a cache line holds: a `Store` of these begins at one, wherever it is.
 #[derive(Clone, Copy, Zeroable, Pod)]
 #[repr(C, align(64))]
@@ -39,11 +49,17 @@ pub(crate) struct Aligned<T> {
 impl<T: Pod> Aligned<T> {
     /// Makes it `count` values and has memory for `more` behind them. What is in it is unspecified.
     pub(crate) fn reshape(&mut self, count: usize, more: usize) {
-        let lines = ((count + more) * size_of::<T>()).div_ceil(ALIGNMENT);
+        let values = count.checked_add(more).expect(TOO_LARGE);
+        let lines = bytes_of::<T>(values).div_ceil(ALIGNMENT);
         if self.lines.len() < lines {
             self.lines.resize(lines, Line([0; ALIGNMENT]));
         }
         self.count = count;
+    }
+
+    /// Its values and all memory there is behind them.
+    pub(crate) fn memory(&self) -> &[T] {
+        bytemuck::cast_slice(&self.lines)
     }
 }
 
@@ -77,7 +93,7 @@ impl Arena {
     /// Room for `count` zeroed values; on the heap where the system maps no memory.
     pub(crate) fn zeroed<T: Zeroable + Copy>(&self, count: usize) -> Store<T> {
         const { assert!(align_of::<T>() <= ALIGNMENT) };
-        let bytes = (count * size_of::<T>()).next_multiple_of(ALIGNMENT);
+        let bytes = bytes_of::<T>(count);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.as_ref().is_none_or(|chunk| chunk.map.len() - chunk.used < bytes) {
             *open = Chunk::new(bytes.max(CHUNK));
@@ -123,7 +139,7 @@ impl<T: Zeroable + Copy> Store<T> {
     /// Makes it `count` values, keeping those there are; the others are zero. Where it becomes large
     /// it moves to a map of its own.
     pub(crate) fn grow(&mut self, count: usize) {
-        let bytes = count * size_of::<T>();
+        let bytes = bytes_of::<T>(count);
         if bytes < LARGE
             && let Store::Heap(values) = self
         {
@@ -184,6 +200,19 @@ mod tests {
             values.fill(count as u16);
             assert!(values.lines.len() * ALIGNMENT >= 2 * (count + more));
         }
+    }
+
+    #[test]
+    #[should_panic = "no more values than memory could hold"]
+    fn an_arena_hands_out_no_more_than_there_are_addresses() {
+        // Modulo 2⁶⁴, four bytes.
+        let _ = Arena::default().zeroed::<u32>(usize::MAX / 4 + 2);
+    }
+
+    #[test]
+    #[should_panic = "no more values than memory could hold"]
+    fn growing_stops_where_addresses_do() {
+        Store::<u32>::zeroed(1).grow(usize::MAX / 4 + 2);
     }
 
     #[test]

@@ -479,7 +479,8 @@ fn mean_weights_body<I: Vectors>(
 mod tests {
     use super::*;
     use crate::cache::Keeping;
-    use crate::isa::Level;
+    use crate::isa::{Level, same_everywhere};
+    use crate::lanes::bits;
     use crate::matrix::Matrix;
 
     /// All of `rows` rows read the same positions.
@@ -589,6 +590,37 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn every_level_gives_the_same_bits() {
+        let shapes = [(10, 2), (64, 2), (48, 3), (256, 4), (164, 2), (288, 9)];
+        for (keeping, (width, heads)) in
+            Keeping::ALL.into_iter().flat_map(|k| shapes.map(|shape| (k, shape)))
+        {
+            let (keys, values, _) = filled(keeping, 70, (width, heads));
+            let row =
+                |p: usize| [&keys[p * width..][..width], &values[p * width..][..width]].concat();
+            let kept = Matrix::from_rows(2 * width, (0..70).flat_map(row).collect());
+            let queries: Vec<f32> = (0..19 * width).map(|i| wave(i + 5)).collect();
+            let positions: Vec<u32> = (0..70).rev().step_by(3).collect();
+            let what = format!("{keeping:?}, {width} columns of {heads} heads");
+            same_everywhere(&what, |isa| {
+                let mut cache = Cache::new(keeping);
+                cache.grow(70, width, heads);
+                cache.store(isa, &kept, 0, &(0..70).collect::<Vec<u32>>());
+                let rows = Queries { values: &queries, stride: width };
+                let few_and_many = [3, 19].map(|count| {
+                    let mut out = vec![f32::NAN; count * width];
+                    attend(isa, rows, (&cache, heads), &all_read(&positions, count), &mut out);
+                    bits(&out)
+                });
+                let reading = Reading { cache: &cache, positions: &positions, heads, next: &[] };
+                let (mut memory, mut mean) = (Memory::default(), vec![0.0; positions.len()]);
+                mean_weights(isa, &queries[..width], reading, heads, &mut memory, &mut mean);
+                (few_and_many, bits(&mean))
+            });
         }
     }
 

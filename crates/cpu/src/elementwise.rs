@@ -170,7 +170,8 @@ fn average_body<const FMA: bool>(x: &[f32], before: u32, state: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::{Isa, Level};
+    use crate::isa::{Isa, Level, same_everywhere};
+    use crate::lanes::bits;
 
     fn levels() -> impl Iterator<Item = Isa> {
         Level::ALL.into_iter().filter_map(Isa::new)
@@ -208,6 +209,44 @@ mod tests {
                     assert!(error < allowed, "{activation:?}({x}) = {y}, off by {error:e}");
                 }
             }
+        }
+    }
+
+    /// Numbers whose sums and products are not exact.
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 37 + seed * 11) % 1013) as f32 * 0.0137 - 6.9).collect()
+    }
+
+    #[test]
+    fn every_level_gives_the_same_bits() {
+        use Activation::*;
+        for n in [1, 7, 16, 83, 512] {
+            for activation in [Identity, Relu, Swish, Gelu, GeluTanh, GeluSigmoid, Sigmoid, Tanh] {
+                same_everywhere(&format!("{activation:?}"), |isa| {
+                    let mut y = numbers(n, 1);
+                    activate(isa, activation, &mut y);
+                    bits(&y)
+                });
+            }
+            for (bias, centred) in [(true, true), (false, false)] {
+                let bias = bias.then(|| numbers(n, 2));
+                let norm = Norm { scale: numbers(n, 3), bias, epsilon: 1e-6, centred };
+                same_everywhere("norm", |isa| {
+                    let mut y = numbers(3 * n, 4);
+                    normalise(isa, &norm, Some(&numbers(3 * n, 5)), &mut y);
+                    bits(&y)
+                });
+            }
+            same_everywhere("gates and cells", |isa| {
+                let [a, b, c] = [6, 7, 8].map(|seed| numbers(n, seed));
+                let [mut highways, mut mixed, mut state, mut out, mut mean] =
+                    [9, 10, 11, 12, 13].map(|seed| numbers(n, seed));
+                highway(isa, &a, &b, &mut highways);
+                mix(isa, &a, &b, &c, &mut mixed);
+                ssru(isa, &a, &b, &mut state, &mut out);
+                average(isa, &a, 6, &mut mean);
+                [highways, mixed, state, out, mean].map(|values| bits(&values))
+            });
         }
     }
 

@@ -119,7 +119,7 @@ fn available(level: Level) -> bool {
 
 /// Makes `fn NAME(isa, ARGS)` from a generic `BODY::<FMA>(ARGS)`: the body, written once in plain
 /// Rust, is compiled for every level, and the call goes to the one `isa` stands for. `FMA` tells
-/// the body whether a fused multiply-add is one instruction there.
+/// the body whether a fused multiply-add is one instruction there; it rounds once in any case.
 macro_rules! kernel {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $body:ident) => {
         $(#[$meta])*
@@ -153,6 +153,15 @@ macro_rules! kernel {
             }
         }
     };
+}
+
+/// Calls a function with each level there is and checks that all return the same.
+#[cfg(test)]
+pub(crate) fn same_everywhere<T: PartialEq + std::fmt::Debug>(what: &str, f: impl Fn(Isa) -> T) {
+    let expected = f(Isa(Level::Portable));
+    for isa in Level::ALL.into_iter().filter_map(Isa::new) {
+        assert_eq!(f(isa), expected, "{what}, {}", isa.level().name());
+    }
 }
 
 pub(crate) use kernel;

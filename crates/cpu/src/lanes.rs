@@ -17,10 +17,31 @@ pub(crate) fn array<T: Copy, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
     all
 }
 
-/// `a · b + c`.
+/// `a · b + c`, rounded once. `FMA`: there is an instruction for it.
 #[inline(always)]
 pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
+    const ALWAYS: bool = cfg!(any(target_feature = "fma", target_arch = "aarch64"));
+    if FMA || ALWAYS { a.mul_add(b, c) } else { multiply_add_in_doubles(a, b, c) }
+}
+
+/// `a · b + c`, rounded once, in instructions that every processor has. `mul_add` would call the library's function, which keeps
+/// loops from becoming vectors.
+///
+/// The product of two floats is exact as a double, the sum need not be. Rounded to a double it may come to lie in the middle
+/// between two floats, and then be rounded to the wrong one. So a sum that is not exact is cut off and its last bit set: such a
+/// double is no middle, and lies on the exact sum's side of each (rounding to odd: Boldo and Melquiond, 2008).
+#[inline(always)]
+fn multiply_add_in_doubles(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    // What rounding took off, exactly (Knuth's two-sum).
+    let part = sum - product;
+    let lost = (product - (sum - part)) + (c - part);
+    // No double is too small for this product. Where the sum is not finite it is not a number, and neither below nor above zero.
+    let side = lost * sum;
+    let (too_far, too_near) = (side < 0.0, side > 0.0);
+    let cut_off = sum.to_bits().wrapping_sub(u64::from(too_far));
+    f64::from_bits(cut_off | u64::from(too_far | too_near)) as f32
 }
 
 /// The nearest integer to a number in the range of a byte, of two the even one: adding 1.5 · 2²³ leaves it in the low bits.
@@ -204,9 +225,57 @@ pub(crate) fn softmax<const FMA: bool>(scores: &mut [f32]) {
     }
 }
 
+/// Numbers, to be compared to the last bit.
+#[cfg(test)]
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100_000))]
+
+        /// Of any numbers, and of those whose sum is next to the middle between two floats, large and small.
+        #[test]
+        fn a_multiply_add_rounds_once(
+            bits: [u32; 3],
+            (a, b) in (1u32..1 << 24, 1u32..1 << 24),
+            (exponent, shift, sign) in (-149i32..40, 0i32..60, prop::sample::select(vec![-1.0f32, 1.0])),
+        ) {
+            let any = bits.map(f32::from_bits);
+            let size = |exponent: i32| 2f64.powi(exponent) as f32;
+            let c = (bits[2] | 1 << 23) as f32 * size(exponent);
+            let near = [a as f32 * sign, b as f32 * size(exponent - shift), c];
+            // Half a step of `c`, and next to nothing more or less.
+            let middle = [(a | 1) as f32 * sign, size(exponent - 1) / (a | 1) as f32, c];
+            for [a, b, c] in [any, near, middle] {
+                let (got, exact) = (multiply_add_in_doubles(a, b, c), a.mul_add(b, c));
+                prop_assert!(
+                    got.to_bits() == exact.to_bits() || got.is_nan() && exact.is_nan(),
+                    "{a:e} · {b:e} + {c:e} is {exact:e}, not {got:e}"
+                );
+            }
+        }
+    }
+
+    /// A product that is next to half a step of the last float: as a double, the sum is just in the middle.
+    #[test]
+    fn a_multiply_add_is_not_rounded_to_a_double_first() {
+        let step = f32::EPSILON;
+        let above = (8_392_705.0, 8_384_513.0 * 2f32.powi(-70), 1.0);
+        let below = (1.0 + step, (1.0 - step) * 2f32.powi(-24), 1.0 + step);
+        for ((a, b, c), exact) in [(above, 1.0 + step), (below, 1.0 + step)] {
+            for sign in [1.0, -1.0] {
+                let got = multiply_add_in_doubles(a * sign, b, c * sign);
+                assert_eq!(got, exact * sign);
+                assert_ne!(got, (f64::from(a * sign) * f64::from(b) + f64::from(c * sign)) as f32);
+            }
+        }
+    }
 
     fn each_x() -> impl Iterator<Item = f32> {
         (-87_000..88_000).map(|i| i as f32 * 1e-3 + 1.7e-5)

@@ -295,7 +295,8 @@ fn multiply_rows_body<const FMA: bool>(a: &[f32], b: &[f32], out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::{Isa, Level};
+    use crate::isa::{Isa, Level, same_everywhere};
+    use crate::lanes::bits;
 
     /// The bound that is documented, at every float worth looking at.
     #[test]
@@ -318,6 +319,35 @@ mod tests {
         for (x, s, t) in [(1e30, 1.0, 1.0), (-1e30, 0.0, -1.0), (0.0, 0.5, 0.0)] {
             assert!((Fast::sigmoid::<true>(x) - s).abs() < FAST_ERROR);
             assert!((Fast::tanh::<true>(x) - t).abs() < FAST_ERROR);
+        }
+    }
+
+    #[test]
+    fn every_level_gives_the_same_bits() {
+        let wave = |n: usize, seed: usize| -> Vec<f32> {
+            (0..n).map(|i| ((i * 37 + seed * 11) % 101) as f32 / 41.3 - 1.2).collect()
+        };
+        use CellKind::*;
+        for d in [1usize, 5, 16, 83] {
+            let (x, s, raw) = (wave(4 * d, 1), wave(4 * d, 2), wave(d, 3));
+            for functions in [Functions::Fast, Functions::Library] {
+                for kind in [Gru, Lstm, Mgru, Mlstm, Tanh, Relu, Sru, Ssru] {
+                    same_everywhere(&format!("{kind:?}"), |isa| {
+                        let (mut h, mut c) = (wave(d, 4), wave(d, 5));
+                        let terms = RowTerms { x: &x, s: &s, raw: &raw };
+                        recur(isa, functions, kind, terms, &mut h, &mut c);
+                        (bits(&h), bits(&c))
+                    });
+                }
+                same_everywhere("attention", |isa| {
+                    let (keys, reads) = (wave(7 * d, 6), [3, 0, 6, 5, 1]);
+                    let (mut plain, mut additive, mut out) = ([0.0; 5], [0.0; 5], vec![0.0; d]);
+                    align(isa, functions, &wave(d, 7), &keys, &reads, &[], &mut plain);
+                    align(isa, functions, &wave(d, 7), &keys, &reads, &wave(d, 8), &mut additive);
+                    weigh(isa, &keys, &reads, &additive, &mut out);
+                    (bits(&plain), bits(&additive), bits(&out))
+                });
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::lanes::{LANES, array};
 pub(crate) trait Vectors: Copy {
     /// Sixteen numbers.
     type V: Copy;
-    /// Whether a multiply-add rounds once.
+    /// Whether there is an instruction for a multiply-add.
     const FMA: bool;
     /// How many running sums the registers hold beside what is added to them.
     const SUMS: usize;
@@ -30,10 +30,10 @@ pub(crate) trait Vectors: Copy {
     /// The larger of each two.
     fn larger(self, a: Self::V, b: Self::V) -> Self::V;
     fn multiply(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a · b + c`.
+    /// `a · b + c`, rounded once.
     fn multiply_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
 
-    /// The sum of each of sixteen vectors. Lanes are added in an order that depends on the instruction set alone.
+    /// The sum of each of sixteen vectors. Lanes are added in the order of [`add_up`](crate::lanes::add_up).
     fn sums(self, of: &[[f32; LANES]; LANES]) -> Self::V;
 
     /// Runs of 1, 2, 4 or 8 lanes exchanged with their neighbours.
@@ -124,7 +124,7 @@ impl<const FMA: bool> Vectors for Plain<FMA> {
 
     #[inline(always)]
     fn sums(self, of: &[[f32; LANES]; LANES]) -> [f32; LANES] {
-        array(|i| crate::lanes::sum(&of[i], |v| v))
+        array(|i| crate::lanes::add_up(of[i]))
     }
 }
 
@@ -480,7 +480,7 @@ mod x86 {
         }
     }
 
-    /// The sums of eight vectors.
+    /// The sums of eight vectors: of two, each becomes half of a register; four such registers become one.
     ///
     /// # Safety
     /// The processor has AVX2.
@@ -488,27 +488,39 @@ mod x86 {
     unsafe fn eight(isa: Avx2, of: &[[f32; LANES]; LANES], first: usize) -> __m256 {
         // SAFETY: the caller's.
         unsafe {
-            let (a, b) = (four(isa, of, first), four(isa, of, first + 4));
-            let low = _mm256_permute2f128_ps::<0x20>(a, b);
-            _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(a, b))
+            let (a, b) = (two(isa, of, first), two(isa, of, first + 1));
+            let (c, d) = (two(isa, of, first + 2), two(isa, of, first + 3));
+            let (ab, cd) = (add_pairs_of_halves(a, b), add_pairs_of_halves(c, d));
+            let even = _mm256_shuffle_ps::<0x88>(ab, cd);
+            _mm256_add_ps(even, _mm256_shuffle_ps::<0xdd>(ab, cd))
         }
     }
 
-    /// The sums of four vectors, in two parts each.
+    /// Two vectors that are four apart, of which one becomes a half each.
     ///
     /// # Safety
     /// The processor has AVX2.
     #[inline(always)]
-    unsafe fn four(isa: Avx2, of: &[[f32; LANES]; LANES], first: usize) -> __m256 {
+    unsafe fn two(isa: Avx2, of: &[[f32; LANES]; LANES], first: usize) -> __m256 {
         // SAFETY: the caller's.
         unsafe {
-            let mut halves = [_mm256_setzero_ps(); 4];
-            for i in 0..4 {
-                let [low, high] = isa.load(&of[first + i]);
-                halves[i] = _mm256_add_ps(low, high);
-            }
-            let [a, b, c, d] = halves;
-            _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d))
+            let ([a, b], [c, d]) = (isa.load(&of[first]), isa.load(&of[first + 4]));
+            let (ab, cd) = (_mm256_add_ps(a, b), _mm256_add_ps(c, d));
+            let low = _mm256_permute2f128_ps::<0x20>(ab, cd);
+            _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(ab, cd))
+        }
+    }
+
+    /// As [`add_pairs`], with registers of two quarters.
+    ///
+    /// # Safety
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn add_pairs_of_halves(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the caller's.
+        unsafe {
+            let low = _mm256_shuffle_ps::<0x44>(a, b);
+            _mm256_add_ps(low, _mm256_shuffle_ps::<0xee>(a, b))
         }
     }
 }
@@ -558,6 +570,7 @@ pub(crate) use vector_kernel;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::add_up;
 
     fn check<I: Vectors>(isa: I) {
         let rows: [[f32; LANES]; LANES] = array(|r| array(|c| (r * LANES + c) as f32));
@@ -571,10 +584,17 @@ mod tests {
             isa.store(isa.exchange(isa.load(&rows[1]), run), &mut exchanged);
             assert_eq!(exchanged, array(|i| rows[1][i ^ run]));
         }
+        // Of very different sizes: another order of additions rounds otherwise.
+        let odd: [[f32; LANES]; LANES] = array(|r| {
+            array(|c| (((r * 7 + c * 5) % 23) as f32 - 11.3) * 10f32.powi((c * 3 % 7) as i32))
+        });
+        let mut sums = [0.0; LANES];
+        isa.store(isa.sums(&odd), &mut sums);
+        assert_eq!(sums, array(|r| add_up(odd[r])));
     }
 
     #[test]
-    fn lanes_are_moved_as_said() {
+    fn lanes_are_moved_and_added_as_said() {
         check(Plain::<false>);
         #[cfg(target_arch = "x86_64")]
         {

@@ -6,6 +6,8 @@
 //! The three ways in which tools end a beam are [`Finish`]'s variants; with a beam of one they are
 //! the same, greedy search.
 
+use std::cmp::Ordering;
+
 use peregrine_model::Finish;
 use peregrine_nn::{Ask, Choice};
 
@@ -58,6 +60,10 @@ pub(crate) struct Candidate {
 /// Steps a search has room for from the start; longer ones get more on the way.
 const USUAL_STEPS: usize = 256;
 
+/// A step looks at no more candidates than this many times the beam. The most has [`Finish::Full`]: one for each place, then as
+/// many as end, and each hypothesis has one word that ends it.
+const LOOKED_AT: usize = 2;
+
 /// The search of one sentence.
 pub(crate) struct Beam {
     nodes: Vec<Node>,
@@ -92,7 +98,7 @@ impl Beam {
             details: Vec::new(),
             open: first,
             finished: Vec::with_capacity(2 * beam),
-            candidates: Vec::with_capacity(2 * beam * beam),
+            candidates: Vec::with_capacity(2 * LOOKED_AT * beam),
             spare: Vec::with_capacity(beam),
             width: beam,
             length: 0,
@@ -241,21 +247,34 @@ impl Beam {
         matches!((open, finished), (Some(open), Some(finished)) if open < finished - delta)
     }
 
-    /// All candidates, best path first; of equals the one of the earlier hypothesis, then the one
+    /// The candidates that may be looked at, best path first; of equals the one of the earlier hypothesis, then the one
     /// with the lower word id.
+    ///
+    /// A beam of B has up to 2 B² of them: only the best are kept on the way.
     fn rank<'c>(&mut self, settings: &Settings, choices: impl Iterator<Item = &'c [Choice]>) {
         let free = self.is_free(settings, 0);
+        let kept = LOOKED_AT * settings.search.beam;
         let Beam { candidates, open, .. } = self;
         candidates.clear();
+        let (mut order, mut worst) = (0, None);
         for (row, choices) in choices.enumerate() {
             for &choice in choices {
                 let choice = if free { Choice { score: 0.0, ..choice } } else { choice };
                 let path = open[row].score + choice.score;
-                candidates.push(Candidate { row, choice, path, order: candidates.len() });
+                order += 1;
+                // An equal comes too late.
+                if worst.is_some_and(|worst| path.total_cmp(&worst).is_le()) {
+                    continue;
+                }
+                candidates.push(Candidate { row, choice, path, order });
+                if candidates.len() == 2 * kept {
+                    worst = Some(candidates.select_nth_unstable_by(kept - 1, better_first).1.path);
+                    candidates.truncate(kept);
+                }
             }
         }
         // Not the stable sort, which would ask for memory.
-        candidates.sort_unstable_by(|a, b| b.path.total_cmp(&a.path).then(a.order.cmp(&b.order)));
+        candidates.sort_unstable_by(better_first);
     }
 
     /// An empty list for the hypotheses that go on.
@@ -399,6 +418,11 @@ impl Beam {
     }
 }
 
+/// The order of candidates, in which no two are equal.
+fn better_first(a: &Candidate, b: &Candidate) -> Ordering {
+    b.path.total_cmp(&a.path).then(a.order.cmp(&b.order))
+}
+
 /// Words that may not be produced, worked out once for all sentences.
 pub(crate) struct Banned {
     pub(crate) always: Vec<u32>,
@@ -408,5 +432,66 @@ pub(crate) struct Banned {
 impl Banned {
     pub(crate) fn new(settings: &Settings) -> Banned {
         Banned { always: settings.banned(false), without_end: settings.banned(true) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use peregrine_model::{Dialect, Search};
+
+    fn settings(beam: usize) -> Settings {
+        Settings {
+            search: Search { beam, ..Search::of(Dialect::Marian) },
+            end: 0,
+            unknown: None,
+            scores: true,
+            alignments: false,
+            n_best: 1,
+            guard: None,
+        }
+    }
+
+    /// Scores of few kinds, so that many are equal, and some that are no numbers.
+    #[test]
+    fn the_best_candidates_are_those_of_a_full_sort() {
+        let mut state = 1u32;
+        let mut random = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        };
+        for width in (2..40).chain([100]) {
+            let settings = settings(width);
+            let mut beam = Beam::new(&settings, 10, Vec::new());
+            let open = |score| Open { node: None, score, parent_row: None };
+            beam.open = (0..width).map(|_| open(-(random(8) as f32))).collect();
+            let mut score = |_| match random(40) {
+                0 => f32::NAN,
+                kind => -(kind as f32) / 4.0,
+            };
+            let choices: Vec<Vec<Choice>> = (0..width)
+                .map(|_| {
+                    (0..2 * width as u32).map(|token| Choice { token, score: score(()) }).collect()
+                })
+                .collect();
+            let mut all: Vec<(usize, u32, f32)> = Vec::new();
+            for (row, choices) in choices.iter().enumerate() {
+                let path = |choice: &Choice| beam.open[row].score + choice.score;
+                all.extend(choices.iter().map(|choice| (row, choice.token, path(choice))));
+            }
+            all.sort_by(|a, b| b.2.total_cmp(&a.2));
+            beam.rank(&settings, choices.iter().map(Vec::as_slice));
+            let of = |c: &Candidate| (c.row, c.choice.token, c.path.to_bits());
+            let got: Vec<_> = beam.candidates.iter().map(of).take(LOOKED_AT * width).collect();
+            let best = all.iter().take(LOOKED_AT * width);
+            let expected: Vec<_> =
+                best.map(|&(row, token, path)| (row, token, path.to_bits())).collect();
+            assert_eq!(got, expected, "beam {width}");
+            assert_eq!(
+                beam.candidates.capacity(),
+                2 * LOOKED_AT * width,
+                "no more memory is asked for"
+            );
+        }
     }
 }

@@ -321,13 +321,6 @@ fn parse_shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
     })
 }
 
-/// A precision by name.
-pub(crate) fn parse_precision(name: &str) -> Result<Precision, String> {
-    let all = [Precision::Float32, Precision::Float16, Precision::Int16, Precision::Int8];
-    let found = all.into_iter().find(|p| p.name() == name);
-    found.ok_or_else(|| "expected float32, float16, int16 or int8".to_owned())
-}
-
 fn files_of(path: &Path) -> Vec<PathBuf> {
     match path.read_dir() {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),

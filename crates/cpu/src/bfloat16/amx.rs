@@ -7,7 +7,7 @@ use super::{RUN_LINES, Task};
 use crate::amx::{Finish, Product};
 use crate::lanes::{LANES, array};
 use crate::product::Line;
-use crate::tiles::Order;
+use crate::tiles::{Order, TILE_ROWS};
 
 /// See [`super::multiply`].
 ///
@@ -17,6 +17,8 @@ use crate::tiles::Order;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     let (width, packed, first) = (task.width(), task.packed, task.first_panel);
+    let whole = task.rows.next_multiple_of(TILE_ROWS) * task.stride;
+    assert!(task.halves.len() >= whole, "whole tiles");
     let product = Product {
         inputs: task.halves.as_ptr().cast(),
         order: Order::Rows,
@@ -27,8 +29,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
         steps: packed.groups() / RUN_LINES,
     };
     let bias = &packed.bias[first..];
-    // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Rounded`), and rows and panels
-    // are as long as each other.
+    // SAFETY: the caller vouches for AMX; rows and panels are as long as each other.
     unsafe { product.multiply(&mut Stored { bias, panels: 0..0, width, out }) };
 }
 
@@ -42,15 +43,16 @@ struct Stored<'a> {
     out: &'a mut [f32],
 }
 
-impl Finish<f32> for Stored<'_> {
+// SAFETY: it starts no product.
+unsafe impl Finish<f32> for Stored<'_> {
     #[inline(always)]
-    fn begin(&mut self, panels: Range<usize>) -> bool {
+    unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
         self.panels = panels;
         true
     }
 
     #[inline(always)]
-    fn row(&mut self, row: usize, sums: &[[f32; LANES]; 2]) {
+    unsafe fn row(&mut self, row: usize, sums: &[[f32; LANES]; 2]) {
         let out = &mut self.out[row * self.width..][self.panels.start * LANES..self.width];
         let panels = out.chunks_mut(LANES).zip(&self.bias[self.panels.clone()]).zip(sums);
         panels.for_each(|((out, bias), sums)| add(sums, &bias.0, out));

@@ -138,6 +138,7 @@ fn round_rows<T: Copy + Default>(
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AMX reads halves"))]
 struct Task<'a> {
     floats: &'a [f32],
+    /// From the first row to the end of their memory: tiles are loaded whole.
     halves: &'a [u16],
     rows: usize,
     stride: usize,
@@ -164,7 +165,7 @@ pub(crate) fn multiply(
 ) {
     let task = Task {
         floats: &x.floats,
-        halves: &x.halves,
+        halves: x.halves.memory(),
         rows: x.rows,
         stride: x.stride,
         packed,
@@ -184,7 +185,7 @@ pub(crate) fn multiply(
     for (i, out) in out.chunks_mut(block * width).enumerate() {
         let (first, rows) = (i * block, out.len() / width);
         let part = first * x.stride..(first + rows) * x.stride;
-        let halves = x.halves.get(part.clone()).unwrap_or_default();
+        let halves = x.halves.memory().get(part.start..).unwrap_or_default();
         let floats = x.floats.get(part).unwrap_or_default();
         let task = Task { floats, halves, rows, ..task };
         multiply_block(isa, task, out);

@@ -9,6 +9,7 @@ use super::{Ear, PIECE, Piece, Take, Task};
 use crate::amx::{Finish, Product};
 use crate::half::Half;
 use crate::lanes::LANES;
+use crate::tiles::TILE_ROWS;
 
 /// See [`super::multiply`].
 ///
@@ -19,15 +20,14 @@ use crate::lanes::LANES;
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     let mut finish =
         Stored { task, ends: NO_PANELS, width: task.width(), out: out.as_mut_ptr(), column: 0 };
-    // SAFETY: the caller vouches for AMX; there is memory for rows up to a multiple of 16 (see `Quantised`), and rows and panels
-    // are as long as each other.
+    // SAFETY: the caller vouches for AMX; rows and panels are as long as each other.
     unsafe { product(task).multiply(&mut finish) };
 }
 
 /// See [`super::multiply_to_halves`].
 ///
 /// # Safety
-/// As above; all panels come in twos.
+/// The processor has AMX, and there is room for each row's outputs, which are whole pieces.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn multiply_to_halves(task: Task<'_>, out: &mut [[Half; PIECE]]) {
     let mut finish = Halved { task, ends: NO_PANELS, out, first: 0 };
@@ -38,7 +38,7 @@ pub(super) unsafe fn multiply_to_halves(task: Task<'_>, out: &mut [[Half; PIECE]
 /// See [`super::multiply_in_pieces`].
 ///
 /// # Safety
-/// As above.
+/// The processor has AMX, and `take` has the rows of `task`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, take: &mut impl Take) {
     let mut finish =
@@ -59,19 +59,20 @@ struct Stored<'a> {
     column: usize,
 }
 
-impl Finish<i32> for Stored<'_> {
+// SAFETY: it starts no product.
+unsafe impl Finish<i32> for Stored<'_> {
     #[inline(always)]
-    fn begin(&mut self, panels: Range<usize>) -> bool {
+    unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
         self.column = panels.start * LANES;
-        // SAFETY: `multiply`, which makes these, has the instructions; panels of its task.
+        // SAFETY: `multiply`, which makes these, has the instructions; the caller's: panels of the task.
         self.ends = unsafe { End::of_both(self.task, panels) };
         true
     }
 
     #[inline(always)]
-    fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
+    unsafe fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
         let to = self.out.wrapping_add(row * self.width + self.column);
-        // SAFETY: as above; a row and panels of the task, for which the caller has checked that there is room.
+        // SAFETY: as above; a row and panels of the task, for which the caller of `multiply` has checked that there is room.
         unsafe {
             let step = *self.task.steps.get_unchecked(row);
             self.ends[0].store(left, step, to);
@@ -89,17 +90,18 @@ struct Halved<'a> {
     first: usize,
 }
 
-impl Finish<i32> for Halved<'_> {
+// SAFETY: it starts no product.
+unsafe impl Finish<i32> for Halved<'_> {
     #[inline(always)]
-    fn begin(&mut self, panels: Range<usize>) -> bool {
+    unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
         self.first = panels.start / 2 * self.task.steps.len();
-        // SAFETY: `multiply_to_halves`, which makes these, has the instructions; panels of its task.
+        // SAFETY: `multiply_to_halves`, which makes these, has the instructions; the caller's: panels of the task.
         self.ends = unsafe { End::of_both(self.task, panels) };
         true
     }
 
     #[inline(always)]
-    fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
+    unsafe fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
         let to = &mut self.out[self.first + row];
         // SAFETY: as above; a row of the task; both stores are of 16 halves.
         unsafe {
@@ -129,10 +131,11 @@ struct Taken<'a, T: Take> {
     take: &'a mut T,
 }
 
-impl<T: Take> Finish<i32> for Taken<'_, T> {
+// SAFETY: it starts no product, and nor does a `Take`.
+unsafe impl<T: Take> Finish<i32> for Taken<'_, T> {
     #[inline(always)]
-    fn begin(&mut self, panels: Range<usize>) -> bool {
-        // SAFETY: `multiply_in_pieces`, which makes these, has the instructions; panels of its task.
+    unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
+        // SAFETY: `multiply_in_pieces`, which makes these, has the instructions; the caller's: panels of the task.
         self.ends = unsafe { End::of_both(self.task, panels.clone()) };
         self.panels = panels;
         self.ear = self.take.ear(self.column());
@@ -141,9 +144,9 @@ impl<T: Take> Finish<i32> for Taken<'_, T> {
     }
 
     #[inline(always)]
-    fn row(&mut self, row: usize, sums: &[[i32; LANES]; 2]) {
+    unsafe fn row(&mut self, row: usize, sums: &[[i32; LANES]; 2]) {
         let Some(ear) = self.ear else { return };
-        // SAFETY: as above; a row of the task, of which `take` has as many.
+        // SAFETY: as above; a row of the task, of which `take` has as many, and which has been left alone since `begin`.
         let taken = unsafe {
             let step = *self.task.steps.get_unchecked(row);
             ear.hear(row, End::piece(self.ends, sums, step))
@@ -153,11 +156,11 @@ impl<T: Take> Finish<i32> for Taken<'_, T> {
     }
 
     #[inline(always)]
-    fn end(&mut self, row: usize, sums: &[[[i32; LANES]; 2]]) {
+    unsafe fn end(&mut self, row: usize, sums: &[[[i32; LANES]; 2]]) {
         let refused = !self.taken & u32::MAX >> (u32::BITS - sums.len() as u32);
         // A call in the loop of rows would have it keep nothing in registers.
         if refused != 0 {
-            // SAFETY: as above.
+            // SAFETY: as above; `begin` was given panels of the task.
             unsafe {
                 again(
                     (self.task, self.panels.clone()),
@@ -178,17 +181,20 @@ impl<T: Take> Taken<'_, T> {
 }
 
 /// Hands out what has been refused, of rows from the given one on. What it is given stays in registers: not all of `Taken`.
+///
+/// # Safety
+/// They are panels of the task.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 #[cold]
 #[inline(never)]
-fn again(
+unsafe fn again(
     (task, panels): (Task<'_>, Range<usize>),
     (first, sums): (usize, &[[[i32; LANES]; 2]]),
     (mut refused, heard): (u32, bool),
     take: &mut impl Take,
 ) {
     let column = (task.first_panel + panels.start) * LANES;
-    // SAFETY: panels of the task.
+    // SAFETY: the caller's.
     let ends = unsafe { End::of_both(task, panels) };
     while refused != 0 {
         let i = refused.trailing_zeros() as usize;
@@ -203,11 +209,12 @@ fn again(
 }
 
 fn product(task: Task<'_>) -> Product {
-    let (packed, first) = (task.packed, task.first_panel);
+    let (packed, first, rows) = (task.packed, task.first_panel, task.steps.len());
+    assert!(task.memory.len() >= rows.next_multiple_of(TILE_ROWS) * task.stride, "whole tiles");
     Product {
-        inputs: task.bytes.as_ptr(),
+        inputs: task.memory.as_ptr(),
         order: task.order,
-        rows: task.steps.len(),
+        rows,
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
         panels: task.panels,
         starts: Some(packed.starts[first..].as_ptr().cast()),

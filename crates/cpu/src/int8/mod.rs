@@ -166,6 +166,8 @@ fn pack_panel(
 #[derive(Clone, Copy)]
 struct Task<'a> {
     bytes: &'a [u8],
+    /// From the first of these to the end of their memory: tiles are loaded whole.
+    memory: &'a [u8],
     steps: &'a [f32],
     stride: usize,
     order: Order,
@@ -182,6 +184,7 @@ impl<'a> Task<'a> {
         let (first_panel, panels) = (panels.start, panels.len());
         Task {
             bytes: &x.bytes,
+            memory: x.bytes.memory(),
             steps: &x.steps,
             stride: x.stride,
             order: x.order,
@@ -194,9 +197,14 @@ impl<'a> Task<'a> {
 
     /// So many of the rows at a time.
     fn in_blocks(self, rows: usize) -> impl Iterator<Item = Task<'a>> {
-        let bytes = self.bytes.chunks(rows * self.stride);
-        let blocks = bytes.zip(self.steps.chunks(rows));
-        blocks.map(move |(bytes, steps)| Task { bytes, steps, ..self })
+        let of_block = rows * self.stride;
+        let blocks = self.bytes.chunks(of_block).zip(self.steps.chunks(rows)).enumerate();
+        blocks.map(move |(i, (bytes, steps))| Task {
+            bytes,
+            memory: &self.memory[i * of_block..],
+            steps,
+            ..self
+        })
     }
 
     /// Columns of the result.
@@ -276,9 +284,16 @@ pub(crate) type Piece = [[f32; LANES]; 2];
 pub(crate) const PIECE: usize = 2 * LANES;
 
 /// Who takes the outputs of a product that nobody stores.
-pub(crate) trait Take {
+///
+/// # Safety
+/// Its functions compute no product, as they are called while the tiles of one are in use. An ear may hear of every row below
+/// [`Take::rows`], until another of its functions is called.
+pub(crate) unsafe trait Take {
     #[cfg(target_arch = "x86_64")]
     type Ear: Ear;
+
+    /// How many rows it takes outputs of.
+    fn rows(&self) -> usize;
 
     /// Takes some columns of all rows, row by row.
     fn block(&mut self, isa: Isa, columns: Range<usize>, outputs: &[f32]);
@@ -310,7 +325,7 @@ pub(crate) trait Ear: Copy {
     /// Takes some columns of a row, or says no: then they are to come again. Those that do not exist are at negative infinity.
     ///
     /// # Safety
-    /// The processor has AVX-512; the row is one of those that the [`Take`] has, which nobody uses meanwhile.
+    /// The processor has AVX-512; the row is below the [`Take::rows`] of who handed it out, and nobody has used that since.
     unsafe fn hear(self, row: usize, outputs: [__m512; 2]) -> bool;
 }
 
@@ -327,8 +342,9 @@ pub(crate) fn hands_out_pieces(isa: Isa, rows: usize, packed: &Packed8) -> bool 
 pub(crate) fn multiply_in_pieces(isa: Isa, x: &Quantised, packed: &Packed8, take: &mut impl Take) {
     let task = Task::new(x, packed, 0..packed.panels(), false);
     assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
+    assert_eq!(take.rows(), x.steps.len(), "somebody to take each row");
     // All rows at a time: no outputs want room in cache beside their inputs, and weights are wanted at an even pace.
-    // SAFETY: there is a kernel, and the sizes have been checked.
+    // SAFETY: there is a kernel only where the processor has AMX; `take` has all rows.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         amx::multiply_in_pieces(task, take)

@@ -79,6 +79,7 @@ impl<'r, 'a> Listeners<'r, 'a> {
         scoring: Scoring,
     ) -> Listeners<'r, 'a> {
         let sums = scoring != Scoring::Logit;
+        assert!(running.len() == marks.len() && marks.len() == lanes.len(), "one of each a row");
         Listeners { running, marks, lanes, words: None, special: 0, sums }
     }
 }
@@ -115,9 +116,14 @@ impl<'a> Listeners<'_, 'a> {
     }
 }
 
-impl Take for Listeners<'_, '_> {
+// SAFETY: no function computes a product; an ear points at as many marks and sums as there are rows.
+unsafe impl Take for Listeners<'_, '_> {
     #[cfg(target_arch = "x86_64")]
     type Ear = Ear;
+
+    fn rows(&self) -> usize {
+        self.running.len()
+    }
 
     fn block(&mut self, isa: Isa, columns: Range<usize>, scores: &[f32]) {
         profile::lap("output product and bias");

@@ -264,7 +264,7 @@ fn listen(
     profile::mark();
     multiply(&mut Listeners::new(&mut running, &mut marks, &mut lanes, question.scoring));
     for ((row, mark), lanes) in running.drain(..).zip(marks.drain(..)).zip(&mut lanes) {
-        let (list, shift) = row.finish(mark, lanes);
+        let (mut list, shift) = row.finish(mark, lanes);
         answer.push(list.choices().map(|word| Choice { score: word.score - shift, ..word }));
         lists.push(list);
     }
@@ -456,6 +456,7 @@ mod tests {
                 })
                 .collect();
             let question = Question { asks: &asks, scoring, race: None };
+            let mut on_others = None;
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let linear = |precision| Linear::prepare(&[dense], precision, &Arena::default());
                 let made = [true, false].map(|in_registers| {
@@ -471,6 +472,7 @@ mod tests {
                 let selected: Vec<_> = (0..rows).map(|r| of_row(r).map(|l| &selections[l])).collect();
                 let got = answers(isa, &x, &made[0], &selected, question);
                 prop_assert_eq!(&got, &answers(isa, &x, &made[1], &selected, question));
+                prop_assert_eq!(&got, on_others.get_or_insert_with(|| got.clone()), "{:?}", isa);
                 let (mut scores, mut expected) = (Vec::new(), Vec::new());
                 for row in 0..rows {
                     let alone = Matrix::from_rows(inputs, x.values()[row * inputs..][..inputs].to_vec());
@@ -519,11 +521,13 @@ mod tests {
                 .map(|row| Ask { count: row % 5, banned: &[], forced: (row % 5 == 0).then_some(39), path: 0.0 })
                 .collect();
             let question = Question { asks: &asks, scoring: Scoring::LogProbability, race: None };
+            let mut on_others = None;
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
                 let output = Output::new(linear, false, true);
                 let none: Vec<Option<&Selection>> = vec![None; rows];
                 let got = answers(isa, &x, &output, &none, question);
+                prop_assert_eq!(&got, on_others.get_or_insert_with(|| got.clone()), "{:?}", isa);
                 let (mut scores, mut expected) = (Vec::new(), Vec::new());
                 for row in 0..rows {
                     let alone = Matrix::from_rows(3, x.values()[row * 3..][..3].to_vec());
@@ -541,6 +545,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Rows that nobody listens for are refused before one of them is heard.
+    #[test]
+    fn a_product_in_registers_wants_a_listener_for_each_row() {
+        let Some(isa) = Isa::new(Level::Amx) else { return };
+        let weight = Weight::from_f32(vec![40, 3], &numbers(40 * 3, 1));
+        let dense = Dense { weight: &weight, bias: None, alpha: None };
+        let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
+        let x = numbers(20 * 3, 2);
+        let heard = std::panic::catch_unwind(|| {
+            let mut nobody = Listeners::new(&mut [], &mut [], &mut [], Scoring::Logit);
+            linear.multiply_in_blocks(isa, &x, BLOCK_PANELS, true, &mut nobody);
+        });
+        let message = heard.unwrap_err().downcast::<String>().expect("a message");
+        assert!(message.contains("somebody to take each row"), "{message}");
     }
 
     proptest! {

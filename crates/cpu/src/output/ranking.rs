@@ -1,15 +1,20 @@
 //! The best words so far.
 
+use std::cmp::Reverse;
+
 use peregrine_nn::Choice;
 
 /// Places that are looked at together: 64 bytes of them.
 const BLOCK: usize = 8;
 
+/// Places from which on a newcomer costs less in a heap: of a long list a small part moves.
+const MANY: usize = 65;
+
 /// A list of the best words, best first; of equals the one with the lower number.
 ///
 /// A word is one integer, of its score and its number, so that the larger one is better. Free places have one that is smaller than
 /// all others: a newcomer then has all places move on behind it without a branch, and most come to a place that nobody could have
-/// guessed.
+/// guessed. A list of many places is a heap until it is read, with its last word in front.
 #[derive(Default)]
 pub(super) struct Ranking {
     /// Filled up to whole blocks: what is behind the last place has fallen out.
@@ -47,7 +52,8 @@ impl Ranking {
     /// The score of the last place, if there is one.
     #[inline(always)]
     pub(super) fn last(&self) -> Option<f32> {
-        self.places.checked_sub(1).map(|last| choice(self.words.as_flattened()[last]).score)
+        let last = if self.places >= MANY { Some(0) } else { self.places.checked_sub(1) };
+        last.map(|last| choice(self.words.as_flattened()[last]).score)
     }
 
     /// Takes a word in. Who is behind it moves on by a place.
@@ -55,6 +61,9 @@ impl Ranking {
     pub(super) fn insert(&mut self, Choice { token, score }: Choice) {
         // Zeros are alike.
         let mut word = ordered(Choice { token, score: score + 0.0 });
+        if self.places >= MANY {
+            return replace_last(&mut self.words.as_flattened_mut()[..self.places], word);
+        }
         for words in &mut self.words {
             let old = *words;
             let mut before = [i64::MAX; BLOCK];
@@ -66,11 +75,34 @@ impl Ranking {
         }
     }
 
-    /// The words in their order.
-    pub(super) fn choices(&self) -> impl Iterator<Item = Choice> {
-        let all = self.words.as_flattened()[..self.places].iter().map(|&word| choice(word));
-        all.take_while(|word| word.score > FREE.score)
+    /// The words in their order. To take in more, it has to be cleared.
+    pub(super) fn choices(&mut self) -> impl Iterator<Item = Choice> {
+        let all = &mut self.words.as_flattened_mut()[..self.places];
+        if self.places >= MANY {
+            all.sort_unstable_by_key(|&word| Reverse(word));
+        }
+        all.iter().map(|&word| choice(word)).take_while(|word| word.score > FREE.score)
     }
+}
+
+/// Puts a word in place of a heap's first, if it is larger, and then where it belongs: no word is larger than those at twice its
+/// place.
+#[inline(never)]
+fn replace_last(heap: &mut [i64], word: i64) {
+    if word <= heap[0] {
+        return;
+    }
+    let mut place = 0;
+    while let Some(&left) = heap.get(2 * place + 1) {
+        let right = heap.get(2 * place + 2).copied().unwrap_or(i64::MAX);
+        let (smaller, at) =
+            if right < left { (right, 2 * place + 2) } else { (left, 2 * place + 1) };
+        if word <= smaller {
+            break;
+        }
+        (heap[place], place) = (smaller, at);
+    }
+    heap[place] = word;
 }
 
 #[cfg(test)]
@@ -82,8 +114,8 @@ mod tests {
         /// The same as sorting all words, with an order that keeps equals as they are.
         #[test]
         fn the_best_come_first(
-            places in 1usize..40,
-            scores in prop::collection::vec(prop::sample::select(vec![f32::MIN, -2.0, -0.0, 0.0, 0.5, 3.0, 7.0, f32::INFINITY]), 0..100),
+            places in prop::sample::select((1usize..40).chain([64, 65, 66, 90, 200]).collect::<Vec<_>>()),
+            scores in prop::collection::vec(prop::sample::select(vec![f32::MIN, -2.0, -0.0, 0.0, 0.5, 3.0, 7.0, f32::INFINITY]), 0..300),
         ) {
             let words = (0..).zip(scores).map(|(token, score)| Choice { token, score });
             let mut ranking = Ranking::default();

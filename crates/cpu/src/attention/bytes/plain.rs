@@ -64,8 +64,7 @@ fn split(query: &[f32], scale: f32, shape: Shape) -> Vec<Wide> {
 
 /// See [`super::to_integers`].
 pub(super) fn to_integers(task: Task<'_>, scores: &mut [[f32; LANES]], integers: &mut [u32]) {
-    // Where it is no instruction, a multiply-add that rounds once takes long.
-    to_pairs(Plain::<{ cfg!(target_arch = "aarch64") }>, task, scores, integers);
+    to_pairs(Plain::<false>, task, scores, integers);
 }
 
 /// See [`super::weigh`].
