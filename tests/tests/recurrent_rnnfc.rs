@@ -3,6 +3,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use peregrine::{
     Compute, Dictionary, Functions, OpenOptions, Options, Request, ShortlistChoice, ShortlistFile,
@@ -244,28 +245,31 @@ fn unknown_words_become_what_they_attend_to() {
     let Some(folder) = folder() else { return };
     let translator = open(&folder, &["s4"], &Compute::float32());
     let lines = lines(&folder, "en");
-    let mut translations = translate(&translator, &folder, &options(&translator, 6));
-    let mut dictionary = Dictionary::default();
+    let options = options(&translator, 6);
+    let plain = translate(&translator, &folder, &options);
+    let with = |dictionary: Dictionary| {
+        let replace_unknown = Some(Arc::new(dictionary));
+        translate(&translator, &folder, &Options { replace_unknown, ..options.clone() })
+    };
+    let copied = with(Dictionary::default());
+    let mut words = Dictionary::default();
     let mut replaced = 0;
-    for (line, translation) in lines.iter().zip(&mut translations) {
-        let before = translation.alternatives[0].clone();
-        translator.replace_unknown(line, translation, &dictionary);
-        let after = &translation.alternatives[0];
+    for ((line, plain), copied) in lines.iter().zip(&plain).zip(&copied) {
+        let (before, after) = (&plain.alternatives[0], &copied.alternatives[0]);
         assert!(!after.text.contains("<unk>"), "{}", after.text);
-        for (i, (old, new)) in before.tokens.iter().zip(&after.tokens).enumerate() {
-            if old == "<unk>" {
-                replaced += 1;
-                assert!(line.split(' ').any(|word| word == new), "{line}: {new}");
-                dictionary.add(new, "ersetzt", 0.5);
-                let mut again =
-                    Translation { alternatives: vec![before.clone()], ..translation.clone() };
-                translator.replace_unknown(line, &mut again, &dictionary);
-                assert_eq!(again.alternatives[0].tokens[i], "ersetzt");
-                dictionary = Dictionary::default();
-            } else {
+        for (old, new) in before.tokens.iter().zip(&after.tokens) {
+            if old != "<unk>" {
                 assert_eq!(old, new);
+                continue;
             }
+            replaced += 1;
+            assert!(line.split(' ').any(|word| word == new), "{line}: {new}");
+            words.add(new, "ersetzt", 0.5);
         }
+    }
+    for (plain, translated) in plain.iter().zip(with(words)) {
+        let pairs = plain.alternatives[0].tokens.iter().zip(&translated.alternatives[0].tokens);
+        assert!(pairs.into_iter().all(|(old, new)| (old == "<unk>") == (new == "ersetzt")));
     }
     assert!(replaced > 0, "no unknown word in the test");
 }

@@ -48,7 +48,7 @@ pub struct Alternative {
     /// Whether it ended by itself; if not, it was cut at the length limit.
     pub ended: bool,
     /// Tokens that were scored, the end symbols of all parts included.
-    scored: usize,
+    pub scored: usize,
 }
 
 impl Translation {
