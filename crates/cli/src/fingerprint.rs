@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Context;
-use clap::{ArgMatches, CommandFactory};
+use clap::{ArgMatches, Command};
 use peregrine::Translator;
 
 use crate::io::Hash;
@@ -71,8 +71,10 @@ fn fate(option: &str) -> Option<Fate> {
     FATES.iter().find(|(name, _)| *name == option).map(|(_, fate)| *fate)
 }
 
-/// All settings of a job: `matches` are the options of `translate`, `model` is the model's digest.
+/// All settings of a job: `command` has the options, `matches` their values, and `model` is the model's
+/// digest.
 pub(crate) fn fingerprint(
+    command: &Command,
     matches: &ArgMatches,
     translator: &Translator,
     model: u64,
@@ -88,8 +90,8 @@ pub(crate) fn fingerprint(
     {
         settings.insert("--device".into(), translator.device().into());
     }
-    for option in options() {
-        let option = option.as_str();
+    for option in command.get_arguments() {
+        let option = option.get_id().as_str();
         let Some(values) = matches.get_raw(option) else { continue };
         let values: Vec<OsString> = values.map(OsString::from).collect();
         let value = match fate(option) {
@@ -100,14 +102,6 @@ pub(crate) fn fingerprint(
         settings.insert(format!("--{}", option.replace('_', "-")), value);
     }
     Ok(settings)
-}
-
-/// The options of `translate`.
-fn options() -> Vec<clap::Id> {
-    let command = crate::Cli::command();
-    let translate = command.find_subcommand("translate");
-    let arguments = translate.into_iter().flat_map(clap::Command::get_arguments);
-    arguments.map(|argument| argument.get_id().clone()).collect()
 }
 
 /// A hash of the files named.
@@ -122,6 +116,14 @@ fn content(paths: &[OsString]) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn command() -> Command {
+        <crate::translate::Args as clap::Args>::augment_args(Command::new("translate"))
+    }
+
+    fn options() -> Vec<String> {
+        command().get_arguments().map(|argument| argument.get_id().to_string()).collect()
+    }
 
     /// An option that was renamed or taken away must leave the list.
     #[test]
@@ -159,12 +161,10 @@ mod tests {
     ];
 
     fn of(translator: &Translator, more: &[&str]) -> Settings {
-        let arguments = ["peregrine", "translate"].iter().chain(more).map(OsString::from);
-        let matches = crate::Cli::command()
-            .try_get_matches_from(crate::args::values::tie(arguments))
-            .expect("options");
-        let matches = matches.subcommand_matches("translate").expect("the command");
-        fingerprint(matches, translator, 1).expect("settings")
+        let arguments = ["translate"].iter().chain(more).map(OsString::from);
+        let arguments = crate::args::values::tie(arguments);
+        let matches = command().try_get_matches_from(arguments).expect("options");
+        fingerprint(&command(), &matches, translator, 1).expect("settings")
     }
 
     /// A new option is in the fingerprint, is tested to be, or is said to be harmless.

@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::io::console::{in_words, remark};
+use crate::io::console::{BAD_INPUT, in_words, remark};
 use crate::io::{lines, signals};
 
 /// Translates with the neural models people already have: Marian, Bergamot/Firefox, CTranslate2,
@@ -61,9 +61,6 @@ enum Command {
     Shortlist(Box<shortlist::Args>),
     Tune(Box<tune::Args>),
 }
-
-/// The exit code for input that cannot be used: arguments, models, files.
-const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
     let arguments = args::values::tie(std::env::args_os());

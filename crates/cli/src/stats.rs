@@ -96,6 +96,9 @@ mod tests {
         assert_eq!(parse_bytes("1.5g"), Ok(1_500_000_000));
         assert_eq!(parse_bytes("64MiB"), Ok(64 << 20));
         assert_eq!(parse_bytes("60000000"), Ok(60_000_000));
+        assert_eq!(parse_bytes("300").unwrap_err(), "300 bytes are too few: did you mean 300MB?");
+        assert_eq!(parse_bytes("0").unwrap_err(), "expected at least 1MB");
+        assert_eq!(parse_bytes("900kB").unwrap_err(), "expected at least 1MB");
         for bad in ["", "MB", "300", "3 apples", "-5MB", "1e9"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }

@@ -122,12 +122,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     let options = args.options(&translator)?;
     args.refuse_clashes(&translator)?;
     args.check_memory(&translator, &options)?;
-    let mut job = match (args.job_files(), digest) {
-        (Some((_, output)), Some(digest)) => {
-            Some(FileJob::new(output, fingerprint(matches, &translator, digest)?))
-        }
-        _ => None,
-    };
+    let mut job = args.job(matches, &translator, digest)?;
     let Some(start) = args.start(job.as_mut())? else {
         args.say(format_args!("already complete"));
         return Ok(());
@@ -135,57 +130,13 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     if start.lines > 0 {
         args.say(format_args!("going on after line {}", start.lines));
     }
-    let prefixes = args.prefixes(start.lines)?;
-    let stop = signals::begin_work();
-    let mut progress = Progress::new(args, &start.input);
-    let stream_options = StreamOptions {
-        memory: args.memory,
-        stop: Some(stop),
-        measure: args.stats.is_some(),
-        ..StreamOptions::new(options.clone())
-    };
-    let begun = Instant::now();
-    let mut notes = Notes::new(args.quiet);
-    let mut answers = Answers::new(args.form(), &options.search, start.output, start.lines);
-    let coverage = Coverage::new(translator.model());
-    let lines = Feed::new(start.input, prefixes, start.lines, stop)
-        .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
-    let outcome = translator.stream(lines, &stream_options, |answer: Answer<Place>| {
-        progress.advance(&answer.translation, answer.tag.bytes);
-        if let Some((number, line)) = answers.add(answer.translation, &answer.tag)? {
-            notes.look_at(number, &line);
-        }
-        if let Some(job) = &mut job {
-            // A sentence may go on over lines: only where none does can a job begin.
-            if answer.tag.ends && (options.split != Split::Paragraph || answer.tag.blank) {
-                job.mark(answers.lines, &answer.tag, &answers.output);
-            }
-            job.save_if_due(&mut answers.output)?;
-        }
-        if !answer.more {
-            answers.flush()?;
-        }
-        anyhow::Ok(())
-    });
-    answers.flush()?;
-    if let Some(job) = job.as_mut().filter(|_| !matches!(&outcome, Ok(summary) if !summary.stopped))
-    {
-        job.save(&mut answers.output)?;
-    }
-    let summary = outcome?;
-    progress.finish();
-    if peregrine::narrowed_rows() > 0 {
-        let rows = peregrine::narrowed_rows();
-        args.say(format_args!(
-            "note: {rows} rows did not fit 16-bit fixed point and were rounded to fewer bits"
-        ));
-    }
-    notes.finish(&coverage);
-    args.report(&summary, answers.lines - start.lines, begun)?;
+    let (before, begun) = (start.lines, Instant::now());
+    let (summary, lines) = args.work(&translator, &options, start, job.as_mut())?;
+    args.report(&summary, lines - before, begun)?;
     if summary.stopped {
         let resumes = job.is_some_and(|job| job.can_be_resumed());
         let hint = if resumes { "; --resume goes on from there" } else { "" };
-        remark!("stopped: {} lines are translated and written{hint}", answers.lines);
+        remark!("stopped: {lines} lines are translated and written{hint}");
         return Err(Interrupted.into());
     }
     if let Some(job) = job {
@@ -195,6 +146,68 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 impl Args {
+    /// Translates the input to its end, or until a signal comes. How it went, and how many lines are written.
+    fn work(
+        &self,
+        translator: &Translator,
+        options: &Options,
+        start: Start,
+        mut job: Option<&mut FileJob>,
+    ) -> anyhow::Result<(Summary, u64)> {
+        let prefixes = self.prefixes(start.lines)?;
+        let stop = signals::begin_work();
+        let mut progress = Progress::new(self, &start.input);
+        let mut notes = Notes::new(self.quiet);
+        let mut answers = Answers::new(self.form(), &options.search, start.output, start.lines);
+        let coverage = Coverage::new(translator.model());
+        let lines = Feed::new(start.input, prefixes, start.lines, stop)
+            .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
+        let stream = StreamOptions {
+            memory: self.memory,
+            stop: Some(stop),
+            measure: self.stats.is_some(),
+            ..StreamOptions::new(options.clone())
+        };
+        let outcome = translator.stream(lines, &stream, |answer: Answer<Place>| {
+            progress.advance(&answer.translation, answer.tag.bytes);
+            if let Some((number, line)) = answers.add(answer.translation, &answer.tag)? {
+                notes.look_at(number, &line);
+            }
+            if let Some(job) = &mut job {
+                // A sentence may go on over lines: only where none does can a job begin.
+                if answer.tag.ends && (options.split != Split::Paragraph || answer.tag.blank) {
+                    job.mark(answers.lines, &answer.tag, &answers.output);
+                }
+                job.save_if_due(&mut answers.output)?;
+            }
+            if !answer.more {
+                answers.flush()?;
+            }
+            anyhow::Ok(())
+        });
+        answers.flush()?;
+        let complete = outcome.as_ref().is_ok_and(|summary| !summary.stopped);
+        if let Some(job) = job.filter(|_| !complete) {
+            job.save(&mut answers.output)?;
+        }
+        progress.finish();
+        notes.finish(&coverage);
+        Ok((outcome?, answers.lines))
+    }
+
+    /// What is needed to resume the job, if it can be.
+    fn job(
+        &self,
+        matches: &ArgMatches,
+        translator: &Translator,
+        digest: Option<u64>,
+    ) -> anyhow::Result<Option<FileJob>> {
+        let (Some((_, output)), Some(digest)) = (self.job_files(), digest) else { return Ok(None) };
+        let command = <Args as clap::Args>::augment_args(clap::Command::new("translate"));
+        let settings = fingerprint(&command, matches, translator, digest)?;
+        Ok(Some(FileJob::new(output, settings)))
+    }
+
     fn options(&self, translator: &Translator) -> anyhow::Result<Options> {
         let mut options = self.search.options(translator);
         options.scores = self.n_best || self.word_scores || self.json;
@@ -300,6 +313,12 @@ impl Args {
 
     /// Says what was measured.
     fn report(&self, summary: &Summary, lines: u64, begun: Instant) -> anyhow::Result<()> {
+        if peregrine::narrowed_rows() > 0 {
+            let rows = peregrine::narrowed_rows();
+            self.say(format_args!(
+                "note: {rows} rows did not fit 16-bit fixed point and were rounded to fewer bits"
+            ));
+        }
         if let (Some(path), Some(stats)) = (&self.stats, &summary.stats) {
             let mut report = describe(stats, begun.elapsed());
             report["lines"] = json!(lines);

@@ -7,7 +7,7 @@
 mod common;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -104,8 +104,10 @@ fn no_command_dies_of_its_streams() {
     let target = scratch_with("chaos.de", b"Ein Hund.\nEine Katze.\n");
     let table = scratch("chaos-table.txt").display().to_string();
     let converted = scratch("chaos.peregrine").display().to_string();
+    let tuned = scratch("chaos-tuned.peregrine").display().to_string();
+    assert_fine(&common::run(&["convert", &model, "-o", &tuned, "--force"]));
     let build = ["shortlist", "build", "-m", &model, &source, &target, "-o", &table];
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 13] = [
         &build,
         &["convert", &model, "-o", &converted],
         &["inspect", &model],
@@ -116,6 +118,7 @@ fn no_command_dies_of_its_streams() {
         &["shortlist", "inspect", "-m", &model, &table],
         &["shortlist", "check", "-m", &model, &table, &source, &target],
         &["score", "-m", &model, &source, &target],
+        &["tune", "-m", &tuned, "--source", &source],
         &["make-model", "--list"],
         &["translate", "--help"],
     ];
@@ -136,6 +139,38 @@ fn no_command_dies_of_its_streams() {
             assert!(Path::new(&converted).exists());
         }
     }
+}
+
+/// Text that comes slowly, to somebody who reads slowly, is translated like any other.
+#[test]
+fn slow_streams_change_nothing() {
+    let model = Nonsense::new();
+    let text = odd_lines(300);
+    std::fs::write(model.path("in"), &text).expect("an input");
+    let right = model.run(&["-q", "-i", "in"]).stdout;
+    let mut command = model.translate(&["-q", "-t", "2"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let writer = std::thread::spawn(move || {
+        for chunk in text.chunks(97) {
+            stdin.write_all(chunk).expect("written");
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    });
+    let mut stdout = child.stdout.take().expect("a pipe");
+    let (mut written, mut buffer) = (Vec::new(), [0; 61]);
+    loop {
+        let read = stdout.read(&mut buffer).expect("read");
+        if read == 0 {
+            break;
+        }
+        written.extend_from_slice(&buffer[..read]);
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    writer.join().expect("written");
+    assert_eq!(code(wait(&mut child)), 0);
+    assert!(written == right);
 }
 
 /// The job of these tests: long enough to be interrupted.

@@ -72,6 +72,19 @@ fn a_table_covers_what_it_was_made_from() {
 }
 
 #[test]
+fn a_table_that_does_not_know_the_text_gets_a_note() {
+    let file = &build("foreign", &["foreign.bin"], &[])[0];
+    let translate = |line: &str| {
+        let output = run(&["translate", "--shortlist", file, line]);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = translate(&"Scientists discovered several unusual fossils yesterday. ".repeat(12));
+    assert!(said.contains("the shortlist has no words for"), "{said}");
+    let said = translate(&"the red dog and the cat ".repeat(20));
+    assert!(!said.contains("the shortlist has no words"), "{said}");
+}
+
+#[test]
 fn a_word_and_its_candidates() {
     let file = &build("word", &["word.bin"], &["--best", "2"])[0];
     let report = json(&["shortlist", "inspect", file, "dog", "--json"]);

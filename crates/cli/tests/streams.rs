@@ -98,8 +98,6 @@ fn killed() -> Nonsense {
 fn a_job_is_not_resumed_with_other_words() {
     let model = killed();
     let written = std::fs::read(model.path("out")).expect("an output");
-    let vocabulary: String = (2..200).map(|i| format!("v{i}\n")).collect();
-    std::fs::write(model.path("vocabulary"), format!("</s>\n<unk>\n{vocabulary}")).expect("a file");
     std::fs::write(model.path("dictionary"), "a w3 1\n").expect("a file");
     let changes: [&[&str]; 9] = [
         &["--cache", "float16"],

@@ -18,6 +18,7 @@ impl Model {
             for (name, weight) in network.weights.iter() {
                 digest.write(name.as_bytes());
                 digest.write(&weight.data);
+                weight.data.release();
                 weight
                     .scales
                     .iter()

@@ -8,6 +8,9 @@
 use std::fmt;
 use std::io::{self, Write};
 
+/// The exit code for what cannot be used: arguments, models, files.
+pub(crate) const BAD_INPUT: u8 = 2;
+
 /// Writes a line to standard error behind the program's name, if it can be written.
 pub(crate) fn write_remark(message: fmt::Arguments<'_>) {
     // One write, so that lines of several threads do not mix.
@@ -24,7 +27,7 @@ pub(crate) fn print(text: fmt::Arguments<'_>) {
             std::process::exit(0);
         }
         write_remark(format_args!("standard output: {}", in_words(&error.to_string())));
-        std::process::exit(i32::from(crate::BAD_INPUT));
+        std::process::exit(i32::from(BAD_INPUT));
     }
 }
 
