@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{BatchSize, Order, Policy};
 use crate::Job;
@@ -10,6 +10,11 @@ use crate::Job;
 /// How long an idle worker waits for company before it begins with what there is. A reader that is
 /// quiet for so long waits for somebody who types, or for our answer.
 const QUIET: Duration = Duration::from_millis(2);
+
+/// Work that is sorted together where answers are wanted in order. The first line of a window may be the
+/// last one to be ready, so what is sorted together is late together, and lost together if a job is
+/// stopped.
+const WINDOW: Duration = Duration::from_millis(600);
 
 /// How much a worker needs sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +46,7 @@ pub struct Queue {
     state: Mutex<State>,
     changed: Condvar,
     order: Order,
-    /// Sentences that make a full window.
+    /// Most sentences that make a full window.
     read_ahead: usize,
     workers: usize,
 }
@@ -59,6 +64,31 @@ struct State {
     stalled: bool,
     /// Nobody wants the rest.
     stopped: bool,
+    /// How large windows are, where their work is bounded.
+    pace: Option<Pace>,
+}
+
+/// Keeps windows to about the same time, whatever the speed of the machine.
+#[derive(Debug)]
+struct Pace {
+    least: usize,
+    /// Sentences of the next window.
+    sentences: usize,
+    /// When the last window began, and how many sentences it had.
+    last: Option<(Instant, usize)>,
+}
+
+impl Pace {
+    /// Notes that a window of so many sentences begins, and sizes the next one by the time the last one
+    /// took: at most twice the last, for a reader may have been slow.
+    fn begin(&mut self, sentences: usize, most: usize, now: Instant) {
+        if let Some((begun, count)) = self.last {
+            let rate = count as f64 / now.duration_since(begun).as_secs_f64().max(1e-6);
+            let wanted = (rate * WINDOW.as_secs_f64()).round() as usize;
+            self.sentences = wanted.min(2 * count).clamp(self.least, most.max(self.least));
+        }
+        self.last = Some((now, sentences));
+    }
 }
 
 impl Queue {
@@ -72,6 +102,14 @@ impl Queue {
             read_ahead: read_ahead.max(1),
             workers: workers.max(1),
         }
+    }
+
+    /// The same with windows of about equal work, of `least` sentences at least: answers that are wanted in
+    /// order are late by that much at most.
+    pub fn paced(self, least: usize) -> Queue {
+        let least = least.clamp(1, self.read_ahead);
+        self.lock().pace = Some(Pace { least, sentences: least, last: None });
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -145,11 +183,12 @@ impl Queue {
             let enough = match self.order {
                 Order::Arrival => state.worth_it(size),
                 Order::LongestFirst => {
-                    !state.window.is_empty() || state.arrivals.len() >= self.read_ahead
+                    !state.window.is_empty()
+                        || state.arrivals.len() >= state.window_size(self.read_ahead)
                 }
             };
             if complete || quiet || enough {
-                state.order_arrivals(self.order);
+                state.order_arrivals(self.order, self.read_ahead);
                 let taken = state.next(size, self.workers);
                 if !taken.is_empty() {
                     return taken;
@@ -183,12 +222,25 @@ impl State {
         })
     }
 
+    /// Sentences that make a full window.
+    fn window_size(&self, most: usize) -> usize {
+        self.pace.as_ref().map_or(most, |pace| pace.sentences)
+    }
+
     /// Puts the arrivals in order: behind the others, or as the next window.
-    fn order_arrivals(&mut self, order: Order) {
+    fn order_arrivals(&mut self, order: Order, most: usize) {
         match order {
             Order::Arrival => self.window.append(&mut self.arrivals),
-            Order::LongestFirst if self.window.is_empty() => {
-                std::mem::swap(&mut self.window, &mut self.arrivals);
+            Order::LongestFirst if self.window.is_empty() && !self.arrivals.is_empty() => {
+                let count = match self.pace {
+                    Some(_) => self.window_size(most).min(self.arrivals.len()),
+                    None => self.arrivals.len(),
+                };
+                let rest = self.arrivals.split_off(count);
+                self.window = std::mem::replace(&mut self.arrivals, rest);
+                if let Some(pace) = &mut self.pace {
+                    pace.begin(count, most, Instant::now());
+                }
                 let longest_first = |w: &Waiting| std::cmp::Reverse(w.job.source.len());
                 self.window.make_contiguous().sort_by_key(longest_first);
             }
@@ -256,6 +308,42 @@ mod tests {
         let queue = filled(Policy::Sorted, 100, &[4]);
         assert!(queue.take(TWO, Haste::Busy).is_empty());
         assert_eq!(tickets(&queue.take(TWO, Haste::Idle)), [0]);
+    }
+
+    /// Windows grow with the speed of those who take from them, and are never small again for long.
+    #[test]
+    fn windows_are_of_about_equal_work() {
+        let mut pace = Pace { least: 4, sentences: 4, last: None };
+        let start = Instant::now();
+        let after = |windows: u32| start + windows * WINDOW;
+        pace.begin(4, 100, after(0));
+        assert_eq!(pace.sentences, 4, "nothing is known yet");
+        // A window took half the time it may take.
+        pace.begin(4, 100, start + WINDOW / 2);
+        assert_eq!(pace.sentences, 8);
+        // One took no time at all: it grows by twice only.
+        pace.begin(8, 100, start + WINDOW / 2);
+        assert_eq!(pace.sentences, 16);
+        // One took four times as long as it may.
+        pace.last = Some((after(1), 40));
+        pace.begin(40, 100, after(5));
+        assert_eq!(pace.sentences, 10);
+        pace.last = Some((after(5), 1000));
+        pace.begin(1000, 100, after(6));
+        assert_eq!(pace.sentences, 100);
+        pace.last = Some((after(6), 1));
+        pace.begin(1, 100, after(60));
+        assert_eq!(pace.sentences, 4);
+    }
+
+    #[test]
+    fn a_paced_window_leaves_the_rest_for_later() {
+        let queue = Queue::new(Policy::Sorted, 100, 1).paced(2);
+        (0..5).for_each(|i| queue.push(waiting(i, 1 + i as usize)));
+        let size = BatchSize { sentences: 64, tokens: 100 };
+        // The longest of the first two, not of all.
+        assert_eq!(tickets(&queue.take(size, Haste::Busy)), [1, 0]);
+        assert_eq!(queue.len(), 3);
     }
 
     #[test]

@@ -93,8 +93,10 @@ pub struct Summary {
     pub stats: Option<Stats>,
 }
 
-/// Lines read ahead for each sentence of a batch, so that sentences of like length meet.
+/// Most lines read ahead for each sentence of a batch, so that sentences of like length meet,
 const READ_AHEAD: usize = 16;
+/// and fewest: with fewer, batches would not be full.
+const LEAST_AHEAD: usize = 2;
 
 impl Translator {
     /// Translates lines as they come and hands them out in order, each as soon as it and all before it
@@ -133,7 +135,8 @@ impl Translator {
         let stream = Stream {
             translator: self,
             options: Options { batch: budget.batch, ..options.options.clone() },
-            queue: Queue::new(options.options.batching, read_ahead, workers),
+            queue: Queue::new(options.options.batching, read_ahead, workers)
+                .paced(LEAST_AHEAD * budget.batch.sentences * workers),
             flow: Flow::new(budget.lines, 4 * read_ahead),
             stop: options.stop,
             measure: options.measure,
