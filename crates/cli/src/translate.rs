@@ -236,11 +236,13 @@ impl Args {
     }
 
     /// Input and output of a job that can be resumed: from a file to a file. What is no file (a pipe,
-    /// /dev/null) has nothing to go on from.
+    /// /dev/null) has nothing to go on from, and can be read only once.
     fn job_files(&self) -> Option<(&Path, &Path)> {
         let (input, output) = (self.input.as_deref()?, self.output.as_deref()?);
+        let mut read = self.prefix.iter().chain(self.replace_unknown.iter().flatten());
+        let readable = input.is_file() && read.all(|path| path.is_file());
         let is_new = !output.exists() && !is_standard(output);
-        (input.is_file() && (is_new || output.is_file())).then_some((input, output))
+        (readable && (is_new || output.is_file())).then_some((input, output))
     }
 
     /// Refuses to write a file that is read, before any is opened for writing.
@@ -288,7 +290,7 @@ impl Args {
         match (job, self.job_files(), self.resume) {
             (Some(job), Some((input, output)), true) => job.go_on(input, output),
             (Some(job), Some((input, output)), false) => job.begin(input, output).map(Some),
-            (_, _, true) => bail!("--resume: --input and --output must be files"),
+            (_, _, true) => bail!("--resume: input, output, prefixes and dictionary must be files"),
             _ => {
                 let input = self.lines()?;
                 let output = Output::create(self.output.as_deref())?;

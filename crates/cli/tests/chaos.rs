@@ -241,6 +241,28 @@ fn a_process_that_waits_for_a_pipe_can_be_ended() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("must be files"));
 }
 
+/// What comes through a pipe (`--prefix <(command)`) is read once.
+#[test]
+fn prefixes_may_come_through_a_pipe() {
+    let model = Nonsense::new();
+    let prefixes = "w5\n\nw7 w8\n";
+    std::fs::write(model.path("in"), "w2 w3\nw4\nw6\n").expect("an input");
+    std::fs::write(model.path("prefixes"), prefixes).expect("a file");
+    assert_fine(&model.run(&["-i", "in", "-o", "right", "--prefix", "prefixes"]));
+    fifo(&model.path("fifo"));
+    let path = model.path("fifo");
+    let writer = std::thread::spawn(move || std::fs::write(path, prefixes));
+    let mut child = model
+        .translate(&["-i", "in", "-o", "out", "--prefix", "fifo"])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command");
+    assert_eq!(code(wait(&mut child)), 0);
+    writer.join().expect("written").expect("written");
+    let read = |name: &str| std::fs::read(model.path(name)).expect("an output");
+    assert!(read("out") == read("right"));
+}
+
 #[test]
 fn a_reader_that_does_not_read_cannot_hold_it() {
     let model = Nonsense::new();

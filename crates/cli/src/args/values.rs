@@ -18,7 +18,7 @@ const RULES: [Rule; 6] = [
     Rule { names: &["--alignment"], is_value: |i, text| i == 0 && is_alignment(text) },
     Rule { names: &["--early-stop"], is_value: |i, text| i == 0 && is_number(text) },
     Rule { names: &["--normalize", "-n"], is_value: |i, text| i == 0 && is_number(text) },
-    Rule { names: &["--replace-unknown"], is_value: |i, text| i == 0 && Path::new(text).is_file() },
+    Rule { names: &["--replace-unknown"], is_value: |i, text| i == 0 && is_readable(text) },
     Rule { names: &["--weights"], is_value: |_, text| is_number(text) },
     // The first one is a file or a word; it must be there.
     Rule { names: &["--shortlist"], is_value: |i, text| i == 0 || (i < 4 && is_number(text)) },
@@ -26,6 +26,11 @@ const RULES: [Rule; 6] = [
 
 fn is_number(text: &str) -> bool {
     text.parse::<f32>().is_ok()
+}
+
+/// Whether a text names something that can be read: a file, or a pipe such as `<(command)` gives.
+fn is_readable(text: &str) -> bool {
+    Path::new(text).metadata().is_ok_and(|found| !found.is_dir())
 }
 
 fn is_alignment(text: &str) -> bool {
@@ -85,6 +90,7 @@ mod tests {
         check("-n0.6|-n|text", "--normalize=0.6|-n|text");
         check("--early-stop|A dog.", "--early-stop|A dog.");
         check("--replace-unknown|no such file", "--replace-unknown|no such file");
+        check("--replace-unknown|/dev/null|x", "--replace-unknown=/dev/null|x");
         check("--weights|1|-0.5|A dog.", "--weights=1|--weights=-0.5|A dog.");
         check("--weights|A dog.", "--weights|A dog.");
         check("--shortlist|off|A dog.", "--shortlist=off|A dog.");
