@@ -12,9 +12,9 @@ use crate::Error;
 use crate::device::{Beside, Device, Normed, Parties, Properties, Segment, Stored, bucket};
 use crate::driver::Address;
 use crate::kernel::{self, Kernel};
-use crate::logits::{self, OutputLayer};
+use crate::logits::OutputLayer;
 use crate::memory::{Buffer, Cache, FEW_ROWS, FOLLOWS, NONE, Rows, stride};
-use crate::output::{self, Output, Pending, Selection};
+use crate::output::{self, Asking, Output, Pending, Selection};
 use crate::past::Past;
 use crate::precision::Numbers;
 use crate::product::{self, Linear, Target};
@@ -518,6 +518,7 @@ impl Backend for Cuda {
         let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
         let sent = done(self.device.send(answer));
         done(self.device.read(sent, weights.count, read));
+        done(self.device.reuse_answer(sent));
     }
 
     fn cache(&self) -> Cache {
@@ -627,7 +628,7 @@ impl Backend for Cuda {
                 party.is_none()
                     && (stored.rows, stored.keys, stored.key_column) == (rows, keys, to.width)
             });
-            let parameters = kernel::Attend {
+            let mut parameters = kernel::Attend {
                 queries: queries.address(),
                 keys: to.cache.keys.address(),
                 values: to.cache.values.address(),
@@ -644,14 +645,25 @@ impl Backend for Cuda {
                 heads: to.heads,
                 out_stride: out.stride(),
                 early: (!segment.has_stored(to.cache.keys.address())).into(),
-                parties: party.map_or(0, |(parties, _)| parties.address),
+                parties: 0,
+                rows: 0,
             };
-            let (kernel, blocks, heads) = match party {
-                Some((parties, kernel)) => (kernel, parties.count, ATTEND_WARPS),
-                None => (teams.kernel, count, teams.heads),
+            let grid = |blocks, heads| [bucket(blocks), to.heads.div_ceil(heads)];
+            let single = match party {
+                Some((parties, _)) => parties.single,
+                None => Some((0, count)),
             };
-            let grid = [bucket(blocks), to.heads.div_ceil(heads)];
-            segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &parameters)
+            if let Some((rows, single)) = single {
+                (parameters.rows, parameters.count) = (rows, segment.count(single)?);
+                let grid = grid(single, teams.heads);
+                segment.launch(teams.kernel, grid, 32 * ATTEND_WARPS, 0, &parameters)?;
+            }
+            if let Some((parties, kernel)) = party {
+                parameters.parties = parties.address;
+                let grid = grid(parties.count, ATTEND_WARPS);
+                segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &parameters)?;
+            }
+            Ok(())
         }));
     }
 
@@ -665,20 +677,19 @@ impl Backend for Cuda {
         let lanes = (to.width / to.heads).div_ceil(8).next_power_of_two();
         let Teams { size, .. } = done(teams(&to));
         let mut starts = Vec::with_capacity(to.reads.len());
-        let mut total = 0;
+        let (mut total, mut longest) = (0, 0);
         for row in 0..to.reads.len() {
+            let length = to.reads.of(row).len();
             starts.push(total as u32);
-            total += to.reads.of(row).len();
+            total += length;
+            longest = longest.max(length);
         }
+        // A row's scores are in a block's shared memory, unless they are too many for that.
+        let in_block = 4 * bucket(longest) <= self.device.most_shared();
+        let shared = if in_block { 4 * bucket(longest) } else { 0 };
+        let scratch = (!in_block).then(|| done(Buffer::new(&self.device, 4 * bucket(total))));
         let answer = done(self.device.record(|segment| {
             let staged = segment.reads(to.reads)?;
-            // The scores of a row are in a block's shared memory.
-            let (shared, most) = (4 * staged.longest, self.device.most_shared());
-            if shared > most {
-                let text =
-                    format!("alignments with up to {} words (at most {})", shared / 4, most / 4);
-                return Err(Error::Unsupported(text));
-            }
             let answer = segment.answer(total)?;
             let parameters = kernel::AttentionWeights {
                 queries: queries.address(),
@@ -691,6 +702,7 @@ impl Backend for Cuda {
                 size,
                 team: lanes,
                 heads,
+                scratch: scratch.as_ref().map_or(0, |scratch| scratch.address),
                 out: answer.address,
                 count: segment.count(starts.len())?,
             };
@@ -702,6 +714,7 @@ impl Backend for Cuda {
         let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
         let sent = done(self.device.send(answer));
         done(self.device.read(sent, total, read));
+        done(self.device.reuse_answer(sent));
     }
 
     fn average(
@@ -907,13 +920,8 @@ impl Backend for Cuda {
         question: Question<'_>,
         pending: &mut Pending,
     ) {
-        let shortlists = selections.iter().any(Option::is_some);
-        done(match self.output_layer.answering(question, shortlists) {
-            OutputLayer::Epilogue => {
-                output::ask(&self.device, x, output, selections, question, pending)
-            }
-            layer => logits::ask(&self.device, layer, x, output, question, pending),
-        });
+        let (device, layer) = (&self.device, self.output_layer);
+        done(Asking { device, layer, x, output, selections }.ask(question, pending));
     }
 
     fn answer(&self, pending: &mut Pending, answer: &mut Choices) {

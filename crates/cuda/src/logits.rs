@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use peregrine_model::Activation;
-use peregrine_nn::{Question, Scoring};
+use peregrine_nn::{Ask, Question, Scoring};
 
 use crate::Error;
 use crate::device::{Answer, Device, Segment, bucket};
@@ -51,14 +51,17 @@ impl OutputLayer {
         }
     }
 
-    /// What can answer the question: the papers know no shortlists, and their lists are short.
-    pub(crate) fn answering(self, question: Question<'_>, shortlists: bool) -> OutputLayer {
-        let most = most(question);
+    /// Whether it can answer a row: the papers know no shortlists, and their lists are short.
+    pub(crate) fn can_answer(self, ask: &Ask<'_>, shortlist: bool) -> bool {
+        self == OutputLayer::Epilogue || (!shortlist && ask.count <= MOST_CHOICES)
+    }
+
+    /// What answers rows that it can answer. Where one of them wants more than its best word all are answered by
+    /// `Fused`, which gives the others the same bits as `Best`.
+    pub(crate) fn answering(self, asks: &[Ask<'_>]) -> OutputLayer {
+        let more = |ask: &Ask<'_>| ask.count > 1 || ask.scoring != Scoring::Logit;
         match self {
-            _ if shortlists || most > MOST_CHOICES => OutputLayer::Epilogue,
-            OutputLayer::Best if most > 1 || question.scoring != Scoring::Logit => {
-                OutputLayer::Fused
-            }
+            OutputLayer::Best if asks.iter().any(more) => OutputLayer::Fused,
             layer => layer,
         }
     }
@@ -87,6 +90,7 @@ pub(crate) fn ask(
     question: Question<'_>,
     pending: &mut Pending,
 ) -> Result<(), Error> {
+    let layer = layer.answering(question.asks);
     let logits = Logits::new(device, layer, x, output)?;
     logits.multiply(device, x, output)?;
     let (rows, most) = (logits.rows, most(question));
@@ -240,31 +244,35 @@ impl Logits {
 
 #[cfg(test)]
 mod tests {
-    use peregrine_nn::Ask;
-
     use super::*;
 
-    fn asks(counts: &[usize]) -> Vec<Ask<'static>> {
-        counts.iter().map(|&count| Ask { count, banned: &[], forced: None, path: 0.0 }).collect()
+    fn ask(&(count, scoring): &(usize, Scoring)) -> Ask<'static> {
+        Ask { count, banned: &[], forced: None, path: 0.0, scoring }
     }
 
     #[test]
     fn a_layer_answers_what_it_can() {
         use OutputLayer::{Best, Epilogue, Fused, Separate};
         let (logit, probability) = (Scoring::Logit, Scoring::LogProbability);
-        let cases = [
-            (Best, &[1, 1][..], logit, false, Best),
-            (Best, &[1], probability, false, Fused),
-            (Best, &[1, 2], logit, false, Fused),
-            (Fused, &[32], probability, false, Fused),
-            (Fused, &[33], probability, false, Epilogue),
-            (Separate, &[1], logit, false, Separate),
-            (Separate, &[1], logit, true, Epilogue),
-            (Epilogue, &[4], logit, false, Epilogue),
-        ];
-        for (layer, counts, scoring, shortlists, expected) in cases {
-            let question = Question { asks: &asks(counts), scoring, race: None };
-            assert_eq!(layer.answering(question, shortlists), expected, "{layer:?} {counts:?}");
+        for (layer, count, shortlist, expected) in [
+            (Fused, 32, false, true),
+            (Fused, 33, false, false),
+            (Separate, 1, true, false),
+            (Best, 1, false, true),
+            (Epilogue, 2000, true, true),
+        ] {
+            let found = layer.can_answer(&ask(&(count, logit)), shortlist);
+            assert_eq!(found, expected, "{layer:?} {count}");
+        }
+        for (layer, asks, expected) in [
+            (Best, &[(1, logit), (1, logit)][..], Best),
+            (Best, &[(1, logit), (1, probability)], Fused),
+            (Best, &[(2, logit), (1, logit)], Fused),
+            (Separate, &[(1, logit), (4, probability)], Separate),
+            (Fused, &[(1, logit)], Fused),
+        ] {
+            let of: Vec<Ask<'_>> = asks.iter().map(ask).collect();
+            assert_eq!(layer.answering(&of), expected, "{layer:?} {asks:?}");
         }
     }
 

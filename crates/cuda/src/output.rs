@@ -9,6 +9,7 @@ use crate::Error;
 use crate::device::{Answer, Device, Segment, Sent, bucket};
 use crate::driver::Address;
 use crate::kernel;
+use crate::logits::{self, OutputLayer};
 use crate::memory::{Buffer, NONE, Rows, copy};
 use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
 use crate::race;
@@ -128,90 +129,219 @@ fn room_for(choices: usize) -> usize {
     }
 }
 
-/// Asks `question` of every row of `x`.
-pub(crate) fn ask(
-    device: &Arc<Device>,
-    x: &Rows,
-    output: &Output,
-    selections: &[Option<&Selection>],
-    question: Question<'_>,
-    pending: &mut Pending,
-) -> Result<(), Error> {
-    pending.sent = None;
-    let all = output.linear.outputs;
-    let groups = groups(selections);
-    let words = groups.iter().map(|group| group.words(all)).max().unwrap_or(0);
-    let tiles = bucket(words.div_ceil(TILE));
-    let most = room_for(question.asks.iter().map(|ask| ask.count).max().unwrap_or(0));
-    if 8 * tiles * most > device.most_shared() {
-        pending.found.clear();
-        best_of_logits(device, x, output, selections, question, &mut pending.found)?;
-        let Some(race) = question.race else { return Ok(()) };
-        return device.record(|segment| {
-            let asked = asked(segment, question, most)?;
-            let lists = race::stage(segment, &pending.found, x.count, most)?;
-            race::record(segment, race, question.asks, asked, lists)
-        });
+/// Rows that something is asked of.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub(crate) device: &'a Arc<Device>,
+    /// What is to answer, where it can.
+    pub(crate) layer: OutputLayer,
+    pub(crate) x: &'a Rows,
+    pub(crate) output: &'a Output,
+    /// The words of each row.
+    pub(crate) selections: &'a [Option<&'a Selection>],
+}
+
+/// How a row is answered. Sums of exponentials have other last bits in each way, so this depends on nothing but the
+/// row's own words and what it asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By one of the papers' layers,
+    Paper,
+    /// in the epilogue of the product,
+    Epilogue,
+    /// or by the host, where the lists of all tiles are too long for a block's memory.
+    Host,
+}
+
+impl Asking<'_> {
+    /// Asks a question of all rows.
+    pub(crate) fn ask(self, question: Question<'_>, pending: &mut Pending) -> Result<(), Error> {
+        pending.sent = None;
+        let rows = question.asks.iter().zip(self.selections);
+        let ways: Vec<Way> = rows.map(|(ask, &words)| self.way(ask, words)).collect();
+        let first = ways.first().copied().unwrap_or(Way::Epilogue);
+        if ways.iter().all(|&way| way == first) {
+            self.ask_one_way(first, question, pending)?;
+        } else {
+            self.ask_apart(&ways, question.asks, &mut pending.found)?;
+        }
+        match pending.sent {
+            Some(_) => Ok(()),
+            None => self.follow(question, &pending.found),
+        }
     }
-    let rows = bucket(x.count);
-    let found = Found::new(device, rows, tiles, most)?;
-    let linear = &output.linear;
-    let operand = linear.operand(device, x)?;
-    let answer = device.record(|segment| {
-        let count = segment.count(x.count)?;
-        if question.asks.iter().any(|ask| ask.forced.is_some()) {
-            let parameters = kernel::BeginBest { forced: found.forced.address, count };
-            let grid = [rows.div_ceil(256), 1];
-            segment.launch(kernel::begin_best, grid, 256, 0, &parameters)?;
+
+    fn way(self, ask: &Ask<'_>, words: Option<&Selection>) -> Way {
+        let paper = self.layer != OutputLayer::Epilogue;
+        if paper && self.layer.can_answer(ask, words.is_some()) {
+            return Way::Paper;
         }
-        let asked = asked(segment, question, most)?;
-        let activation = Activation::Identity;
-        let nowhere = Target { out: 0, stride: 0, activation, input: 0, exact: true, bias: true };
-        let p = linear.product(segment, &operand, &nowhere, x.count)?;
-        let best = kernel::WideBest { p, asked, found: found.lists() };
-        let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
-        let wide = shared_words && rows > FEW_ROWS && device.numbers.uses_tensor_cores();
-        let all_tiles = all.div_ceil(TILE);
-        match (wide, rows) {
-            (true, 0..=64) => {
-                let (maps, threads) = linear.carried(device, &operand, TILE, 128)?;
-                let (grid, shared) = ([1, all_tiles], MIDDLE_BEST_BYTES);
-                let parameters = (&best, maps);
-                segment.launch_mapped(kernel::best_middle, grid, threads, shared, parameters)?;
+        let fits = self.shared(ask, words) <= self.device.most_shared();
+        if fits { Way::Epilogue } else { Way::Host }
+    }
+
+    /// Bytes of a block's memory that the lists of a row's tiles take.
+    fn shared(self, ask: &Ask<'_>, words: Option<&Selection>) -> usize {
+        let tiles = bucket(self.tiles(words)).min(self.tiles(None));
+        8 * tiles * if ask.count == 0 { 0 } else { room_for(ask.count) }
+    }
+
+    /// Tiles of a row's words.
+    fn tiles(self, words: Option<&Selection>) -> usize {
+        words.map_or(self.output.linear.outputs, |words| words.words.len()).div_ceil(TILE)
+    }
+
+    fn ask_one_way(
+        self,
+        way: Way,
+        question: Question<'_>,
+        pending: &mut Pending,
+    ) -> Result<(), Error> {
+        match way {
+            Way::Paper => {
+                let Asking { device, layer, x, output, .. } = self;
+                logits::ask(device, layer, x, output, question, pending)
             }
-            (true, _) => {
-                let (maps, threads) = linear.carried(device, &operand, TILE, 256)?;
-                let (grid, shared) = ([rows.div_ceil(128), all_tiles], LARGE_BYTES);
-                let parameters = (&best, maps);
-                segment.launch_mapped(kernel::best_large, grid, threads, shared, parameters)?;
+            Way::Epilogue => self.ask_epilogue(question, pending),
+            Way::Host => self.best_of_logits(question, &mut pending.found),
+        }
+    }
+
+    /// Has each way answer its own rows, one after the other: of the others it is asked nothing.
+    fn ask_apart(self, ways: &[Way], asks: &[Ask<'_>], found: &mut Choices) -> Result<(), Error> {
+        let mut parts = Vec::new();
+        for way in [Way::Paper, Way::Epilogue, Way::Host] {
+            if !ways.contains(&way) {
+                continue;
             }
-            (false, _) => launch_tasks(segment, &groups, all, best)?,
+            let mut asks = asks.to_vec();
+            for (ask, _) in asks.iter_mut().zip(ways).filter(|(_, other)| **other != way) {
+                (ask.count, ask.forced, ask.scoring) = (0, None, Scoring::Logit);
+            }
+            let (mut pending, mut choices) = (Pending::default(), Choices::default());
+            self.ask_one_way(way, Question { asks: &asks, contests: None }, &mut pending)?;
+            let sent = pending.sent;
+            pending.answer(self.device, &mut choices)?;
+            sent.map_or(Ok(()), |sent| self.device.reuse_answer(sent))?;
+            parts.push((way, choices));
         }
-        let tile_counts: Vec<u32> = groups
-            .iter()
-            .flat_map(|g| std::iter::repeat_n(g.words(all).div_ceil(TILE) as u32, g.rows))
-            .collect();
-        let answer = segment.answer(2 * rows * most)?;
-        let latest = segment.next_latest(2 * rows * most)?;
-        let latest_scores = latest + (4 * rows * most) as Address;
-        let merge = kernel::Merge {
-            asked,
-            found: best.found,
-            tile_counts: segment.stage(&tile_counts)?,
-            answer_words: answer.address,
-            answer_scores: answer.address + (4 * rows * most) as Address,
-            latest,
-            latest_scores: question.race.map_or(0, |_| latest_scores),
-            count,
-        };
-        let (grid, shared) = ([rows, 1], 8 * tiles.min(all_tiles) * most);
-        segment.launch(kernel::merge, grid, 128, shared, &merge)?;
-        if let Some(race) = question.race {
-            race::record(segment, race, question.asks, asked, (latest, latest_scores))?;
+        found.clear();
+        for (row, way) in ways.iter().enumerate() {
+            let part = parts.iter().find(|(other, _)| other == way);
+            found.push(part.into_iter().flat_map(|(_, choices)| choices.of(row)).copied());
         }
-        Ok(answer)
-    })?;
-    pending.send(device, answer, (rows, most), question)
+        Ok(())
+    }
+
+    /// Lets the next step go on from what the host has found.
+    fn follow(self, question: Question<'_>, found: &Choices) -> Result<(), Error> {
+        let rows = question.asks.len();
+        if let Some(contests) = question.contests {
+            let most = room_for(question.asks.iter().map(|ask| ask.count).max().unwrap_or(0));
+            return self.device.record(|segment| {
+                let asked = asked(segment, question, most)?;
+                let lists = race::stage(segment, found, rows, most)?;
+                race::record(segment, contests, question.asks, asked, lists)
+            });
+        }
+        let best = |row: usize| found.of(row).first().map_or(NONE, |choice| choice.token);
+        let best: Vec<u32> = (0..rows).map(best).collect();
+        let (from, to) = self
+            .device
+            .record(|segment| Ok((segment.stage(&best)?, segment.next_latest(bucket(rows))?)))?;
+        copy(self.device, from, to, 4 * rows)
+    }
+
+    /// Asks in the epilogue of the product.
+    fn ask_epilogue(self, question: Question<'_>, pending: &mut Pending) -> Result<(), Error> {
+        let Asking { device, x, output, selections, .. } = self;
+        let (asks, linear) = (question.asks, &output.linear);
+        let all = linear.outputs;
+        let groups = groups(selections);
+        let tile_counts: Vec<usize> = selections.iter().map(|&words| self.tiles(words)).collect();
+        let tiles = bucket(tile_counts.iter().copied().max().unwrap_or(0));
+        let most = room_for(asks.iter().map(|ask| ask.count).max().unwrap_or(0));
+        let rows = bucket(x.count);
+        let found = Found::new(device, rows, tiles, most)?;
+        let operand = linear.operand(device, x)?;
+        let answer = device.record(|segment| {
+            let count = segment.count(x.count)?;
+            if asks.iter().any(|ask| ask.forced.is_some()) {
+                let parameters = kernel::BeginBest { forced: found.forced.address, count };
+                let grid = [rows.div_ceil(256), 1];
+                segment.launch(kernel::begin_best, grid, 256, 0, &parameters)?;
+            }
+            let asked = asked(segment, question, most)?;
+            let activation = Activation::Identity;
+            let nowhere =
+                Target { out: 0, stride: 0, activation, input: 0, exact: true, bias: true };
+            let p = linear.product(segment, &operand, &nowhere, x.count)?;
+            let best = kernel::WideBest { p, asked, found: found.lists() };
+            let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
+            let wide = shared_words && rows > FEW_ROWS && device.numbers.uses_tensor_cores();
+            let all_tiles = all.div_ceil(TILE);
+            match (wide, rows) {
+                (true, 0..=64) => {
+                    let (maps, threads) = linear.carried(device, &operand, TILE, 128)?;
+                    let (grid, shared) = ([1, all_tiles], MIDDLE_BEST_BYTES);
+                    let parameters = (&best, maps);
+                    segment.launch_mapped(
+                        kernel::best_middle,
+                        grid,
+                        threads,
+                        shared,
+                        parameters,
+                    )?;
+                }
+                (true, _) => {
+                    let (maps, threads) = linear.carried(device, &operand, TILE, 256)?;
+                    let (grid, shared) = ([rows.div_ceil(128), all_tiles], LARGE_BYTES);
+                    let parameters = (&best, maps);
+                    segment.launch_mapped(kernel::best_large, grid, threads, shared, parameters)?;
+                }
+                (false, _) => launch_tasks(segment, &groups, all, best)?,
+            }
+            let tile_counts: Vec<u32> = tile_counts.iter().map(|&tiles| tiles as u32).collect();
+            let answer = segment.answer(2 * rows * most)?;
+            let latest = segment.next_latest(2 * rows * most)?;
+            let latest_scores = latest + (4 * rows * most) as Address;
+            let merge = kernel::Merge {
+                asked,
+                found: best.found,
+                tile_counts: segment.stage(&tile_counts)?,
+                answer_words: answer.address,
+                answer_scores: answer.address + (4 * rows * most) as Address,
+                latest,
+                latest_scores: question.contests.map_or(0, |_| latest_scores),
+                count,
+            };
+            let shared = asks.iter().zip(selections).map(|(ask, &words)| self.shared(ask, words));
+            let shared = shared.max().unwrap_or(0);
+            segment.launch(kernel::merge, [rows, 1], 128, shared, &merge)?;
+            if let Some(contests) = question.contests {
+                race::record(segment, contests, asks, asked, (latest, latest_scores))?;
+            }
+            Ok(answer)
+        })?;
+        pending.send(device, answer, (rows, most), question)
+    }
+
+    /// For lists too long for a block's memory: all scores to the host.
+    fn best_of_logits(self, question: Question<'_>, answer: &mut Choices) -> Result<(), Error> {
+        let mut scores = Vec::new();
+        logits(self.device, self.x, self.output, self.selections, &mut scores)?;
+        let (mut rest, mut best) = (scores.as_slice(), Vec::new());
+        answer.clear();
+        for (ask, selection) in question.asks.iter().zip(self.selections) {
+            let words = selection.map(|s| s.words.as_slice());
+            let outputs = self.output.linear.outputs;
+            let (row, behind) = rest.split_at(words.map_or(outputs, <[u32]>::len));
+            choose(Candidates { scores: row, words }, ask, &mut best);
+            answer.push(best.iter().copied());
+            rest = behind;
+        }
+        Ok(())
+    }
 }
 
 /// Blocks of rows that share their words, against tiles of those words.
@@ -252,6 +382,12 @@ pub(crate) fn asked(
     let asks = question.asks;
     let counts: Vec<u32> = asks.iter().map(|ask| ask.count as u32).collect();
     let forced: Vec<u32> = asks.iter().map(|ask| ask.forced.unwrap_or(NONE)).collect();
+    let probabilities = |ask: &Ask<'_>| match ask.scoring {
+        Scoring::Logit => 0,
+        Scoring::LogProbability => 1,
+        Scoring::LogProbabilityOfAllowed => 2,
+    };
+    let probabilities: Vec<u32> = asks.iter().map(probabilities).collect();
     let (mut banned, mut spans) = (Vec::new(), Vec::with_capacity(2 * asks.len()));
     let mut last: &[u32] = &[];
     for ask in asks {
@@ -268,11 +404,7 @@ pub(crate) fn asked(
         forced: segment.stage(&forced)?,
         banned_spans: segment.stage(&spans)?,
         banned: segment.stage(&banned)?,
-        probabilities: match question.scoring {
-            Scoring::Logit => 0,
-            Scoring::LogProbability => 1,
-            Scoring::LogProbabilityOfAllowed => 2,
-        },
+        probabilities: segment.stage(&probabilities)?,
         most,
     })
 }
@@ -310,28 +442,6 @@ impl Found {
             tiles: self.tiles,
         }
     }
-}
-
-/// For lists too long for a block's memory: all scores to the host.
-fn best_of_logits(
-    device: &Arc<Device>,
-    x: &Rows,
-    output: &Output,
-    selections: &[Option<&Selection>],
-    question: Question<'_>,
-    answer: &mut Choices,
-) -> Result<(), Error> {
-    let mut scores = Vec::new();
-    logits(device, x, output, selections, &mut scores)?;
-    let (mut rest, mut best) = (scores.as_slice(), Vec::new());
-    for (ask, selection) in question.asks.iter().zip(selections) {
-        let words = selection.map(|s| s.words.as_slice());
-        let (row, behind) = rest.split_at(words.map_or(output.linear.outputs, <[u32]>::len));
-        choose(Candidates { scores: row, words }, ask, question.scoring, &mut best);
-        answer.push(best.iter().copied());
-        rest = behind;
-    }
-    Ok(())
 }
 
 /// All scores of every row, end to end; of the selected words where a row has a selection.

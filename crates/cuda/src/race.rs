@@ -1,7 +1,7 @@
 //! Which hypotheses go on, found out by the device itself (`kernels/search.cu`).
 
 use peregrine_model::Finish;
-use peregrine_nn::{Ask, Choices, Race};
+use peregrine_nn::{Ask, Choices, Contest};
 
 use crate::Error;
 use crate::device::Segment;
@@ -9,42 +9,44 @@ use crate::driver::Address;
 use crate::kernel;
 use crate::memory::NONE;
 
-/// Records a race over answers, [`kernel::Asked::most`] a row: words and their scores.
+/// Records contests over answers, [`kernel::Asked::most`] a row: words and their scores.
 pub(crate) fn record(
     segment: &mut Segment<'_>,
-    race: Race<'_>,
+    contests: &[Contest],
     asks: &[Ask<'_>],
     asked: kernel::Asked,
     (words, scores): (Address, Address),
 ) -> Result<(), Error> {
-    let mut first_row = 0;
-    let mut contests = Vec::with_capacity(race.contests.len());
-    for contest in race.contests {
-        contests.push(kernel::Contest {
+    let (mut first_row, mut first_place) = (0, 0);
+    let mut staged = Vec::with_capacity(contests.len());
+    for contest in contests {
+        staged.push(kernel::Contest {
             first_row,
             rows: contest.rows as usize,
             follows: contest.follows.unwrap_or(NONE) as usize,
             width: contest.width as usize,
             free: contest.free.into(),
+            beam: contest.beam as usize,
+            finish: match contest.finish {
+                Finish::Shrink => 0,
+                Finish::Full => 1,
+                Finish::FullBounded => 2,
+            },
+            end: contest.end as usize,
+            first_place,
         });
         first_row += contest.rows as usize;
+        first_place += contest.beam as usize;
     }
     let paths: Vec<u32> = asks.iter().map(|ask| ask.path.to_bits()).collect();
-    let (before, after) = segment.next_places(race.contests.len(), race.beam)?;
+    let (before, after) = segment.next_places(first_place)?;
     let race = kernel::Race {
-        contests: segment.stage_all(&contests)?,
+        contests: segment.stage_all(&staged)?,
         paths: segment.stage(&paths)?,
         words,
         scores,
         before: before.lists(),
         after: after.lists(),
-        beam: race.beam,
-        finish: match race.finish {
-            Finish::Shrink => 0,
-            Finish::Full => 1,
-            Finish::FullBounded => 2,
-        },
-        end: race.end as usize,
     };
     let parameters = kernel::Races { asked, race, count: segment.count(contests.len())? };
     segment.launch_rows(kernel::race, contests.len(), &parameters)

@@ -4,7 +4,7 @@
 use peregrine_model::{Finish, Spacing, Weight, made_up_model, preset};
 use peregrine_nn::{
     Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Moves, Network, Origin,
-    PositionTable, Question, Race, Reads, Row, Scoring, Sentence, Slot, Source, Step, prepare,
+    PositionTable, Question, Reads, Row, Scoring, Sentence, Slot, Source, Step, prepare,
 };
 
 use crate::backend::{Cuda, Table};
@@ -48,14 +48,27 @@ impl Subject {
     }
 
     fn best(&self, layer: OutputLayer, count: usize, scoring: Scoring) {
-        let asks = vec![Ask { count, banned: &[], forced: None, path: 0.0 }; self.rows];
-        let gpu = self.gpu.clone().with_output_layer(layer);
-        let question = Question { asks: &asks, scoring, race: None };
-        let none = vec![None; self.rows];
-        let mut pending = Default::default();
-        gpu.ask(&self.x, &self.output, &none, question, &mut pending);
-        gpu.answer(&mut pending, &mut Choices::default());
+        self.answers(layer, &vec![ask(count, scoring); self.rows]);
     }
+
+    fn answers(&self, layer: OutputLayer, asks: &[Ask<'_>]) -> Choices {
+        let gpu = self.gpu.clone().with_output_layer(layer);
+        let none = vec![None; self.rows];
+        let (mut pending, mut choices) = (Default::default(), Choices::default());
+        gpu.ask(&self.x, &self.output, &none, Question { asks, contests: None }, &mut pending);
+        gpu.answer(&mut pending, &mut choices);
+        choices
+    }
+}
+
+fn ask(count: usize, scoring: Scoring) -> Ask<'static> {
+    Ask { count, banned: &[], forced: None, path: 0.0, scoring }
+}
+
+/// One word a row, by logit.
+fn best_words(session: &mut Box<dyn Network>, rows: usize) {
+    let asks = vec![ask(1, Scoring::Logit); rows];
+    session.ask(Question { asks: &asks, contests: None });
 }
 
 #[test]
@@ -136,8 +149,8 @@ fn short_lists_of_words_need_little_memory() {
     let Subject { gpu, output, x, rows } = Subject::new(&fake, Numbers::Float16, 12);
     let words: Vec<u32> = (0..100).collect();
     let selection = gpu.select(&output, &words);
-    let asks = vec![Ask { count: 2000, banned: &[], forced: None, path: 0.0 }; rows];
-    let question = Question { asks: &asks, scoring: Scoring::Logit, race: None };
+    let asks = vec![ask(2000, Scoring::Logit); rows];
+    let question = Question { asks: &asks, contests: None };
     let mut pending = Default::default();
     gpu.ask(&x, &output, &vec![Some(&selection); rows], question, &mut pending);
     gpu.answer(&mut pending, &mut Choices::default());
@@ -224,20 +237,22 @@ fn last(fake: &Fake, kernel: &str) -> Launched {
 }
 
 impl Subject {
-    /// Asks for `count` words a row, which then race, two rows a sentence.
+    /// Asks for `count` words a row, which then race: two rows a sentence, of which every other has a beam of four and the
+    /// others have one of two.
     fn race(&self, count: usize, follows: bool) {
-        let ask = |row: usize| Ask { count, banned: &[], forced: None, path: -(row as f32) };
-        let asks: Vec<Ask<'_>> = (0..self.rows).map(ask).collect();
+        let path = |row: usize| Ask { path: -(row as f32), ..ask(count, Scoring::LogProbability) };
+        let asks: Vec<Ask<'_>> = (0..self.rows).map(path).collect();
         let contest = |sentence: usize| Contest {
             rows: 2,
-            follows: follows.then_some(4 * sentence as u32),
+            follows: follows.then_some(3 * sentence as u32 + sentence as u32 % 2),
             width: 3,
             free: sentence % 2 == 1,
+            beam: [4, 2][sentence % 2],
+            finish: [Finish::Full, Finish::Shrink, Finish::FullBounded][sentence % 3],
+            end: 7 + sentence as u32,
         };
         let contests: Vec<Contest> = (0..self.rows / 2).map(contest).collect();
-        let race = Race { beam: 4, finish: Finish::Full, end: 7, contests: &contests };
-        let scoring = Scoring::LogProbability;
-        let question = Question { asks: &asks, scoring, race: Some(race) };
+        let question = Question { asks: &asks, contests: Some(&contests) };
         let mut pending = Default::default();
         let none = vec![None; self.rows];
         self.gpu.ask(&self.x, &self.output, &none, question, &mut pending);
@@ -246,11 +261,11 @@ impl Subject {
 }
 
 // Where the addresses a race is given stand in its parameters.
-const CONTESTS: usize = 40;
-const PATHS: usize = 48;
-const ANSWERS: usize = 56;
-const BEFORE: usize = 72;
-const AFTER: usize = 104;
+const CONTESTS: usize = 48;
+const PATHS: usize = 56;
+const ANSWERS: usize = 64;
+const BEFORE: usize = 80;
+const AFTER: usize = 112;
 
 #[test]
 fn rows_race_over_what_was_found() {
@@ -265,10 +280,12 @@ fn rows_race_over_what_was_found() {
     assert_eq!(race.address(ANSWERS + 8), merge.address(latest + 8));
     assert_eq!(race.grid, [3, 1], "a warp for each of 20 sentences, rounded up");
     fake.world(|w| {
-        let contest =
-            |n: u64| [0, 1, 2, 3, 4].map(|i| w.word(race.address(CONTESTS) + 20 * n + 4 * i));
-        assert_eq!(contest(0), [0, 2, u32::MAX, 3, 0]);
-        assert_eq!(contest(19), [38, 2, u32::MAX, 3, 1]);
+        let field = |n: u64, i: u64| w.word(race.address(CONTESTS) + 36 * n + 4 * i);
+        let contest = |n: u64| [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|i| field(n, i));
+        assert_eq!(contest(0), [0, 2, u32::MAX, 3, 0, 4, 1, 7, 0]);
+        assert_eq!(contest(1), [2, 2, u32::MAX, 3, 1, 2, 0, 8, 4]);
+        assert_eq!(contest(2), [4, 2, u32::MAX, 3, 0, 4, 2, 9, 6]);
+        assert_eq!(contest(19), [38, 2, u32::MAX, 3, 1, 2, 0, 26, 58]);
         assert_eq!(w.word(race.address(PATHS) + 4 * 39), (-39.0_f32).to_bits());
     });
     assert_eq!(fake.ran(), ["best_middle", "merge", "race"]);
@@ -279,7 +296,7 @@ fn rows_race_over_what_was_found() {
         assert_eq!(next.address(BEFORE + 8 * list), race.address(AFTER + 8 * list));
         assert_ne!(next.address(AFTER + 8 * list), race.address(AFTER + 8 * list));
     }
-    assert_eq!(fake.world(|w| w.word(next.address(CONTESTS) + 20 + 8)), 4);
+    assert_eq!(fake.world(|w| w.word(next.address(CONTESTS) + 36 + 8)), 4);
     // One without a race leaves no scores behind.
     subject.best(OutputLayer::Epilogue, 1, Scoring::Logit);
     let merge = last(&fake, "merge");
@@ -456,8 +473,7 @@ fn whether_rows_come_in_parties_is_a_matter_of_the_search() {
         fake.ran();
         let row = Row { slot: slots[0], from: Origin::Start, position: 0 };
         session.step(&[row], false);
-        let asks = [Ask { count: 1, banned: &[], forced: None, path: 0.0 }];
-        session.ask(Question { asks: &asks, scoring: Scoring::Logit, race: None });
+        best_words(&mut session, 1);
         session.answer(&mut Choices::default());
         let ran = fake.ran();
         let source = ran.iter().rfind(|kernel| kernel.starts_with("attend"));
@@ -495,8 +511,7 @@ fn steps_wait_for_the_encoding_of_those_they_read() {
         let step = |session: &mut Box<dyn Network>, slots: &[(Slot, Origin)]| {
             let row = |&(slot, from): &(Slot, Origin)| Row { slot, from, position: 0 };
             session.step(&slots.iter().map(row).collect::<Vec<_>>(), false);
-            let asks = vec![Ask { count: 1, banned: &[], forced: None, path: 0.0 }; slots.len()];
-            session.ask(Question { asks: &asks, scoring: Scoring::Logit, race: None });
+            best_words(session, slots.len());
             session.answer(&mut Choices::default());
             sent()
         };
@@ -582,8 +597,7 @@ fn fp8_is_for_steps() {
     // Six layers of four products, and keys and values for three.
     assert_eq!(quantised(), (0, 6 * 4 + 3));
     session.step(&[Row { slot: slots[0], from: Origin::Start, position: 0 }], false);
-    let asks = [Ask { count: 1, banned: &[], forced: None, path: 0.0 }];
-    session.ask(Question { asks: &asks, scoring: Scoring::Logit, race: None });
+    best_words(&mut session, 1);
     // Three layers of six products, and the output layer.
     assert_eq!(quantised(), (3 * 6 + 1, 3 * 6));
 }

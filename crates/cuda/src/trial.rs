@@ -80,33 +80,46 @@ impl Trial {
     }
 
     pub(crate) fn best(&self, layer: OutputLayer, question: Question<'_>) -> Choices {
+        self.best_of(&self.x, layer, question)
+    }
+
+    fn best_of(&self, x: &Rows, layer: OutputLayer, question: Question<'_>) -> Choices {
         let gpu = self.gpu.clone().with_output_layer(layer);
         let (mut pending, mut choices) = (Default::default(), Choices::default());
-        gpu.ask(&self.x, &self.output, &vec![None; self.rows], question, &mut pending);
+        gpu.ask(x, &self.output, &vec![None; x.count], question, &mut pending);
         gpu.answer(&mut pending, &mut choices);
         choices
     }
 
-    /// Where a layer's answers are not what the host finds in the logits.
-    fn differences(&self, question: Question<'_>) -> Vec<String> {
+    /// Where a layer's answers are not what the host finds in the logits, or not what a row has alone.
+    fn differences(&self, asks: &[Ask<'_>]) -> Vec<String> {
         let mut logits = Vec::new();
         self.gpu.logits(&self.x, &self.output, &vec![None; self.rows], &mut logits);
         let mut found = Vec::new();
         for layer in OutputLayer::ALL {
-            let choices = self.best(layer, question);
+            let choices = self.best(layer, Question { asks, contests: None });
+            let mut differs = |row: usize, expected: &[Choice], who: &str| {
+                let (name, words, rows, ask) = (layer.name(), self.words, self.rows, &asks[row]);
+                let got = choices.of(row);
+                found.push(format!(
+                    "{name} of {words} words, row {row} of {rows}, {ask:?}: {got:?}, not {expected:?} as {who}",
+                ));
+            };
             let mut expected = Vec::new();
             for (row, scores) in logits.chunks(self.words).enumerate() {
-                let ask = &question.asks[row];
-                choose(Candidates { scores, words: None }, ask, question.scoring, &mut expected);
+                choose(Candidates { scores, words: None }, &asks[row], &mut expected);
                 if !alike(choices.of(row), &expected) {
-                    found.push(format!(
-                        "{} of {} words, row {row} of {}, {ask:?}, {:?}: {:?}, not {expected:?}",
-                        layer.name(),
-                        self.words,
-                        self.rows,
-                        question.scoring,
-                        choices.of(row),
-                    ));
+                    differs(row, &expected, "on the host");
+                    break;
+                }
+            }
+            for row in (0..self.rows).step_by(1 + self.rows / 32) {
+                let mut one = self.gpu.rows();
+                self.gpu.gather(&self.x, &[row as u32], &mut one);
+                let question = Question { asks: &asks[row..=row], contests: None };
+                let alone = self.best_of(&one, layer, question);
+                if bits(choices.of(row)) != bits(alone.of(0)) {
+                    differs(row, alone.of(0), "alone");
                     break;
                 }
             }
@@ -145,9 +158,13 @@ fn alike(found: &[Choice], expected: &[Choice]) -> bool {
     found.len() == expected.len() && found.iter().zip(expected).all(same)
 }
 
-/// Asks every output layer the same and compares its answers with what the host finds in the logits:
-/// words with equal scores, banned and forced ones among them. Gives the number of questions and
-/// what was wrong. A quick trial has fewer rows and numbers of words: a race checker needs minutes for all.
+fn bits(choices: &[Choice]) -> Vec<(u32, u32)> {
+    choices.iter().map(|choice| (choice.token, choice.score.to_bits())).collect()
+}
+
+/// Asks every output layer the same and compares its answers with what the host finds in the logits, and with those of
+/// single rows: words with equal scores, banned and forced ones among them, and rows that ask for much and little
+/// side by side. Gives the number of questions and what was wrong. A quick trial has fewer rows and numbers of words: a race checker needs minutes for all.
 pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>), Error> {
     const SHAPES: [Shape; 6] = [
         Shape { rows: 1, width: 64, words: 30_000, different: 30_000 },
@@ -157,6 +174,8 @@ pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>)
         Shape { rows: 130, width: 32, words: 8_192, different: 8_000 },
         Shape { rows: 300, width: 128, words: 2_047, different: 2_047 },
     ];
+    const SCORINGS: [Scoring; 3] =
+        [Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed];
     let (shapes, counts): (_, &[usize]) =
         if quick { (&SHAPES[..4], &[1, 5, 16]) } else { (&SHAPES[..], &[1, 2, 5, 9, 16, 32]) };
     let (mut questions, mut wrong) = (0, Vec::new());
@@ -167,18 +186,26 @@ pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>)
         banned.sort_unstable();
         banned.dedup();
         for &most in counts {
-            let ask = |row: usize| Ask {
+            let ask = |row: usize, scoring: Scoring| Ask {
                 count: 1 + row % most,
                 banned: if row.is_multiple_of(2) { &banned } else { &[] },
                 forced: (row % 7 == 3).then_some(row as u32 % (words + 1)),
                 path: 0.0,
+                scoring,
             };
-            let asks: Vec<Ask<'_>> = (0..shape.rows).map(ask).collect();
-            let scorings =
-                [Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed];
-            for scoring in scorings {
+            // Some lists are too long for the papers' layers, and some for a block's memory.
+            let mixed = |row: usize| {
+                let ask = ask(row, SCORINGS[row % 3]);
+                let count = [(10, 40), (16, 2000)].iter().find(|(rest, _)| row % 17 == *rest);
+                Ask { count: count.map_or(ask.count, |(_, count)| *count), ..ask }
+            };
+            let rows = 0..shape.rows;
+            let alike = SCORINGS.map(|scoring| rows.clone().map(|row| ask(row, scoring)).collect());
+            let all: Vec<Vec<Ask<'_>>> =
+                alike.into_iter().chain([rows.map(mixed).collect()]).collect();
+            for asks in all {
                 questions += shape.rows;
-                wrong.extend(trial.differences(Question { asks: &asks, scoring, race: None }));
+                wrong.extend(trial.differences(&asks));
             }
         }
         gpu.finish()?;
@@ -196,12 +223,14 @@ pub fn time_output_layers(
 ) -> Result<OutputTimes, Error> {
     let trial = Trial::new(gpu, &Shape { rows, width, words, different: words });
     let (x, output, device) = (&trial.x, &trial.output, gpu.device());
-    let asks = vec![Ask { count: choices, banned: &[], forced: None, path: 0.0 }; rows];
-    let question = |scoring| Question { asks: &asks, scoring, race: None };
+    let asks =
+        |scoring| vec![Ask { count: choices, banned: &[], forced: None, path: 0.0, scoring }; rows];
     let asking = |scoring, find: &dyn Fn(&mut Segment<'_>, kernel::Asked) -> Result<(), Error>| {
+        let asks = asks(scoring);
         trial.time(rounds, || {
             device.record(|segment| {
-                let asked = output::asked(segment, question(scoring), bucket(choices))?;
+                let question = Question { asks: &asks, contests: None };
+                let asked = output::asked(segment, question, bucket(choices))?;
                 find(segment, asked)
             })
         })
@@ -230,12 +259,14 @@ pub fn time_output_layers(
     let mut whole = Vec::new();
     for layer in OutputLayer::ALL {
         let scoring = if layer == OutputLayer::Best { Scoring::Logit } else { scored };
-        if layer.answering(question(scoring), false) != layer {
+        let asks = asks(scoring);
+        let can = asks.iter().all(|ask| layer.can_answer(ask, false));
+        if !can || layer.answering(&asks) != layer {
             continue;
         }
         let seconds = trial.median(rounds, || {
             let start = Instant::now();
-            trial.best(layer, question(scoring));
+            trial.best(layer, Question { asks: &asks, contests: None });
             Ok(start.elapsed().as_secs_f64())
         })?;
         whole.push((layer, seconds));

@@ -171,7 +171,8 @@ impl Beam {
         };
         let too_short = length < self.minimum;
         let banned = if too_short { &banned.without_end } else { &banned.always };
-        Ask { count, banned, forced: self.forced(settings, length), path: 0.0 }
+        let (forced, scoring) = (self.forced(settings, length), settings.scoring());
+        Ask { count, banned, forced, path: 0.0, scoring }
     }
 
     /// How many hypotheses may go on from the next word.

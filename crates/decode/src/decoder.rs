@@ -6,8 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use peregrine_model::Search;
-use peregrine_nn::{Ahead, Choices, Fault, MOST_PLACES, Question, Race, Sentence, profile};
+use peregrine_nn::{Ahead, Choices, Fault, MOST_PLACES, Question, Sentence, profile};
 
 use crate::batching::auto::Trial;
 use crate::batching::{BatchSize, Batching, Haste, Policy, Queue, Scope, Waiting};
@@ -329,12 +328,9 @@ impl Decoder {
             profile::mark();
             self.scorer.step(&plan.rows, settings.alignments);
             stats.decode += clock.lap();
-            let Search { beam, finish, .. } = settings.search;
-            let races = beam > 1 && self.could_run_ahead(work);
-            let race = Race { beam, finish, end: settings.end, contests: &plan.contests };
-            let (asks, scoring) = (plan.asks.as_slice(), settings.scoring());
-            let question = Question { asks, scoring, race: races.then_some(race) };
-            self.scorer.ask(&plan.rows, question);
+            let races = settings.search.beam > 1 && self.could_run_ahead(work);
+            let contests = races.then_some(plan.contests.as_slice());
+            self.scorer.ask(&plan.rows, Question { asks: &plan.asks, contests });
             stats.output += clock.lap();
         }
         self.plan = recycled(plan);

@@ -118,14 +118,14 @@ impl Scorer {
         if let Some(network) = self.alone() {
             return network.ask(question);
         }
-        let Question { asks, scoring, .. } = question;
-        self.log_probabilities(rows, asks, scoring);
+        let asks = question.asks;
+        self.log_probabilities(rows, asks);
         self.found.clear();
         let mut best = std::mem::take(&mut self.best);
         for (i, (row, ask)) in rows.iter().zip(asks).enumerate() {
             self.combine(i);
             let candidates = Candidates { scores: &self.combined, words: row.words };
-            choose(candidates, ask, Scoring::Logit, &mut best);
+            choose(candidates, &Ask { scoring: Scoring::Logit, ..*ask }, &mut best);
             self.found.push(best.iter().copied());
         }
         self.best = best;
@@ -139,7 +139,7 @@ impl Scorer {
         }
     }
 
-    fn log_probabilities(&mut self, rows: &[PlannedRow<'_>], asks: &[Ask<'_>], scoring: Scoring) {
+    fn log_probabilities(&mut self, rows: &[PlannedRow<'_>], asks: &[Ask<'_>]) {
         self.scores.resize(self.members.len(), Vec::new());
         for (member, scores) in self.members.iter_mut().zip(&mut self.scores) {
             member.network.logits(scores);
@@ -152,7 +152,7 @@ impl Scorer {
             let end = start + row.words.map_or(all, <[u32]>::len);
             self.starts.push(end);
             for scores in &mut self.scores {
-                log_softmax(&mut scores[start..end], row.words, ask, scoring);
+                log_softmax(&mut scores[start..end], row.words, ask);
             }
         }
     }
@@ -192,8 +192,8 @@ impl Scorer {
     }
 }
 
-fn log_softmax(scores: &mut [f32], words: Option<&[u32]>, ask: &Ask<'_>, scoring: Scoring) {
-    if scoring == Scoring::LogProbabilityOfAllowed {
+fn log_softmax(scores: &mut [f32], words: Option<&[u32]>, ask: &Ask<'_>) {
+    if ask.scoring == Scoring::LogProbabilityOfAllowed {
         for &banned in ask.banned {
             if let Some(column) = (Candidates { scores, words }).column(banned) {
                 scores[column] = f32::NEG_INFINITY;

@@ -1,6 +1,7 @@
 //! A sentence in the batch: its search, its place in the caches, and further attempts if the first one
 //! ran away.
 
+use peregrine_model::Finish;
 use peregrine_nn::{Ask, Contest, Origin};
 
 use crate::beam::{Banned, Beam};
@@ -118,6 +119,9 @@ impl Running {
             follows: self.awaited.map(|_| self.first_place),
             width: self.beam.width() as u32,
             free: self.beam.is_free(settings, ahead),
+            beam: settings.search.beam as u32,
+            finish: if settings.search.beam == 1 { Finish::Shrink } else { settings.search.finish },
+            end: settings.end,
         });
         if self.awaited.is_some() {
             return self.plan_ahead(settings, banned, step);

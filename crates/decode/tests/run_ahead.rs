@@ -9,7 +9,7 @@ use peregrine_decode::batching::{BatchSize, Batching, Policy, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Guard, Hypothesis, Job, Member, Settings, Verdict};
 use peregrine_model::{AtLimit, Dialect, Finish, Search};
 use peregrine_nn::{
-    Ahead, Ask, Choice, Choices, Network, Origin, Question, Race, Row, Sentence, Slot,
+    Ahead, Ask, Choice, Choices, Contest, Network, Origin, Question, Row, Sentence, Slot,
 };
 
 const END: u32 = 0;
@@ -27,8 +27,8 @@ struct Chain {
     new: Vec<Slot>,
     /// Who is at each place of the last question,
     places: Vec<Option<Place>>,
-    /// and how many may go on, a sentence.
-    widths: Vec<usize>,
+    /// and by a sentence's first place how many of it may go on.
+    widths: HashMap<u32, usize>,
     /// The same by slot.
     width_of: HashMap<u32, usize>,
     unanswered: VecDeque<Choices>,
@@ -83,10 +83,11 @@ impl Chain {
     }
 
     /// Who goes on, by sorting all candidates.
-    fn race(&mut self, race: &Race<'_>, asks: &[Ask<'_>], lists: &[Vec<Choice>]) {
+    fn race(&mut self, contests: &[Contest], asks: &[Ask<'_>], lists: &[Vec<Choice>]) {
         let (places, widths) = (std::mem::take(&mut self.places), std::mem::take(&mut self.widths));
         let mut first_row = 0;
-        for contest in race.contests {
+        for contest in contests {
+            let beam = contest.beam as usize;
             let rows = first_row..first_row + contest.rows as usize;
             first_row = rows.end;
             let mut all = Vec::new();
@@ -104,37 +105,33 @@ impl Chain {
             all.sort_by(|a, b| b.path.total_cmp(&a.path));
             let Slot(slot) = self.seen[first_row - 1].0;
             let width = match contest.follows {
-                Some(first) => widths[first as usize / race.beam],
+                Some(first) => widths[&first],
                 None => contest.width as usize,
             };
-            assert_eq!(width, self.width_of.get(&slot).copied().unwrap_or(race.beam));
+            assert_eq!(width, self.width_of.get(&slot).copied().unwrap_or(beam));
             let mut width_left = width;
             let goes_on = |place: &&Place| place.token != END;
-            let winners: Vec<Place> = match race.finish {
+            let winners: Vec<Place> = match contest.finish {
                 Finish::Shrink => {
                     all.truncate(width);
                     width_left -= all.iter().filter(|place| place.token == END).count();
                     all.iter().filter(goes_on).copied().collect()
                 }
-                Finish::FullBounded => all
-                    .iter()
-                    .take(2 * race.beam)
-                    .filter(goes_on)
-                    .take(race.beam)
-                    .copied()
-                    .collect(),
+                Finish::FullBounded => {
+                    all.iter().take(2 * beam).filter(goes_on).take(beam).copied().collect()
+                }
                 Finish::Full => {
-                    let (best, rest) = all.split_at(race.beam.min(all.len()));
+                    let (best, rest) = all.split_at(beam.min(all.len()));
                     let mut rest = rest.iter().filter(goes_on);
                     let stand_in = |place| if goes_on(&place) { Some(place) } else { rest.next() };
                     best.iter().filter_map(stand_in).copied().collect()
                 }
             };
-            assert!(winners.len() <= race.beam);
-            let empty = race.beam - winners.len();
+            assert!(winners.len() <= beam);
+            let empty = beam - winners.len();
+            self.widths.insert(self.places.len() as u32, width_left);
             self.places.extend(winners.into_iter().map(Some));
             self.places.extend(std::iter::repeat_n(None, empty));
-            self.widths.push(width_left);
             self.width_of.insert(slot, width_left);
         }
         assert_eq!(first_row, asks.len(), "every row is somebody's");
@@ -203,8 +200,8 @@ impl Network for Chain {
     fn ask(&mut self, question: Question<'_>) {
         let asks = question.asks;
         let lists: Vec<_> = (0..asks.len()).map(|row| self.best(row, &asks[row])).collect();
-        match &question.race {
-            Some(race) => self.race(race, asks, &lists),
+        match question.contests {
+            Some(contests) => self.race(contests, asks, &lists),
             // Everybody's best word.
             None => {
                 let best = |(row, list): (usize, &Vec<Choice>)| {
@@ -271,7 +268,7 @@ fn translate(
         seen: Vec::new(),
         new: Vec::new(),
         places: Vec::new(),
-        widths: Vec::new(),
+        widths: HashMap::new(),
         width_of: HashMap::new(),
         unanswered: VecDeque::new(),
         ahead,

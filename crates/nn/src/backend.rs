@@ -13,7 +13,7 @@ use peregrine_model::{Activation, CellKind, Weight};
 
 use crate::past::Grow;
 use crate::positions::PositionTable;
-use crate::race::{Ahead, Race};
+use crate::race::{Ahead, Contest};
 use crate::recur::{Term, Terms};
 
 /// A device that can run networks.
@@ -328,11 +328,12 @@ pub struct Embed<'a> {
 #[derive(Debug, Default)]
 pub struct Reads {
     positions: Vec<u32>,
-    /// Where each list stands in `positions`.
+    /// Where each list stands in `positions`,
     spans: Vec<Range<usize>>,
+    /// and whether the rows that share it are a party.
+    parties: Vec<bool>,
     /// The list of each row.
     lists: Vec<u32>,
-    parties: bool,
     /// Zero until somebody asks.
     identity: AtomicU64,
 }
@@ -352,18 +353,6 @@ impl Reads {
         new
     }
 
-    /// Says whether rows which share a list come in parties, even where a party is down to one row. A device
-    /// may serve parties in another way than single rows, to the last bit: so this must depend on the search
-    /// alone, neither on who else is in a batch nor on what was there before.
-    pub fn expect_parties(&mut self, parties: bool) {
-        self.parties = parties;
-    }
-
-    /// Whether rows that share a list come in parties.
-    pub fn parties(&self) -> bool {
-        self.parties
-    }
-
     /// All lists end to end.
     pub fn positions(&self) -> &[u32] {
         &self.positions
@@ -374,6 +363,7 @@ impl Reads {
         *self.identity.get_mut() = 0;
         self.positions.clear();
         self.spans.clear();
+        self.parties.clear();
         self.lists.clear();
     }
 
@@ -384,12 +374,24 @@ impl Reads {
         self.push_elsewhere(start..self.positions.len());
     }
 
+    /// The same for the first row of a party: rows that share a list, even where there is only one of them. A
+    /// device may serve a party in another way than single rows, with other last bits. So whether a row is in a
+    /// party must depend on its own search alone, not on how many rows the party has just now, nor on who else is
+    /// in the batch.
+    pub fn push_party(&mut self, positions: impl IntoIterator<Item = u32>) {
+        self.push(positions);
+        if let Some(party) = self.parties.last_mut() {
+            *party = true;
+        }
+    }
+
     /// The next row reads positions that only the device knows: what stands there in its lists. All
     /// rows are of that kind or none; nobody can ask what such rows [read](Self::of).
     pub fn push_elsewhere(&mut self, span: Range<usize>) {
         *self.identity.get_mut() = 0;
         self.lists.push(self.spans.len() as u32);
         self.spans.push(span);
+        self.parties.push(false);
     }
 
     /// The next row reads what the one before it reads.
@@ -416,6 +418,11 @@ impl Reads {
             start = rows.end;
             (rows.clone(), self.of(rows.start))
         })
+    }
+
+    /// Whether row `row` is in a party.
+    pub fn is_in_party(&self, row: usize) -> bool {
+        self.parties[self.lists[row] as usize]
     }
 
     /// Number of rows.
@@ -503,19 +510,21 @@ pub struct Ask<'a> {
     pub banned: &'a [u32],
     /// If set, this word's score is the whole answer.
     pub forced: Option<u32>,
-    /// The sum of the scores so far, where it is known and there is a [`Race`].
+    /// The sum of the scores so far, where it is known and there are [contests](Question::contests).
     pub path: f32,
+    /// How its words are scored.
+    pub scoring: Scoring,
 }
 
-/// What is asked of the output layer for all rows.
+/// What is asked of the output layer for all rows. Rows may ask for different things: each has the answer, to the
+/// last bit, that it would have alone.
 #[derive(Clone, Copy)]
 pub struct Question<'a> {
     /// One for each row.
     pub asks: &'a [Ask<'a>],
-    /// How words are scored.
-    pub scoring: Scoring,
-    /// How the rows of a sentence compete, where the next step may go on from the winners' places.
-    pub race: Option<Race<'a>>,
+    /// How the rows of each sentence compete, in the order of their rows, where the next step may go on from the
+    /// winners' places.
+    pub contests: Option<&'a [Contest]>,
 }
 
 /// A word and its score.

@@ -27,9 +27,9 @@ impl Candidates<'_> {
 }
 
 /// Answers `ask`, best first. `best` is cleared first.
-pub fn choose(candidates: Candidates<'_>, ask: &Ask<'_>, scoring: Scoring, best: &mut Vec<Choice>) {
+pub fn choose(candidates: Candidates<'_>, ask: &Ask<'_>, best: &mut Vec<Choice>) {
     best.clear();
-    let shift = match scoring {
+    let shift = match ask.scoring {
         Scoring::Logit => 0.0,
         Scoring::LogProbability => log_sum_exp(candidates.scores),
         Scoring::LogProbabilityOfAllowed => log_sum_exp_of_allowed(candidates, ask.banned),
@@ -89,12 +89,12 @@ mod tests {
     use super::*;
 
     fn ask(count: usize, banned: &[u32]) -> Ask<'_> {
-        Ask { count, banned, forced: None, path: 0.0 }
+        Ask { count, banned, forced: None, path: 0.0, scoring: Scoring::Logit }
     }
 
     fn tokens(scores: &[f32], ask: &Ask<'_>) -> Vec<u32> {
         let mut best = Vec::new();
-        choose(Candidates { scores, words: None }, ask, Scoring::Logit, &mut best);
+        choose(Candidates { scores, words: None }, ask, &mut best);
         best.iter().map(|c| c.token).collect()
     }
 
@@ -111,19 +111,20 @@ mod tests {
     fn probabilities_are_over_the_words_there_are() {
         let candidates = Candidates { scores: &[0.0, 0.0, 0.0, 0.0], words: Some(&[3, 5, 8, 9]) };
         let mut best = Vec::new();
-        choose(candidates, &ask(1, &[3]), Scoring::LogProbability, &mut best);
+        let scored = |scoring| Ask { scoring, ..ask(1, &[3]) };
+        choose(candidates, &scored(Scoring::LogProbability), &mut best);
         assert_eq!(best[0].token, 5);
         assert!((best[0].score + 4f32.ln()).abs() < 1e-6);
-        choose(candidates, &ask(1, &[3]), Scoring::LogProbabilityOfAllowed, &mut best);
+        choose(candidates, &scored(Scoring::LogProbabilityOfAllowed), &mut best);
         assert!((best[0].score + 3f32.ln()).abs() < 1e-6);
     }
 
     #[test]
     fn a_forced_word_is_the_answer_even_if_banned() {
-        let forced = Ask { count: 3, banned: &[2], forced: Some(2), path: 0.0 };
+        let forced = Ask { forced: Some(2), ..ask(3, &[2]) };
         let mut best = Vec::new();
         let candidates = Candidates { scores: &[1.0, 2.0, 3.0], words: None };
-        choose(candidates, &forced, Scoring::Logit, &mut best);
+        choose(candidates, &forced, &mut best);
         assert_eq!(best, [Choice { token: 2, score: 3.0 }]);
     }
 }

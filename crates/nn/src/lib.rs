@@ -33,6 +33,6 @@ pub use network::{Fault, Network, Prepared, Row, Sentence, Slot, prepare, prepar
 pub use past::{Grow, PastReads};
 pub use positions::{MOST_POSITIONS, PositionTable};
 pub use prepare::MissingWeight;
-pub use race::{Ahead, Contest, MOST_PLACES, Origin, Race};
+pub use race::{Ahead, Contest, MOST_PLACES, Origin};
 pub use recur::{Of, Term, Terms};
 pub use speedups::Speedups;

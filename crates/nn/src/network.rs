@@ -53,7 +53,8 @@ pub trait Network: Send {
     fn reset(&mut self);
 
     /// One decoder step. The rows of a sentence stand together; its first step has one row.
-    /// With `alignments`, [`Self::alignment`] can be asked afterwards.
+    /// With `alignments`, [`Self::alignment`] can be asked afterwards for every row. Nothing else changes by that,
+    /// not in the last bit.
     fn step(&mut self, rows: &[Row], alignments: bool);
 
     /// Begins to find the best words of each row of the last step.

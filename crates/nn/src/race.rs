@@ -1,11 +1,12 @@
 //! Steps that begin before the last one is answered: what a device must know to find out by itself
 //! which hypotheses go on.
 //!
-//! Every sentence of a question has as many *places* as its beam is wide. After the step each is taken by
-//! a hypothesis that goes on, the first places first, in the order in which search would list them; the
-//! rest are empty. Places are numbered sentence by sentence, and the next step's rows may go on
-//! from them ([`Origin::Place`]) without anybody having told the host who is there. Search hears the
-//! answer later and comes to the same list: the rules are its own, and so is every rounding.
+//! Every sentence of a question has as many *places* as its own beam is wide. After the step each is taken
+//! by a hypothesis that goes on, the first places first, in the order in which search would list them; the
+//! rest are empty. Places are numbered sentence by sentence in the question's order: a sentence's first place is
+//! the sum of the beams before it. The next step's rows may go on from places ([`Origin::Place`]) without anybody
+//! having told the host who is there. Search hears the answer later and comes to the same list: the rules are
+//! its own, and so is every rounding.
 
 use peregrine_model::Finish;
 
@@ -16,7 +17,7 @@ pub enum Ahead {
     No,
     /// Rows may go on from the best word of a row.
     Greedy,
-    /// They may go on from places of a [`Race`].
+    /// They may go on from places of a [`Contest`].
     Beams,
 }
 
@@ -32,8 +33,8 @@ pub enum Origin {
         /// The word.
         token: u32,
     },
-    /// A place of the last question, whose answer may still be on its way. Without a [`Race`] every row
-    /// has one place, that of its best word.
+    /// A place of the last question, whose answer may still be on its way. Without
+    /// [contests](crate::Question::contests) every row has one place, that of its best word.
     Place(u32),
 }
 
@@ -63,35 +64,31 @@ impl Origin {
     }
 }
 
-/// How the hypotheses of each sentence compete for its places.
+/// The widest beam that may compete for places: a lane of a warp for each place.
+pub const MOST_PLACES: usize = 32;
+
+/// How the hypotheses of a sentence compete for its places.
 ///
 /// A candidate is a word of a row's answer; its path is the row's path so far plus the word's score. The
 /// best come first, by [`f32::total_cmp`]; of equals that of the earlier row, then the earlier of its row.
-#[derive(Debug, Clone, Copy)]
-pub struct Race<'a> {
-    /// Places of a sentence, at most [`MOST_PLACES`].
-    pub beam: usize,
-    /// Who goes on.
-    pub finish: Finish,
-    /// The word that ends a hypothesis.
-    pub end: u32,
-    /// The sentences in the order of their rows.
-    pub contests: &'a [Contest],
-}
-
-/// The widest beam that may race: a lane of a warp for each place.
-pub const MOST_PLACES: usize = 32;
-
-/// A sentence's part of a [`Race`].
+///
+/// A beam of one is a contest too. Its row asks for one word, which may be scored by logit, and it finishes as
+/// [`Finish::Shrink`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contest {
-    /// How many rows it has. They stand together.
+    /// How many rows the sentence has. They stand together.
     pub rows: u32,
-    /// Where its rows go on from places: the first of those. What their paths are, how many of the places
-    /// are taken, and how wide the beam still is, the device knows from the last race.
+    /// Where its rows go on from places: the first of those, in the last question's numbering. What their paths
+    /// are, how many of the places are taken, and how wide the beam still is, the device knows from that question.
     pub follows: Option<u32>,
     /// Otherwise, how many hypotheses may still go on where the beam shrinks.
     pub width: u32,
     /// Whether the next word costs nothing.
     pub free: bool,
+    /// How many places the sentence has, at most [`MOST_PLACES`].
+    pub beam: u32,
+    /// Who goes on.
+    pub finish: Finish,
+    /// The word that ends a hypothesis.
+    pub end: u32,
 }

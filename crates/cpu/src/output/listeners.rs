@@ -42,7 +42,8 @@ pub(super) struct Mark {
 /// What else a row knows of the words it has seen.
 pub(super) struct Running<'a> {
     pub(super) ask: &'a Ask<'a>,
-    scoring: Scoring,
+    /// Whether it adds up terms. Where others do and it does not, its lanes mean nothing.
+    sums: bool,
     best: Ranking,
     /// What a newcomer to the list must beat: its last entry, once it is full.
     pub(super) floor: f32,
@@ -66,7 +67,7 @@ pub(super) struct Listeners<'r, 'a> {
     words: Option<&'r [u32]>,
     /// The first column that some row has to look up, as far as is known.
     special: usize,
-    /// Whether terms are added up.
+    /// Whether a row adds up terms.
     sums: bool,
 }
 
@@ -76,9 +77,8 @@ impl<'r, 'a> Listeners<'r, 'a> {
         running: &'r mut [Running<'a>],
         marks: &'r mut [Mark],
         lanes: &'r mut [Line],
-        scoring: Scoring,
     ) -> Listeners<'r, 'a> {
-        let sums = scoring != Scoring::Logit;
+        let sums = running.iter().any(|row| row.sums);
         assert!(running.len() == marks.len() && marks.len() == lanes.len(), "one of each a row");
         Listeners { running, marks, lanes, words: None, special: 0, sums }
     }
@@ -91,14 +91,10 @@ impl<'a> Listeners<'_, 'a> {
         rows: Range<usize>,
         words: Option<&'r [u32]>,
     ) -> Listeners<'r, 'a> {
-        Listeners {
-            running: &mut self.running[rows.clone()],
-            marks: &mut self.marks[rows.clone()],
-            lanes: &mut self.lanes[rows],
-            words,
-            special: 0,
-            sums: self.sums,
-        }
+        let running = &mut self.running[rows.clone()];
+        let sums = running.iter().any(|row| row.sums);
+        let (marks, lanes) = (&mut self.marks[rows.clone()], &mut self.lanes[rows]);
+        Listeners { running, marks, lanes, words, special: 0, sums }
     }
 
     /// The rows that have to begin again, as if they had seen nothing.
@@ -108,7 +104,7 @@ impl<'a> Listeners<'_, 'a> {
         for &row in &lost {
             let running = &mut self.running[row];
             let list = std::mem::take(&mut running.best);
-            *running = Running::new(running.ask, running.scoring, self.words, list);
+            *running = Running::new(running.ask, self.words, list);
             self.marks[row] = running.mark();
             self.lanes[row] = Line::zeroed();
         }
@@ -159,12 +155,12 @@ unsafe impl Take for Listeners<'_, '_> {
         }
         // Terms of what was heard are in the sum already.
         let (mut added, lanes) = (heard, &mut self.lanes[row]);
-        running.lost |= added && !known(scores);
+        running.lost |= running.sums && added && !known(scores);
         let far = high != 0 && above(scores, running.near);
         if far {
             added = running.make_room(mark, lanes, scores, added);
         }
-        if self.sums && !added {
+        if running.sums && !added {
             add::<FMA>(scores, mark.origin, lanes);
         }
         if far {
@@ -305,18 +301,14 @@ fn terms(scores: __m512, origin: __m512) -> __m512 {
 }
 
 impl<'a> Running<'a> {
-    pub(super) fn new(
-        ask: &'a Ask<'a>,
-        scoring: Scoring,
-        words: Option<&[u32]>,
-        mut best: Ranking,
-    ) -> Running<'a> {
+    pub(super) fn new(ask: &'a Ask<'a>, words: Option<&[u32]>, mut best: Ranking) -> Running<'a> {
+        let sums = ask.scoring != Scoring::Logit;
         best.clear(if ask.forced.is_some() { 1 } else { ask.count });
         let wants_none = ask.forced.is_some() || ask.count == 0;
         let floor = if wants_none { f32::INFINITY } else { f32::NEG_INFINITY };
-        let near = if scoring == Scoring::Logit { f32::INFINITY } else { f32::NEG_INFINITY };
+        let near = if sums { f32::NEG_INFINITY } else { f32::INFINITY };
         let mut running =
-            Running { ask, scoring, best, floor, special: 0, near, sum: 0.0, lost: false };
+            Running { ask, sums, best, floor, special: 0, near, sum: 0.0, lost: false };
         running.special = running.special_from(0, words);
         running
     }
@@ -341,7 +333,7 @@ impl<'a> Running<'a> {
             if self.ask.forced == Some(token) && *score > f32::NEG_INFINITY {
                 self.best.insert(Choice { token, score: *score });
             }
-            if self.scoring == Scoring::LogProbabilityOfAllowed
+            if self.ask.scoring == Scoring::LogProbabilityOfAllowed
                 && self.ask.banned.binary_search(&token).is_ok()
             {
                 *score = f32::NEG_INFINITY;
@@ -352,7 +344,7 @@ impl<'a> Running<'a> {
 
     /// The first column to look up of those from the given one on.
     fn special_from(&self, first: usize, words: Option<&[u32]>) -> usize {
-        let banned = match self.scoring {
+        let banned = match self.ask.scoring {
             Scoring::LogProbabilityOfAllowed => self.ask.banned,
             Scoring::Logit | Scoring::LogProbability => &[],
         };
@@ -426,7 +418,7 @@ impl<'a> Running<'a> {
             // Unless it has been met.
             self.best.insert(Choice { token, score: f32::MIN });
         }
-        if self.scoring == Scoring::Logit {
+        if !self.sums {
             return (self.best, 0.0);
         }
         self.fold(lanes);

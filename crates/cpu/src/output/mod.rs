@@ -126,10 +126,10 @@ impl Output {
         rows: &Range<usize>,
     ) -> Option<(&Packed8, Screening<'_>)> {
         let Linear::Int8(packed) = &self.linear else { return None };
-        let best_only = |ask: &Ask<'_>| ask.count == 1 && ask.forced.is_none();
+        let best_only =
+            |ask: &Ask<'_>| ask.count == 1 && ask.forced.is_none() && ask.scoring == Scoring::Logit;
         let fits = self.screening
             && rows.len() <= SCREENED_ROWS
-            && question.scoring == Scoring::Logit
             && question.asks[rows.clone()].iter().all(best_only)
             && Rows8::is_fast(isa)
             && !packed.saturates();
@@ -196,9 +196,8 @@ pub(crate) fn best(
     answer.clear();
     let few = |rows: &Range<usize>| rows.len() < MANY_ROWS;
     if groups(selections).all(|(rows, list)| few(&rows) && scattered(list).is_some()) {
-        let free = |ask: &Ask<'_>| ask.forced.is_none();
+        let free = |ask: &Ask<'_>| ask.forced.is_none() && ask.scoring == Scoring::Logit;
         let sharing = output.in_registers
-            && question.scoring == Scoring::Logit
             && groups(selections).count() >= MANY_LISTS
             && question.asks.iter().all(free);
         return listen(question, selections, answer, |listeners| {
@@ -257,12 +256,12 @@ fn listen(
     let (mut marks, mut lanes, mut lists) = (MARKS.take(), SUMS.take(), LISTS.take());
     running.extend(question.asks.iter().zip(selections).map(|(ask, selection)| {
         let words = selection.map(|selection| &*selection.words);
-        Running::new(ask, question.scoring, words, lists.pop().unwrap_or_default())
+        Running::new(ask, words, lists.pop().unwrap_or_default())
     }));
     marks.extend(running.iter().map(Running::mark));
     lanes.resize(running.len(), Line::zeroed());
     profile::mark();
-    multiply(&mut Listeners::new(&mut running, &mut marks, &mut lanes, question.scoring));
+    multiply(&mut Listeners::new(&mut running, &mut marks, &mut lanes));
     for ((row, mark), lanes) in running.drain(..).zip(marks.drain(..)).zip(&mut lanes) {
         let (mut list, shift) = row.finish(mark, lanes);
         answer.push(list.choices().map(|word| Choice { score: word.score - shift, ..word }));
@@ -426,19 +425,39 @@ mod tests {
         (0..x.rows()).map(|row| choices.of(row).to_vec()).collect()
     }
 
+    /// What must be the same to the bit.
+    fn bits(choices: &[Choice]) -> Vec<(u32, u32)> {
+        choices.iter().map(|choice| (choice.token, choice.score.to_bits())).collect()
+    }
+
+    /// Row `row` in a question of its own.
+    fn alone(
+        isa: Isa,
+        x: &Matrix,
+        output: &Output,
+        selections: &[Option<&Selection>],
+        asks: &[Ask<'_>],
+        row: usize,
+    ) -> Vec<Choice> {
+        let x = Matrix::from_rows(x.width(), x.row(row).to_vec());
+        let question = Question { asks: &asks[row..=row], contests: None };
+        answers(isa, &x, output, &selections[row..=row], question).remove(0)
+    }
+
+    const SCORINGS: [Scoring; 3] =
+        [Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed];
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
 
-        /// Whatever the instructions, and whether scores are stored or not: the words the plain search finds, and for
-        /// a row alone the same bits.
+        /// Whatever the instructions, whether scores are stored or not, and however each row's words are scored: the words the
+        /// plain search finds, and for a row alone the same bits.
         #[test]
         fn best_words_are_the_best(
             rows in 1usize..70,
             (inputs, outputs) in (1usize..70, 8usize..1100),
             lists in 0usize..4,
-            scoring in prop::sample::select(vec![
-                Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed,
-            ]),
+            scorings in prop::collection::vec(prop::sample::select(SCORINGS.to_vec()), 1..8),
             banned in prop::collection::btree_set(0u32..1100, 0..4),
             forced in prop::option::of(0u32..1100),
             seed in 0u64..1000,
@@ -453,9 +472,10 @@ mod tests {
                     banned: if row % 3 == 0 { &[] } else { &banned },
                     forced: forced.filter(|_| row % 5 == 4),
                     path: 0.0,
+                    scoring: scorings[row % scorings.len()],
                 })
                 .collect();
-            let question = Question { asks: &asks, scoring, race: None };
+            let question = Question { asks: &asks, contests: None };
             let mut on_others = None;
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let linear = |precision| Linear::prepare(&[dense], precision, &Arena::default());
@@ -475,18 +495,17 @@ mod tests {
                 prop_assert_eq!(&got, on_others.get_or_insert_with(|| got.clone()), "{:?}", isa);
                 let (mut scores, mut expected) = (Vec::new(), Vec::new());
                 for row in 0..rows {
-                    let alone = Matrix::from_rows(inputs, x.values()[row * inputs..][..inputs].to_vec());
-                    let one = Question { asks: &asks[row..=row], ..question };
-                    let list = &selected[row..=row];
-                    prop_assert_eq!(&answers(isa, &alone, &made[0], list, one)[0], &got[row]);
-                    logits(isa, &alone, &made[0], list, &mut scores);
+                    let expected_bits = bits(&alone(isa, &x, &made[0], &selected, &asks, row));
+                    prop_assert_eq!(bits(&got[row]), expected_bits, "row {}, {:?}", row, asks[row]);
+                    let one = Matrix::from_rows(inputs, x.row(row).to_vec());
+                    logits(isa, &one, &made[0], &selected[row..=row], &mut scores);
                     let words = of_row(row).map(|list| words[list].as_slice());
-                    choose(Candidates { scores: &scores, words }, &asks[row], scoring, &mut expected);
+                    choose(Candidates { scores: &scores, words }, &asks[row], &mut expected);
                     let tokens = |choices: &[Choice]| choices.iter().map(|c| c.token).collect::<Vec<_>>();
                     prop_assert_eq!(tokens(&got[row]), tokens(&expected));
                     for (got, expected) in got[row].iter().zip(&expected) {
                         let error = (got.score - expected.score).abs();
-                        let allowed = if scoring == Scoring::Logit { 0.0 } else { 2e-5 };
+                        let allowed = if asks[row].scoring == Scoring::Logit { 0.0 } else { 2e-5 };
                         prop_assert!(error <= allowed, "{got:?}, not {expected:?}");
                     }
                 }
@@ -498,13 +517,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20))]
 
         /// Scores so far apart that sums have no room for them, and some that are not numbers: rows of a batch have the answers they
-        /// have alone, and those that the plain search has.
+        /// have alone, however others' words are scored, and those that the plain search has.
         #[test]
         fn scores_may_be_far_apart(
             rows in 13usize..40,
             outputs in 40usize..5000,
             factor in prop::sample::select(vec![1f32, 10.0, 60.0, 1000.0]),
             unknown in prop::option::of(0usize..39),
+            scorings in prop::collection::vec(prop::sample::select(SCORINGS.to_vec()), 1..8),
             seed in 0u64..1000,
         ) {
             let small = numbers;
@@ -518,9 +538,15 @@ mod tests {
             let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
             let x = Matrix::from_rows(3, small(rows * 3, seed + 2));
             let asks: Vec<Ask<'_>> = (0..rows)
-                .map(|row| Ask { count: row % 5, banned: &[], forced: (row % 5 == 0).then_some(39), path: 0.0 })
+                .map(|row| Ask {
+                    count: row % 5,
+                    banned: if row % 3 == 0 { &[1, 30] } else { &[] },
+                    forced: (row % 5 == 0).then_some(39),
+                    path: 0.0,
+                    scoring: scorings[row % scorings.len()],
+                })
                 .collect();
-            let question = Question { asks: &asks, scoring: Scoring::LogProbability, race: None };
+            let question = Question { asks: &asks, contests: None };
             let mut on_others = None;
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
@@ -530,20 +556,56 @@ mod tests {
                 prop_assert_eq!(&got, on_others.get_or_insert_with(|| got.clone()), "{:?}", isa);
                 let (mut scores, mut expected) = (Vec::new(), Vec::new());
                 for row in 0..rows {
-                    let alone = Matrix::from_rows(3, x.values()[row * 3..][..3].to_vec());
-                    let one = Question { asks: &asks[row..=row], ..question };
-                    prop_assert_eq!(&answers(isa, &alone, &output, &none[..1], one)[0], &got[row]);
-                    logits(isa, &alone, &output, &none[..1], &mut scores);
+                    let expected_bits = bits(&alone(isa, &x, &output, &none, &asks, row));
+                    prop_assert_eq!(bits(&got[row]), expected_bits, "row {}, {:?}", row, asks[row]);
+                    let one = Matrix::from_rows(3, x.row(row).to_vec());
+                    logits(isa, &one, &output, &none[..1], &mut scores);
                     scores.iter_mut().filter(|score| score.is_nan()).for_each(|score| *score = f32::NEG_INFINITY);
-                    choose(Candidates { scores: &scores, words: None }, &asks[row], question.scoring, &mut expected);
+                    choose(Candidates { scores: &scores, words: None }, &asks[row], &mut expected);
                     prop_assert_eq!(got[row].len(), expected.len());
                     for (got, expected) in got[row].iter().zip(&expected) {
                         prop_assert_eq!(got.token, expected.token);
                         let error = (got.score - expected.score).abs();
-                        prop_assert!(error <= 2e-5 * factor, "{got:?}, not {expected:?}");
+                        let allowed = if asks[row].scoring == Scoring::Logit { 0.0 } else { 2e-5 };
+                        prop_assert!(error <= allowed * factor, "{got:?}, not {expected:?}");
                     }
                 }
             }
+        }
+    }
+
+    /// Words that are screened out have their share of probabilities all the same: of two rows one may be scored by
+    /// logit and the other not.
+    #[test]
+    fn only_rows_without_probabilities_are_screened() {
+        let Some(isa) =
+            Level::ALL.into_iter().filter_map(Isa::new).find(|&isa| Rows8::is_fast(isa))
+        else {
+            return;
+        };
+        let (inputs, outputs) = (2048, 640);
+        let one = numbers(inputs, 3);
+        let mut weights = numbers(inputs * outputs, 4);
+        // A word far ahead, so that screening pays.
+        weights.iter_mut().zip(&one).for_each(|(weight, x)| *weight += x);
+        let weight = Weight::from_f32(vec![outputs, inputs], &weights);
+        let dense = Dense { weight: &weight, bias: None, alpha: None };
+        let linear = || Linear::prepare(&[dense], Precision::Int8, &Arena::default());
+        let [screened, plain] =
+            [true, false].map(|screening| Output::new(linear(), screening, true));
+        let x = Matrix::from_rows(inputs, one.repeat(2));
+        let ask = |scoring| Ask { count: 1, banned: &[], forced: None, path: 0.0, scoring };
+        let of = |output, asks: &[Ask<'_>]| -> Vec<_> {
+            let question = Question { asks, contests: None };
+            answers(isa, &x, output, &[None, None], question).iter().map(|row| bits(row)).collect()
+        };
+        for _ in 0..2 * ROWS_BEFORE_SCREENING {
+            of(&screened, &[ask(Scoring::Logit); 2]);
+        }
+        assert!(screened.screen.get().is_some_and(Screen::pays));
+        for scorings in [[0, 1], [1, 0], [0, 2], [0, 0], [1, 2]] {
+            let asks = scorings.map(|scoring| ask(SCORINGS[scoring]));
+            assert_eq!(of(&screened, &asks), of(&plain, &asks), "{scorings:?}");
         }
     }
 
@@ -556,7 +618,7 @@ mod tests {
         let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
         let x = numbers(20 * 3, 2);
         let heard = std::panic::catch_unwind(|| {
-            let mut nobody = Listeners::new(&mut [], &mut [], &mut [], Scoring::Logit);
+            let mut nobody = Listeners::new(&mut [], &mut [], &mut []);
             linear.multiply_in_blocks(isa, &x, BLOCK_PANELS, true, &mut nobody);
         });
         let message = heard.unwrap_err().downcast::<String>().expect("a message");
@@ -566,13 +628,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20))]
 
-        /// Lists come and go, some in several rows, at times more of them than a table has room for: every row has
-        /// the answer it has alone.
+        /// Lists come and go, some in several rows, at times more of them than a table has room for, and at times some rows
+        /// want probabilities: every row has the answer it has alone.
         #[test]
         fn words_that_lists_share(
             lists in prop::collection::vec(prop::collection::btree_set(0u32..400, 1..60), 1..90),
             steps in prop::collection::vec(prop::collection::vec(0usize..90, 1..100), 1..5),
             inputs in prop::sample::select(vec![5usize, 70, 256, 512]),
+            scored in prop::option::of(0usize..9),
             seed in 0u64..1000,
         ) {
             let weight = Weight::from_f32(vec![400, inputs], &numbers(400 * inputs, seed));
@@ -587,15 +650,19 @@ mod tests {
                     let selected: Vec<_> = rows.iter().map(|list| Some(&selections[list % lists.len()])).collect();
                     let banned = [7, 50, 51];
                     let asks: Vec<Ask<'_>> = (0..rows.len())
-                        .map(|row| Ask { count: row % 3, banned: &banned[row % 4..], forced: None, path: 0.0 })
+                        .map(|row| Ask {
+                            count: row % 3,
+                            banned: &banned[row % 4..],
+                            forced: None,
+                            path: 0.0,
+                            scoring: SCORINGS[if scored == Some(row % 9) { 1 } else { 0 }],
+                        })
                         .collect();
-                    let question = Question { asks: &asks, scoring: Scoring::Logit, race: None };
+                    let question = Question { asks: &asks, contests: None };
                     let got = answers(isa, &x, &output, &selected, question);
                     for row in 0..rows.len() {
-                        let alone = Matrix::from_rows(inputs, x.values()[row * inputs..][..inputs].to_vec());
-                        let one = Question { asks: &asks[row..=row], ..question };
-                        let expected = answers(isa, &alone, &output, &selected[row..=row], one);
-                        prop_assert_eq!(&got[row], &expected[0]);
+                        let expected = alone(isa, &x, &output, &selected, &asks, row);
+                        prop_assert_eq!(bits(&got[row]), bits(&expected));
                     }
                 }
             }

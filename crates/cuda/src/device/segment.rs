@@ -37,8 +37,6 @@ pub(crate) struct StagedReads {
     pub(crate) spans: Address,
     /// in this.
     pub(crate) list: Address,
-    /// Length of the longest, rounded up.
-    pub(crate) longest: usize,
     /// Where rows share lists.
     pub(crate) parties: Option<Parties>,
 }
@@ -51,6 +49,8 @@ pub(crate) struct Parties {
     pub(crate) count: usize,
     /// Whether there are more rows in some than half a tile of a tensor core has.
     pub(crate) large: bool,
+    /// The rows that are in none of them, and how many, if any.
+    pub(crate) single: Option<(Address, usize)>,
 }
 
 /// Lists of positions that were put together on the device.
@@ -200,10 +200,8 @@ impl Segment<'_> {
             return Ok(*staged);
         }
         let mut spans = Vec::with_capacity(2 * reads.len());
-        let mut longest = 0;
         for row in 0..reads.len() {
             let range = reads.range(row);
-            longest = longest.max(range.len());
             spans.extend([as_u32(range.start)?, as_u32(range.end)?]);
         }
         let grown = self.recorder.grown.as_ref().filter(|grown| grown.identity == identity);
@@ -211,33 +209,37 @@ impl Segment<'_> {
             Some(lists) => lists,
             None => self.stage(reads.positions())?,
         };
-        let staged = StagedReads {
-            spans: self.stage(&spans)?,
-            list,
-            longest: bucket(longest),
-            parties: self.parties(reads)?,
-        };
+        let staged =
+            StagedReads { spans: self.stage(&spans)?, list, parties: self.parties(reads)? };
         self.recorder.staged_reads.push((identity, staged));
         Ok(staged)
     }
 
-    /// Parties of rows that share a list.
+    /// Parties of rows that share a list, if there are any.
     fn parties(&mut self, reads: &Reads) -> Result<Option<Parties>, Error> {
-        if !reads.parties() {
-            return Ok(None);
-        }
-        let large = reads.groups().any(|(rows, _)| rows.len() > 8);
+        let parties =
+            || reads.groups().map(|(rows, _)| rows).filter(|r| reads.is_in_party(r.start));
+        let large = parties().any(|rows| rows.len() > 8);
         let most = if large { 16 } else { 8 };
-        let count: usize = reads.groups().map(|(rows, _)| rows.len().div_ceil(most)).sum();
-        let mut parties: Vec<u32> = Vec::with_capacity(2 * bucket(count));
-        for (rows, _) in reads.groups() {
+        let mut staged: Vec<u32> = Vec::new();
+        for rows in parties() {
             for first in rows.clone().step_by(most) {
-                parties.extend([first as u32, most.min(rows.end - first) as u32]);
+                staged.extend([as_u32(first)?, as_u32(most.min(rows.end - first))?]);
             }
         }
+        let count = staged.len() / 2;
+        if count == 0 {
+            return Ok(None);
+        }
         // There are more blocks than parties; theirs have no rows.
-        parties.resize(2 * bucket(count), 0);
-        Ok(Some(Parties { address: self.stage(&parties)?, count, large }))
+        staged.resize(2 * bucket(count), 0);
+        let single = (0..reads.len()).filter(|&row| !reads.is_in_party(row)).map(as_u32);
+        let single = single.collect::<Result<Vec<u32>, Error>>()?;
+        let single = match single.len() {
+            0 => None,
+            rows => Some((self.stage(&single)?, rows)),
+        };
+        Ok(Some(Parties { address: self.stage(&staged)?, count, large, single }))
     }
 
     /// Memory the host can [read](Device::read) later, of `words` four-byte words. The answer before
@@ -279,16 +281,12 @@ impl Segment<'_> {
 
     /// Who is at the places of the last race, and where to put who will be at those of the next, which the
     /// next step may go on from.
-    pub(crate) fn next_places(
-        &mut self,
-        sentences: usize,
-        beam: usize,
-    ) -> Result<(Places, Places), Error> {
+    pub(crate) fn next_places(&mut self, places: usize) -> Result<(Places, Places), Error> {
         self.recorder.places.swap(0, 1);
         let before = self.recorder.places[1];
         let old = std::mem::take(&mut self.recorder.places[0]);
-        let room = bucket(sentences) * beam;
-        // Four lists, of which the last could be shorter.
+        let room = bucket(places);
+        // Four lists, of which the last has a width where each sentence's places begin.
         let after = Places { memory: self.at_least(4 * 4 * room, old.memory)?, room };
         self.recorder.places[0] = after;
         let lists = after.lists();

@@ -261,6 +261,7 @@ structures! {
         out_stride: usize,
         early: usize,
         parties: Address,
+        rows: Address,
     }
     Product {
         x: Address,
@@ -286,7 +287,7 @@ structures! {
         forced: Address,
         banned_spans: Address,
         banned: Address,
-        probabilities: usize,
+        probabilities: Address,
         most: usize,
     }
     /// What tiles of the output layer found.
@@ -305,7 +306,17 @@ structures! {
     /// Who is at the places of a question.
     Places { words: Address, parents: Address, paths: Address, widths: Address }
     /// A sentence's part in a race. Read from memory.
-    Contest { first_row: usize, rows: usize, follows: usize, width: usize, free: usize }
+    Contest {
+        first_row: usize,
+        rows: usize,
+        follows: usize,
+        width: usize,
+        free: usize,
+        beam: usize,
+        finish: usize,
+        end: usize,
+        first_place: usize,
+    }
     Race {
         contests: Address,
         paths: Address,
@@ -313,9 +324,6 @@ structures! {
         scores: Address,
         before: Places,
         after: Places,
-        beam: usize,
-        finish: usize,
-        end: usize,
     }
     /// Lists of positions that grow.
     Growth {
@@ -479,6 +487,7 @@ kernels_of_parameters! {
         size: usize,
         team: usize,
         heads: usize,
+        scratch: Address,
         out: Address,
         count: Address,
     }

@@ -118,12 +118,11 @@ impl Places {
     /// Sentences begin at whole blocks.
     fn new<'s>(sources: impl Iterator<Item = &'s [u32]>) -> Places {
         let mut places = Places::default();
-        places.reads.expect_parties(true);
         for source in sources {
             let start = places.size as u32;
             let own = start..start + source.len() as u32;
             places.at.extend(own.clone());
-            places.reads.push(own);
+            places.reads.push_party(own);
             (1..source.len()).for_each(|_| places.reads.push_same());
             places.size += whole_blocks(source.len()) as usize;
         }

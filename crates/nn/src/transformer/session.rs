@@ -58,6 +58,8 @@ pub(super) struct Caches<B: Backend> {
 
 /// Rows a sentence has in the past caches.
 struct Past {
+    /// Whether there will be several hypotheses.
+    beam: bool,
     lanes: Vec<Lane>,
     /// Holds the first step's processed keys and values where a dialect wants them apart.
     first: Option<u32>,
@@ -161,8 +163,10 @@ impl<B: Backend> Session<B> {
             plan.follows.push(row.from.place());
             plan.from.push(row.from);
             plan.positions.push(row.position);
+            let sentence = self.slots.of(row.slot);
             match lane {
-                0 => plan.source.push(self.slots.of(row.slot).memory.clone()),
+                0 if sentence.past.beam => plan.source.push_party(sentence.memory.clone()),
+                0 => plan.source.push(sentence.memory.clone()),
                 _ => plan.source.push_same(),
             }
             plan.own.push(own);
@@ -252,12 +256,11 @@ impl<B: Backend> Network for Session<B> {
         let keys = network.description.decoder.self_keys;
         let needs_first =
             self.attends_to_past() && keys == peregrine_model::SelfKeys::RawAfterFirst;
-        self.plan.source.expect_parties(sentences.iter().any(|sentence| sentence.beam));
         let select = |words: &[u32]| network.backend.select(&network.output, words);
         let mut slots = Vec::with_capacity(sentences.len());
         for (memory, sentence) in runs.zip(sentences) {
             let first = needs_first.then(|| self.past_pool.take(CHUNK));
-            let past = Past { lanes: Vec::new(), first };
+            let past = Past { beam: sentence.beam, lanes: Vec::new(), first };
             slots.push(self.slots.add(memory, past, encoded.clone(), sentence.words, select));
         }
         profile::lap("word lists");
