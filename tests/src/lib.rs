@@ -89,14 +89,24 @@ pub fn beam(translator: &Translator, beam: usize, normalize: f32) -> Options {
     options.search.normalize = normalize;
     options.n_best = beam;
     options.scores = true;
-    options.threads = 2;
     options
 }
 
 /// Translates lines.
 pub fn translate(translator: &Translator, lines: &[String], options: &Options) -> Vec<Translation> {
     let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
-    translator.translate_batch(&requests, options)
+    translate_requests(translator, &requests, options)
+}
+
+/// Translates requests, on both cores.
+pub fn translate_requests(
+    translator: &Translator,
+    requests: &[Request<'_>],
+    options: &Options,
+) -> Vec<Translation> {
+    let workers = translator.workers().with_threads(2);
+    let translations = translator.translate_batch_with(requests, options, &workers, None);
+    translations.unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The README's example compiles.

@@ -42,9 +42,10 @@ fn allocations(translator: &Translator, options: &Options, length: usize) -> usi
     options.search.max_length_factor = None;
     let requests = [Request::new("w5 w9 w33 w7 w2 w11 w60")];
     let before = COUNT.load(Ordering::Relaxed);
-    let translations = translator.translate_batch(&requests, &options);
+    let workers = translator.workers().with_batch(BatchSize { sentences: 1, tokens: 1 });
+    let translations = translator.translate_batch_with(&requests, &options, &workers, None);
     let after = COUNT.load(Ordering::Relaxed);
-    let tokens = translations[0].alternatives[0].tokens.len();
+    let tokens = translations.unwrap()[0].alternatives[0].tokens.len();
     assert!(tokens + 1 >= length, "{tokens} tokens");
     // The result holds a string for every token.
     after - before - tokens
@@ -64,8 +65,7 @@ fn steps_allocate_nothing() {
                 ..Compute::default()
             };
             let translator = Translator::prepare(model.clone(), &compute).unwrap();
-            let mut options = translator.options().with_beam(6);
-            options.batch = BatchSize { sentences: 1, tokens: 1 };
+            let options = translator.options().with_beam(6);
             // The first sentences bring all working memory to its size.
             for _ in 0..2 {
                 allocations(&translator, &options, 60);

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use peregrine::{
-    BatchSize, Compute, Keeping, OpenOptions, Options, Precision, ShortlistChoice, ShortlistFile,
-    Translation, Translator, Tuner,
+    BatchSize, Compute, Keeping, OpenOptions, Options, Precision, Request, ShortlistChoice,
+    ShortlistFile, Translation, Translator, Tuner,
 };
-use peregrine_tests::{beam, fixture, full, lines, open, open_as, shared, translate};
+use peregrine_tests::{beam, fixture, full, lines, open, open_as, shared};
 
 /// How far scores may be apart, as a share of them (of 1 if they are smaller).
 const TOLERANCE: f32 = 1e-5;
@@ -30,14 +30,18 @@ fn in_company(
     (sentences, threads, shuffle): (usize, usize, bool),
 ) -> Vec<Translation> {
     let batch = BatchSize { sentences, tokens: usize::MAX };
-    let options = Options { batch, threads, ..options.clone() };
+    let workers = translator.workers().with_batch(batch).with_threads(threads);
+    let translate = |input: &[String]| {
+        let requests: Vec<Request<'_>> = input.iter().map(|line| Request::new(line)).collect();
+        translator.translate_batch_with(&requests, options, &workers, None).unwrap()
+    };
     if !shuffle {
-        return translate(translator, input, &options);
+        return translate(input);
     }
     let order = shuffled(input.len());
     let mixed: Vec<String> = order.iter().map(|&i| input[i].clone()).collect();
     let mut result = vec![Translation::default(); input.len()];
-    for (&i, translation) in order.iter().zip(translate(translator, &mixed, &options)) {
+    for (&i, translation) in order.iter().zip(translate(&mixed)) {
         result[i] = translation;
     }
     result

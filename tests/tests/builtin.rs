@@ -16,7 +16,7 @@ fn examples() {
         ("", ""),
     ];
     for (english, portuguese) in examples {
-        assert_eq!(translator.translate(english), portuguese);
+        assert_eq!(translator.translate(english).unwrap(), portuguese);
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use peregrine::{OpenOptions, Options, ShortlistChoice, Translator};
+use peregrine::{OpenOptions, ShortlistChoice, Translator};
 use peregrine_tests::marian::{n_best, split_word_scores};
 use peregrine_tests::{
     Tally, Verdict, beam, compare_greedy, compare_lists, first, lines, open, shared, translate,
@@ -85,8 +85,9 @@ fn scores_of_references() {
     let (sources, targets) = (lines(&flores.join("devtest.en")), lines(&flores.join("devtest.pt")));
     let pairs: Vec<(&str, &str)> =
         sources.iter().map(String::as_str).zip(targets.iter().map(String::as_str)).collect();
-    let options = Options { threads: 2, ..translator.options() };
-    let scored = translator.score(first(&pairs, 200), &options);
+    let workers = translator.workers().with_threads(2);
+    let scored = translator.score_with(first(&pairs, 200), &translator.options(), &workers);
+    let scored = scored.unwrap();
     let reference = lines(&flores.join("devtest.en-pt.marian-float32.reference-scores"));
     assert_eq!(pairs.len(), reference.len());
     let mut tally = Tally::new("en-pt references");

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use peregrine::{OpenOptions, Options, Translation, Translator};
+use peregrine::{OpenOptions, Translation, Translator};
 use peregrine_tests::marian::{hard, n_best, split_word_scores};
 use peregrine_tests::{
     Tally, Verdict, beam, compare_greedy, compare_lists, fixture, lines, open, translate,
@@ -48,7 +48,7 @@ fn check_lists(what: &str, translations: &[Translation]) {
 #[test]
 fn beam_4() {
     let translator = translator();
-    let options = Options { alignments: true, ..beam(&translator, 4, 1.0) };
+    let options = beam(&translator, 4, 1.0).with_alignments(true);
     let translations = translate(&translator, &lines(&file("input.en")), &options);
     check_lists("fixture beam 4", &translations);
     let texts: Vec<&str> = translations.iter().map(Translation::text).collect();
@@ -82,7 +82,7 @@ fn scores() {
     let (sources, targets) = (lines(&file("pairs.en")), lines(&file("pairs.de")));
     let pairs: Vec<(&str, &str)> =
         sources.iter().map(String::as_str).zip(targets.iter().map(String::as_str)).collect();
-    let scored = translator.score(&pairs, &translator.options());
+    let scored = translator.score(&pairs, &translator.options()).unwrap();
     let reference = lines(&file("pairs.scores"));
     assert_eq!(scored.len(), reference.len());
     let mut tally = Tally::new("fixture scores");
@@ -102,12 +102,11 @@ fn scores() {
 #[test]
 fn forced_prefixes() {
     let translator = translator();
-    let request = peregrine::Request {
-        prefix: Some("Der Hund"),
-        ..peregrine::Request::new("The black cat sleeps on a chair.")
-    };
+    let request = peregrine::Request::new("The black cat sleeps on a chair.");
+    let request = request.with_prefix("Der Hund");
     for size in [1, 4] {
-        let translations = translator.translate_batch(&[request], &beam(&translator, size, 1.0));
+        let options = beam(&translator, size, 1.0);
+        let translations = translator.translate_batch(&[request], &options).unwrap();
         for alternative in &translations[0].alternatives {
             assert!(alternative.text.starts_with("Der Hund"), "{}", alternative.text);
             assert!(alternative.tokens.len() > 2, "{}", alternative.text);

@@ -190,7 +190,7 @@ fn every_format_gives_the_same() {
         for beam in [1, 4] {
             let run = |path: &Path| {
                 let translator = open_alike(path, folder.path());
-                translator.translate_batch(&requests, &search_alike(&translator, beam))
+                translator.translate_batch(&requests, &search_alike(&translator, beam)).unwrap()
             };
             let expected = run(&written[0].1);
             let tokens: usize = expected.iter().map(|t| t.alternatives[0].tokens.len()).sum();
@@ -215,7 +215,7 @@ fn every_format_scores_the_same() {
         sentences.iter().zip(&targets).map(|(a, b)| (a.as_str(), b.as_str())).collect();
     let run = |path: &Path| {
         let translator = open_alike(path, folder.path());
-        translator.score(&pairs, &translator.options())
+        translator.score(&pairs, &translator.options()).unwrap()
     };
     let expected = run(&written[0].1);
     for (format, path) in &written[1..] {
@@ -237,11 +237,11 @@ fn conventions_matter() {
     let folder = tempfile::tempdir().unwrap();
     let written = write(&random_model(&post_norm(), 0), folder.path(), true);
     let marian = open_alike(&written[0].1, folder.path());
-    let expected = marian.translate_batch(&requests, &search_alike(&marian, 4));
+    let expected = marian.translate_batch(&requests, &search_alike(&marian, 4)).unwrap();
     let huggingface =
         Translator::open(&[folder.path().join("huggingface")], &OpenOptions::default());
     let huggingface = huggingface.unwrap();
-    let own = huggingface.translate_batch(&requests, &search_alike(&huggingface, 4));
+    let own = huggingface.translate_batch(&requests, &search_alike(&huggingface, 4)).unwrap();
     let same = own.iter().zip(&expected).filter(|(a, b)| {
         a.alternatives[0].tokens == b.alternatives[0].tokens
             && (a.alternatives[0].score - b.alternatives[0].score).abs() < 1e-4

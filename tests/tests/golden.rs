@@ -6,9 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use peregrine::marian_format::{Fields, best_line};
-use peregrine::{
-    Compute, OpenOptions, Options, ShortlistChoice, ShortlistFile, Translation, Translator,
-};
+use peregrine::{Compute, OpenOptions, ShortlistChoice, ShortlistFile, Translation, Translator};
 use peregrine_tests::marian::{Entry, n_best, split_word_scores};
 use peregrine_tests::{
     Tally, Verdict, beam, compare_greedy, compare_lists, lines, open, open_as, shared, translate,
@@ -109,7 +107,7 @@ fn greedy_without_scores() {
         let translator = open(&golden.join(model), &OpenOptions::default());
         let input = lines(&golden.join("inputs").join(input));
         let with = beam(&translator, 1, 0.0);
-        let without = Options { scores: false, ..with.clone() };
+        let without = with.clone().with_scores(false);
         let texts = |options| {
             let translations = translate(&translator, &input, options);
             translations.iter().map(|t| t.text().to_owned()).collect::<Vec<_>>()
@@ -148,7 +146,7 @@ fn best_lines() {
         let out = golden.join(model).join("out");
         let translator = open(&golden.join(model), &OpenOptions::default());
         let input = lines(&golden.join("inputs/test.en"));
-        let options = Options { n_best: 1, ..beam(&translator, 4, 1.0) };
+        let options = beam(&translator, 4, 1.0).with_n_best(1);
         let translations = translate(&translator, &input, &options);
         let texts = lines(&out.join("beam4-norm1.txt"));
         let same = translations.iter().zip(&texts).filter(|(a, b)| a.text() == b.as_str()).count();

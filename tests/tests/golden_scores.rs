@@ -31,8 +31,9 @@ fn score_references(golden: &std::path::Path, model: &str, input: &str) -> Vec<S
     let targets = lines(&golden.join("inputs/ref300.de"));
     let pairs: Vec<(&str, &str)> =
         sources.iter().map(String::as_str).zip(targets.iter().map(String::as_str)).collect();
-    let options = Options { alignments: true, threads: 2, ..translator.options() };
-    translator.score(&pairs, &options)
+    let options = translator.options().with_alignments(true);
+    let workers = translator.workers().with_threads(2);
+    translator.score_with(&pairs, &options, &workers).unwrap()
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn alignments_of_translations() {
 }
 
 fn with_alignments(translator: &Translator) -> Options {
-    Options { n_best: 1, alignments: true, scores: false, ..beam(translator, 4, 1.0) }
+    beam(translator, 4, 1.0).with_n_best(1).with_alignments(true).with_scores(false)
 }
 
 fn check_hard(model: &str, translator: &Translator, input: &[String], reference: &[String]) {

@@ -260,7 +260,7 @@ fn the_mixed_network_follows_amuns_equations() {
     for (source, target) in [(vec![5, 3, 9], vec![2, 7]), (vec![4], vec![11, 6, 3, 2])] {
         let text = |ids: &[u32]| ids.iter().map(|i| format!("w{i}")).collect::<Vec<_>>().join(" ");
         let (s, t) = (text(&source), text(&target));
-        let scored = translator.score(&[(&s, &t)], &translator.options());
+        let scored = translator.score(&[(&s, &t)], &translator.options()).unwrap();
         let with_end = |ids: &[u32]| -> Vec<u32> { ids.iter().copied().chain([0]).collect() };
         let expected = Amun(&arrays).scores(&with_end(&source), &with_end(&target));
         assert_eq!(scored[0].token_scores.len(), expected.len());
@@ -293,9 +293,9 @@ allow-unk: yes
     let shortlist = model.shortlist.as_ref().unwrap();
     assert_eq!(shortlist.list(5), [6, 7]);
     assert_eq!(shortlist.list(3), [8]);
-    let translations = translator
-        .translate_batch(&[Request::new("w5 w3"), Request::new("")], &translator.options());
-    assert_eq!(translations.len(), 2);
+    let requests = ["w5 w3", ""].map(Request::new);
+    let translations = translator.translate_batch(&requests, &translator.options());
+    assert_eq!(translations.unwrap().len(), 2);
 }
 
 #[test]

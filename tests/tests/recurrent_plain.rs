@@ -370,7 +370,7 @@ fn check(model: &Model, random: &mut Random, what: &str) {
     for (speedups, functions) in ways {
         let compute = Compute { speedups, functions, ..Compute::float32() };
         let translator = Translator::prepare(model.clone(), &compute).unwrap();
-        let scored = translator.score(&texts, &translator.options());
+        let scored = translator.score(&texts, &translator.options()).unwrap();
         for ((source, target), scored) in pairs.iter().zip(scored) {
             let framed: Vec<u32> = source.iter().copied().chain([0]).collect();
             let ended: Vec<u32> = target.iter().copied().chain([0]).collect();

@@ -63,7 +63,7 @@ fn options(translator: &Translator, beam: usize) -> Options {
 fn translate(translator: &Translator, folder: &Path, options: &Options) -> Vec<Translation> {
     let lines = lines(folder, "en");
     let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
-    translator.translate_batch(&requests, options)
+    translator.translate_batch(&requests, options).unwrap()
 }
 
 /// How many best translations are the same.
@@ -127,7 +127,7 @@ fn given_translations_have_the_recorded_scores() {
         sources.iter().zip(&targets).map(|(s, t)| (&**s, &**t)).collect();
     for name in ["s1", "s4", "s4b", "s5"] {
         let translator = open(&folder, &[name], &Compute::float32());
-        let scored = translator.score(&pairs, &translator.options());
+        let scored = translator.score(&pairs, &translator.options()).unwrap();
         let recorded = unpacked(&folder.join(format!("{name}.reference-logprobs.jsonl.gz")));
         for (scored, recorded) in scored.iter().zip(recorded.lines()) {
             let recorded: Value = serde_json::from_str(recorded).unwrap();
@@ -197,10 +197,8 @@ fn forced_words(a: &Translator, b: &Translator, folder: &Path) -> (usize, usize)
         prefixes.extend((0..=words.len()).map(|n| (source, words[..n].join(" "))));
     }
     let best = |translator: &Translator| -> Vec<Option<String>> {
-        let requests: Vec<Request<'_>> = prefixes
-            .iter()
-            .map(|(text, prefix)| Request { prefix: Some(prefix.as_str()), ..Request::new(text) })
-            .collect();
+        let requests: Vec<Request<'_>> =
+            prefixes.iter().map(|(text, prefix)| Request::new(text).with_prefix(prefix)).collect();
         let mut all = Vec::new();
         // The limit leaves room for one word after the prefix.
         let mut options = translator.options().with_beam(1);
@@ -210,6 +208,7 @@ fn forced_words(a: &Translator, b: &Translator, folder: &Path) -> (usize, usize)
             let words = prefix.split(' ').filter(|word| !word.is_empty()).count();
             options.search.max_length = Some(words + 1);
             let translation = translator.translate_batch(std::slice::from_ref(request), &options);
+            let translation = translation.unwrap();
             all.push(translation[0].alternatives[0].tokens.get(words).cloned());
         }
         all
@@ -248,8 +247,9 @@ fn unknown_words_become_what_they_attend_to() {
     let options = options(&translator, 6);
     let plain = translate(&translator, &folder, &options);
     let with = |dictionary: Dictionary| {
-        let replace_unknown = Some(Arc::new(dictionary));
-        translate(&translator, &folder, &Options { replace_unknown, ..options.clone() })
+        let mut options = options.clone();
+        options.replace_unknown = Some(Arc::new(dictionary));
+        translate(&translator, &folder, &options)
     };
     let copied = with(Dictionary::default());
     let mut words = Dictionary::default();

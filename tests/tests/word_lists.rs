@@ -1,7 +1,7 @@
 //! Word lists: CTranslate2's vocabulary maps against that library itself (`fixtures/make_vmap.py` made
 //! the files), and lists for a sentence against lists for a batch.
 
-use peregrine::{OpenOptions, Options, Request, Scope, ShortlistChoice, Translator};
+use peregrine::{OpenOptions, Options, Request, Scope, ShortlistChoice, Translator, Workers};
 use peregrine_tests::{fixture, open};
 use serde_json::Value;
 
@@ -27,7 +27,8 @@ fn check(translator: &Translator, beam: usize, text: impl Fn(&Value) -> &str) ->
     let cases = expected["cases"].as_array().unwrap();
     let sources: Vec<&str> = cases.iter().map(|case| case["source"].as_str().unwrap()).collect();
     let requests: Vec<Request<'_>> = sources.iter().map(|line| Request::new(line)).collect();
-    let translations = translator.translate_batch(&requests, &options(translator, &expected, beam));
+    let options = options(translator, &expected, beam);
+    let translations = translator.translate_batch(&requests, &options).unwrap();
     let mut furthest = 0.0_f64;
     let mut same = 0;
     for (ours, case) in translations.iter().zip(cases) {
@@ -72,16 +73,17 @@ fn lists_of_a_batch_are_the_union() {
     let translator = vmap();
     let lines = ["w5 w6 w7", "w10 w11 w12 w13"];
     let requests = lines.map(Request::new);
-    let mut options = options(&translator, &expected(), 1);
-    let texts = |requests: &[Request<'_>], options: &Options| -> Vec<String> {
-        let translations = translator.translate_batch(requests, options);
-        translations.iter().map(|t| t.text().to_owned()).collect()
+    let options = options(&translator, &expected(), 1);
+    let mut workers = translator.workers();
+    let texts = |requests: &[Request<'_>], workers: &Workers| -> Vec<String> {
+        let translations = translator.translate_batch_with(requests, &options, workers, None);
+        translations.unwrap().iter().map(|t| t.text().to_owned()).collect()
     };
     let alone: Vec<String> =
-        requests.iter().flat_map(|r| texts(std::slice::from_ref(r), &options)).collect();
-    assert_eq!(texts(&requests, &options), alone, "a sentence's words are its own");
-    options.shortlist_scope = Scope::Batch;
-    let one = texts(&requests[..1], &options);
+        requests.iter().flat_map(|r| texts(std::slice::from_ref(r), &workers)).collect();
+    assert_eq!(texts(&requests, &workers), alone, "a sentence's words are its own");
+    workers.shortlist_scope = Scope::Batch;
+    let one = texts(&requests[..1], &workers);
     assert_eq!(one[0], alone[0], "alone it is a batch");
     let list = |line: &str| {
         let model = translator.model();
@@ -89,7 +91,7 @@ fn lists_of_a_batch_are_the_union() {
     };
     // A word of the other's list may be used now; every word is of one of the lists.
     let allowed: Vec<u32> = lines.iter().flat_map(|line| list(line)).collect();
-    for text in texts(&requests, &options) {
+    for text in texts(&requests, &workers) {
         for id in translator.model().target.encode(&text).ids {
             assert!(allowed.contains(&id), "{text}");
         }

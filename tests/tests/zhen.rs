@@ -72,7 +72,7 @@ fn greedy() {
 fn beam_4() {
     let Some((translator, flores)) = model() else { return };
     let input = lines(&flores.join("devtest.zh"));
-    let options = peregrine::Options { n_best: 1, ..beam(&translator, 4, 1.0) };
+    let options = beam(&translator, 4, 1.0).with_n_best(1);
     let translations = translate(&translator, first(&input, 40), &options);
     let lists = reference(&flores.join("devtest.zh-en.ct2-float32.beam4.jsonl.gz"));
     let mut tally = Tally::new("zh-en beam 4");

@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
-use peregrine::{Options, Request, Stats, Translator};
+use peregrine::measure::of_length;
+use peregrine::{Request, Stats, Translator};
 use serde_json::json;
 
 use crate::args::model::ModelArgs;
-use crate::args::search::SearchArgs;
+use crate::args::search::{SearchArgs, Setup};
 use crate::bench_ablate::Ablation;
 use crate::bench_batching;
 use crate::bench_devlin;
 use crate::bench_gpu;
+use crate::bench_service;
 use crate::io::console::show;
 use crate::io::lines::Lines;
 use crate::measures::{count_tokens, cpu_time, read_lengths};
@@ -86,6 +88,7 @@ enum What {
     Batching(Box<bench_batching::Args>),
     Devlin(bench_devlin::Args),
     Gpu(bench_gpu::Args),
+    Service(Box<bench_service::Args>),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -93,6 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         (Some(What::Batching(args)), _) => bench_batching::run(args),
         (Some(What::Devlin(args)), _) => bench_devlin::run(args),
         (Some(What::Gpu(args)), _) => bench_gpu::run(args),
+        (Some(What::Service(args)), _) => bench_service::run(args),
         (None, Some(source)) => run_text(args, source),
         (None, None) => bail!("--source: which text?"),
     }
@@ -110,7 +114,8 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
     let tuner = args.model.tuner()?;
     let translator = args.model.open_tuned(tuner.clone())?;
     let load_seconds = start.elapsed().as_secs_f64();
-    let options = args.options(&translator);
+    let setup = args.setup(&translator);
+    let Setup { options, workers } = &setup;
     let lengths = args.lengths.as_deref().map(read_lengths).transpose()?.unwrap_or_default();
     if args.lengths.is_some() && lengths.len() != lines.len() {
         bail!("there are {} lines and {} lengths", lines.len(), lengths.len());
@@ -119,16 +124,16 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
     let requests: Vec<Request<'_>> = lines
         .iter()
         .zip(lengths)
-        .map(|(line, length)| Request { length, ..Request::new(line) })
+        .map(|(line, length)| length.map_or(Request::new(line), |n| of_length(line, n)))
         .collect();
-    let warm_up = requests.len().min(options.batch.sentences);
-    translator.translate_batch(&requests[..warm_up], &options);
+    let warm_up = requests.len().min(workers.batch.sentences);
+    setup.translate(&translator, &requests[..warm_up])?;
     let mut seconds = Vec::new();
     let mut cpu_seconds = Vec::new();
     let mut tokens = 0;
     for _ in 0..args.repeat {
         let (start, cpu_start) = (Instant::now(), cpu_time());
-        let translations = translator.translate_batch(&requests, &options);
+        let translations = setup.translate(&translator, &requests)?;
         seconds.push(start.elapsed().as_secs_f64());
         cpu_seconds.extend(cpu_time().zip(cpu_start).map(|(end, start)| end - start));
         tokens = translations.iter().map(count_tokens).sum();
@@ -148,10 +153,10 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
         "load_seconds": load_seconds,
         "peak_memory_mb": peak_memory_mb(),
         "beam": options.search.beam,
-        "batch_sentences": options.batch.sentences,
-        "batching": options.batching.name(),
-        "threads": options.threads,
-        "threads_per_sentence": options.threads_per_sentence,
+        "batch_sentences": workers.batch.sentences,
+        "batching": workers.batching.name(),
+        "threads": workers.threads,
+        "threads_per_sentence": workers.threads_per_sentence,
         "precision": translator.precision(),
         "device": translator.device(),
         "isa": args.model.isa(),
@@ -160,7 +165,7 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
     if args.profile {
         let mut stats = Stats::default();
         let start = Instant::now();
-        translator.translate_measured(&requests, &options, Some(&mut stats));
+        setup.measure(&translator, &requests, &mut stats)?;
         report["profile"] = describe(&stats, start.elapsed());
     }
     if args.explain {
@@ -179,15 +184,16 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
 }
 
 impl Args {
-    fn options(&self, translator: &Translator) -> Options {
-        let mut options = self.search.options(translator);
+    fn setup(&self, translator: &Translator) -> Setup {
+        let mut setup = self.search.setup(translator);
+        let options = &mut setup.options;
         options.scores = self.scores;
         if let Some(length) = self.output_length {
             options.search.min_length = length as usize;
             options.search.max_length = Some(length as usize);
             options.search.max_length_factor = None;
         }
-        options
+        setup
     }
 }
 
@@ -196,7 +202,7 @@ fn ablate(args: &Args, lines: &[String]) -> anyhow::Result<()> {
     let ablation = Ablation {
         model: args.model.read()?,
         compute: args.model.compute()?,
-        options: &|translator| args.options(translator),
+        setup: &|translator| args.setup(translator),
         requests: &requests,
         rounds: args.repeat as usize,
         plot: args.plot.as_deref(),

@@ -11,10 +11,11 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use peregrine::{
-    Compute, Model, Options, Policy, Precision, Request, Technique, Translator, Tuner, turn_off,
+    Compute, Model, Policy, Precision, Request, Technique, Translator, Tuner, turn_off,
 };
 use serde_json::{Value, json};
 
+use crate::args::search::Setup;
 use crate::io::console::show;
 use crate::measures::{count_tokens, cpu_time};
 use crate::plot::{Bar, Bars};
@@ -64,7 +65,7 @@ impl Line {
 pub(crate) struct Ablation<'a> {
     pub(crate) model: Model,
     pub(crate) compute: Compute,
-    pub(crate) options: &'a (dyn Fn(&Translator) -> Options + 'a),
+    pub(crate) setup: &'a (dyn Fn(&Translator) -> Setup + 'a),
     pub(crate) requests: &'a [Request<'a>],
     pub(crate) rounds: usize,
     pub(crate) plot: Option<&'a Path>,
@@ -87,7 +88,7 @@ impl Ablation<'_> {
         let mut lines = self.ladder();
         // The last has all techniques: its kernels are timed ahead, as by `peregrine tune`.
         if let Some(line) = lines.last_mut() {
-            self.measure(&tuned, line);
+            self.measure(&tuned, line)?;
             line.speeds.clear();
         }
         lines.extend(self.without());
@@ -106,7 +107,7 @@ impl Ablation<'_> {
                     (true, true) => &tuned,
                 };
                 let prepared = without.iter().find(|(off, _)| line.off == Some(*off));
-                self.measure(prepared.map_or(translator, |(_, translator)| translator), line);
+                self.measure(prepared.map_or(translator, |(_, translator)| translator), line)?;
             }
         }
         turn_off(&[]);
@@ -140,11 +141,11 @@ impl Ablation<'_> {
         Technique::ALL.into_iter().filter(|off| *off != Technique::PackedOnce).map(line).collect()
     }
 
-    fn measure(&self, translator: &Translator, line: &mut Line) {
+    fn measure(&self, translator: &Translator, line: &mut Line) -> anyhow::Result<()> {
         let on = |rung| line.on.contains(&rung);
-        let mut options = (self.options)(translator);
-        options.shortlist = on(Rung::Shortlist);
-        options.batching = match (on(Rung::TopUp), on(Rung::Sorted)) {
+        let mut setup = (self.setup)(translator);
+        setup.options.shortlist = on(Rung::Shortlist);
+        setup.workers.batching = match (on(Rung::TopUp), on(Rung::Sorted)) {
             (true, _) => Policy::TopUp,
             (_, true) => Policy::Sorted,
             _ => Policy::Naive,
@@ -153,11 +154,12 @@ impl Ablation<'_> {
         let off: Vec<Technique> = packing.into_iter().chain(line.off).collect();
         turn_off(&off);
         let start = cpu_time();
-        let translations = translator.translate_batch(self.requests, &options);
+        let translations = setup.translate(translator, self.requests)?;
         let seconds = cpu_time().zip(start).map_or(f64::NAN, |(end, start)| end - start);
         let tokens: usize = translations.iter().map(count_tokens).sum();
         line.speeds.push(tokens as f64 / seconds);
         line.texts = translations.iter().map(|t| t.text().to_owned()).collect();
+        Ok(())
     }
 
     fn report(&self, lines: &mut [Line]) -> anyhow::Result<()> {

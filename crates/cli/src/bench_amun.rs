@@ -9,13 +9,14 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use peregrine::cuda::{Cuda, time_output_layers, try_output_layers};
+use peregrine::measure::of_length;
 use peregrine::model::{made_up_model, preset};
 use peregrine::{
-    BatchSize, Compute, Device, Model, Numbers, Options, OutputLayer, Policy, Request, Stats,
-    Translator,
+    BatchSize, Compute, Device, Model, Numbers, OutputLayer, Policy, Request, Stats, Translator,
 };
 use serde_json::{Value, json};
 
+use crate::args::search::Setup;
 use crate::io::console::show;
 use crate::plot::{Plot, Series};
 
@@ -49,7 +50,7 @@ const SENTENCES: usize = 1024;
 /// One way to translate among those compared.
 struct Contestant<'a> {
     translator: &'a Translator,
-    options: Options,
+    setup: Setup,
 }
 
 /// Seconds of each round, shortest first, and the steps of the last.
@@ -177,7 +178,7 @@ impl Amun<'_> {
         for (beam, paper) in PAPER {
             let contestants =
                 translators.iter().map(|translator| contestant(translator, beam, BATCH));
-            let measured = self.measure(&contestants.collect::<Vec<_>>(), &lines);
+            let measured = self.measure(&contestants.collect::<Vec<_>>(), &lines)?;
             let seconds: Vec<f64> = measured.iter().map(Measured::median).collect();
             let against = |i: usize| 100.0 * (seconds[i] / seconds[0] - 1.0);
             let column = |i: usize| format!("{:.3} ({:+.1}%)", seconds[i], against(i));
@@ -200,14 +201,14 @@ impl Amun<'_> {
         let translator = self.translator(model, Compute::default())?;
         let contestants =
             [Policy::Naive, Policy::Shrink].map(|policy| with(&translator, 1, BATCH, policy));
-        let measured = self.measure(&contestants, &Lines::new(BATCH));
+        let measured = self.measure(&contestants, &Lines::new(BATCH))?;
         self.say(&format!(
             "Figure 2: milliseconds of a step, a batch of {BATCH}, by thirds of its life"
         ));
         let mut report = json!({});
         let mut series = Vec::new();
         for (contestant, measured) in contestants.iter().zip(&measured) {
-            let name = contestant.options.batching.name();
+            let name = contestant.setup.workers.batching.name();
             let steps: Vec<f64> =
                 measured.stats.trace.iter().map(|step| 1e3 * step.time.as_secs_f64()).collect();
             let third = |i: usize| {
@@ -266,7 +267,7 @@ impl Amun<'_> {
             let sentences = (4 * size).clamp(64, SIZES[SIZES.len() - 1]);
             let contestants =
                 competitors.map(|(_, translator, policy)| with(translator, 1, size, policy));
-            let measured = self.measure(&contestants, &Lines::new(sentences));
+            let measured = self.measure(&contestants, &Lines::new(sentences))?;
             let speeds: Vec<f64> =
                 measured.iter().map(|measured| sentences as f64 / measured.median()).collect();
             let columns = names.iter().zip(&speeds);
@@ -316,7 +317,7 @@ impl Amun<'_> {
         for beam in BEAMS {
             let contestants =
                 translators.iter().map(|translator| contestant(translator, beam, BATCH));
-            let measured = self.measure(&contestants.collect::<Vec<_>>(), &lines);
+            let measured = self.measure(&contestants.collect::<Vec<_>>(), &lines)?;
             let speeds: Vec<f64> =
                 measured.iter().map(|measured| SENTENCES as f64 / measured.median()).collect();
             let columns: Vec<String> = speeds.iter().map(|speed| format!("{speed:9.0}")).collect();
@@ -340,16 +341,20 @@ impl Amun<'_> {
 
     /// Measures all contestants in turns, after two rounds to warm up: what was seen twice is
     /// replayed.
-    fn measure(&self, contestants: &[Contestant<'_>], lines: &Lines) -> Vec<Measured> {
+    fn measure(
+        &self,
+        contestants: &[Contestant<'_>],
+        lines: &Lines,
+    ) -> anyhow::Result<Vec<Measured>> {
         let requests = lines.requests();
         let empty = |_| Measured { seconds: Vec::new(), stats: Stats::default() };
         let mut results: Vec<Measured> = contestants.iter().map(empty).collect();
         for round in 0..self.rounds.max(1) + 2 {
             for (contestant, result) in contestants.iter().zip(&mut results) {
                 let mut stats = Stats { tracing: true, ..Stats::default() };
-                let (translator, options) = (contestant.translator, &contestant.options);
+                let (translator, setup) = (contestant.translator, &contestant.setup);
                 let start = Instant::now();
-                translator.translate_measured(&requests, options, Some(&mut stats));
+                setup.measure(translator, &requests, &mut stats)?;
                 let time = start.elapsed() - stats.tokenise - stats.detokenise;
                 if round >= 2 {
                     result.seconds.push(time.as_secs_f64());
@@ -360,7 +365,7 @@ impl Amun<'_> {
         for result in &mut results {
             result.seconds.sort_by(f64::total_cmp);
         }
-        results
+        Ok(results)
     }
 
     fn plot(&self, name: &str, plot: &Plot) -> anyhow::Result<()> {
@@ -377,8 +382,9 @@ fn contestant(translator: &Translator, beam: usize, batch: usize) -> Contestant<
 
 fn with(translator: &Translator, beam: usize, batch: usize, batching: Policy) -> Contestant<'_> {
     let batch = BatchSize { sentences: batch, tokens: usize::MAX };
-    let options = Options { batch, batching, ..translator.options().with_beam(beam) };
-    Contestant { translator, options }
+    let options = translator.options().with_beam(beam);
+    let workers = translator.workers().with_batch(batch).with_batching(batching);
+    Contestant { translator, setup: Setup { options, workers } }
 }
 
 /// Sentences of made-up words, with the lengths of their translations.
@@ -410,9 +416,7 @@ impl Lines {
 
     fn requests(&self) -> Vec<Request<'_>> {
         let pairs = self.lines.iter().zip(&self.lengths);
-        pairs
-            .map(|(line, &length)| Request { length: Some(length), ..Request::new(line) })
-            .collect()
+        pairs.map(|(line, &length)| of_length(line, length)).collect()
     }
 }
 
@@ -430,9 +434,7 @@ mod tests {
         words.sort_unstable();
         let (quarter, three) = (words[words.len() / 4], words[words.len() * 3 / 4]);
         assert!((14..=16).contains(&quarter) && (31..=33).contains(&three), "{quarter} {three}");
-        let longer = lines.requests().iter().zip(&lines.lines).all(|(request, line)| {
-            request.length.is_some_and(|length| length > line.split(' ').count())
-        });
-        assert!(longer);
+        let mut lengths = lines.lengths.iter().zip(&lines.lines);
+        assert!(lengths.all(|(&length, line)| length > line.split(' ').count()));
     }
 }

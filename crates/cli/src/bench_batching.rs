@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use peregrine::{Options, Policy, Request, Stats, TracedStep, Translator};
+use peregrine::measure::of_length;
+use peregrine::{Policy, Request, Stats, TracedStep, Translator};
 use serde_json::{Value, json};
 
 use crate::args::model::ModelArgs;
-use crate::args::search::SearchArgs;
+use crate::args::search::{SearchArgs, Setup};
 use crate::io::console::show;
 use crate::io::lines::Lines;
 use crate::measures::{cpu_time, read_lengths};
@@ -71,7 +72,7 @@ struct Text {
 /// A policy with its options.
 struct Contestant {
     name: &'static str,
-    options: Options,
+    setup: Setup,
 }
 
 /// One contestant's measurements.
@@ -97,27 +98,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("--lengths: {} files for {} texts", args.lengths.len(), args.source.len());
     }
     let translator = args.model.open()?;
-    let options = args.search.options(&translator);
+    let setup = args.search.setup(&translator);
     let mut report = json!({
         "precision": translator.precision(),
         "device": translator.device(),
         "version": env!("CARGO_PKG_VERSION"),
-        "beam": options.search.beam,
-        "batch_sentences": options.batch.sentences,
-        "threads": options.threads,
+        "beam": setup.options.search.beam,
+        "batch_sentences": setup.workers.batch.sentences,
+        "threads": setup.workers.threads,
         "rounds": args.rounds,
     });
     for (i, path) in args.source.iter().enumerate() {
         let text = Text::read(path, args.lengths.get(i).map(PathBuf::as_path), args.lines)?;
         show!("# {}: {} lines", text.name, text.lines.len());
         let mut figures = json!({ "lines": text.lines.len() });
-        figures["life_of_a_batch"] = life_of_a_batch(args, &translator, &text, &options)?;
-        figures["policies"] = policies(args, &translator, &text, &options)?;
+        figures["life_of_a_batch"] = life_of_a_batch(args, &translator, &text, &setup)?;
+        figures["policies"] = policies(args, &translator, &text, &setup)?;
         if !args.batch_sizes.is_empty() {
-            figures["batch_sizes"] = batch_sizes(args, &translator, &text, &options)?;
+            figures["batch_sizes"] = batch_sizes(args, &translator, &text, &setup)?;
         }
         if !args.encode_tokens.is_empty() {
-            figures["encode_tokens"] = encode_tokens(args, &translator, &text, &options);
+            figures["encode_tokens"] = encode_tokens(args, &translator, &text, &setup)?;
         }
         report[&text.name] = figures;
     }
@@ -148,9 +149,9 @@ impl Text {
     fn requests(&self) -> Vec<Request<'_>> {
         let lines = self.lines.iter().enumerate();
         lines
-            .map(|(i, line)| Request {
-                length: self.lengths.as_ref().map(|lengths| lengths[i]),
-                ..Request::new(line)
+            .map(|(i, line)| match &self.lengths {
+                Some(lengths) => of_length(line, lengths[i]),
+                None => Request::new(line),
             })
             .collect()
     }
@@ -162,17 +163,16 @@ fn measure(
     requests: &[Request<'_>],
     contestants: &[Contestant],
     rounds: u32,
-) -> Vec<Measured> {
+) -> anyhow::Result<Vec<Measured>> {
     let mut results: Vec<Measured> = contestants.iter().map(|_| Measured::default()).collect();
     for _ in 0..rounds {
         for (contestant, result) in contestants.iter().zip(&mut results) {
             let mut stats = Stats { tracing: true, ..Stats::default() };
             let (start, cpu_start) = (Instant::now(), cpu_time());
-            let translations =
-                translator.translate_measured(requests, &contestant.options, Some(&mut stats));
+            let translations = contestant.setup.measure(translator, requests, &mut stats)?;
             let wall = start.elapsed().as_secs_f64();
             let cpu = cpu_time().zip(cpu_start).map(|(end, start)| end - start);
-            let alone = contestant.options.threads == 1;
+            let alone = contestant.setup.workers.threads == 1;
             result.seconds.push(cpu.filter(|_| alone).unwrap_or(wall));
             let best = translations.iter().filter_map(|t| t.alternatives.first());
             result.tokens = best.map(|a| a.tokens.len() + usize::from(a.ended)).sum();
@@ -183,11 +183,12 @@ fn measure(
             }
         }
     }
-    results
+    Ok(results)
 }
 
-fn contestant(name: &'static str, policy: Policy, options: &Options) -> Contestant {
-    Contestant { name, options: Options { batching: policy, ..options.clone() } }
+fn contestant(name: &'static str, policy: Policy, setup: &Setup) -> Contestant {
+    let workers = setup.workers.clone().with_batching(policy);
+    Contestant { name, setup: Setup { workers, ..setup.clone() } }
 }
 
 /// Amun's Figure 2: the time of each step of one batch.
@@ -195,15 +196,13 @@ fn life_of_a_batch(
     args: &Args,
     translator: &Translator,
     text: &Text,
-    options: &Options,
+    setup: &Setup,
 ) -> anyhow::Result<Value> {
     let requests = text.requests();
-    let batch = &requests[..requests.len().min(options.batch.sentences)];
-    let contestants = [
-        contestant("naive", Policy::Naive, options),
-        contestant("shrink", Policy::Shrink, options),
-    ];
-    let measured = measure(translator, batch, &contestants, args.rounds);
+    let batch = &requests[..requests.len().min(setup.workers.batch.sentences)];
+    let contestants =
+        [contestant("naive", Policy::Naive, setup), contestant("shrink", Policy::Shrink, setup)];
+    let measured = measure(translator, batch, &contestants, args.rounds)?;
     let mut report = json!({});
     let mut series = Vec::new();
     for (contestant, measured) in contestants.iter().zip(&measured) {
@@ -238,14 +237,14 @@ fn policies(
     args: &Args,
     translator: &Translator,
     text: &Text,
-    options: &Options,
+    setup: &Setup,
 ) -> anyhow::Result<Value> {
     let mut contestants: Vec<Contestant> =
-        Policy::ALL.iter().map(|&policy| contestant(policy.name(), policy, options)).collect();
-    let mut half = contestant("top-up at half", Policy::TopUp, options);
-    half.options.top_up_threshold = Some(0.5);
+        Policy::ALL.iter().map(|&policy| contestant(policy.name(), policy, setup)).collect();
+    let mut half = contestant("top-up at half", Policy::TopUp, setup);
+    half.setup.workers.top_up_threshold = Some(0.5);
     contestants.push(half);
-    let measured = measure(translator, &text.requests(), &contestants, args.rounds);
+    let measured = measure(translator, &text.requests(), &contestants, args.rounds)?;
     let against = |name: &str| {
         let place = contestants.iter().position(|c| c.name == name);
         place.map(|place| &measured[place])
@@ -267,7 +266,7 @@ fn policies(
         let a_step = stats.sentences as f64 / stats.steps.max(1) as f64;
         let full = stats.sentences as f64 / stats.places.max(1) as f64;
         // The draft counts the steps with fewer than 8 of 128 sentences left.
-        let few_sentences = (options.batch.sentences / 16).max(1);
+        let few_sentences = (setup.workers.batch.sentences / 16).max(1);
         let few: u64 = stats.occupancy.iter().take(few_sentences).sum();
         let few = few as f64 / stats.steps.max(1) as f64;
         show!(
@@ -373,26 +372,26 @@ fn batch_sizes(
     args: &Args,
     translator: &Translator,
     text: &Text,
-    options: &Options,
+    setup: &Setup,
 ) -> anyhow::Result<Value> {
     const POLICIES: [Policy; 3] = [Policy::Naive, Policy::Shrink, Policy::TopUp];
     let mut contestants = Vec::new();
     for &size in &args.batch_sizes {
         for policy in POLICIES {
-            let mut contestant = contestant(policy.name(), policy, options);
-            contestant.options.batch.sentences = size.max(1) as usize;
-            contestant.options.batch.tokens = usize::MAX;
+            let mut contestant = contestant(policy.name(), policy, setup);
+            contestant.setup.workers.batch.sentences = size.max(1) as usize;
+            contestant.setup.workers.batch.tokens = usize::MAX;
             contestants.push(contestant);
         }
     }
-    let measured = measure(translator, &text.requests(), &contestants, args.rounds);
+    let measured = measure(translator, &text.requests(), &contestants, args.rounds)?;
     let mut report = json!({});
     let mut series: Vec<Series> = POLICIES
         .iter()
         .map(|policy| Series { name: policy.name().to_owned(), points: Vec::new() })
         .collect();
     for (i, (contestant, result)) in contestants.iter().zip(&measured).enumerate() {
-        let size = contestant.options.batch.sentences;
+        let size = contestant.setup.workers.batch.sentences;
         show!("batch of {size:5} {:8} {:9.0} tokens/s", contestant.name, result.speed());
         series[i % POLICIES.len()].points.push((size as f64, result.speed()));
         report[contestant.name][size.to_string()] = json!(result.speed());
@@ -409,20 +408,25 @@ fn batch_sizes(
 }
 
 /// What a token costs in encoder batches of different sizes, which all policies share.
-fn encode_tokens(args: &Args, translator: &Translator, text: &Text, options: &Options) -> Value {
+fn encode_tokens(
+    args: &Args,
+    translator: &Translator,
+    text: &Text,
+    setup: &Setup,
+) -> anyhow::Result<Value> {
     let contestants: Vec<Contestant> = args
         .encode_tokens
         .iter()
         .map(|&tokens| {
-            let mut contestant = contestant("auto", Policy::Auto, options);
-            contestant.options.encode_tokens = tokens.max(1) as usize;
+            let mut contestant = contestant("auto", Policy::Auto, setup);
+            contestant.setup.workers.encode_tokens = tokens.max(1) as usize;
             contestant
         })
         .collect();
-    let measured = measure(translator, &text.requests(), &contestants, args.rounds);
+    let measured = measure(translator, &text.requests(), &contestants, args.rounds)?;
     let mut report = json!({});
     for (contestant, result) in contestants.iter().zip(&measured) {
-        let tokens = contestant.options.encode_tokens;
+        let tokens = contestant.setup.workers.encode_tokens;
         let each =
             1e6 * result.stats.encode.as_secs_f64() / result.stats.source_tokens.max(1) as f64;
         show!(
@@ -431,7 +435,7 @@ fn encode_tokens(args: &Args, translator: &Translator, text: &Text, options: &Op
         );
         report[tokens.to_string()] = json!({ "microseconds": each, "speed": result.speed() });
     }
-    report
+    Ok(report)
 }
 
 impl Args {

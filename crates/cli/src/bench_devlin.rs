@@ -9,10 +9,9 @@ use std::time::Instant;
 
 use anyhow::Context;
 use peregrine::model::{Shortlist, made_up_model, preset};
-use peregrine::{
-    BatchSize, Compute, Functions, Model, Options, Precision, Request, Speedups, Translator,
-};
+use peregrine::{BatchSize, Compute, Functions, Model, Precision, Request, Speedups, Translator};
 
+use crate::args::search::Setup;
 use crate::io::console::show;
 
 /// The tables of "Sharp Models on Dull Hardware" (Devlin, 2017), on random weights
@@ -135,10 +134,10 @@ fn measure(args: &Args, lines: &mut [Line]) -> anyhow::Result<()> {
         for line in &mut *lines {
             let model = model(args, line.shape, line.members)?;
             let translator = Translator::prepare(model, &line.compute)?;
-            let options = options(&translator, args.length as usize);
-            translator.translate_batch(&requests[..1], &options);
+            let setup = setup(&translator, args.length as usize);
+            setup.translate(&translator, &requests[..1])?;
             let clock = Clock::start();
-            let translations = translator.translate_batch(&requests, &options);
+            let translations = setup.translate(&translator, &requests)?;
             let seconds = clock.seconds();
             let tokens: usize = translations
                 .iter()
@@ -210,14 +209,14 @@ fn print(title: &str, lines: &[Line], paper_first: f64) {
     }
 }
 
-fn options(translator: &Translator, length: usize) -> Options {
+fn setup(translator: &Translator, length: usize) -> Setup {
     let mut options = translator.options().with_beam(6);
     options.search.min_length = length - 1;
     options.search.max_length = Some(length);
     options.search.max_length_factor = None;
     options.search.early_stop = Some(3.0);
-    options.batch = BatchSize { sentences: 1, tokens: 1 };
-    options
+    let batch = BatchSize { sentences: 1, tokens: 1 };
+    Setup { options, workers: translator.workers().with_batch(batch) }
 }
 
 /// Random networks with candidate lists of about 500 words for a sentence of 25.

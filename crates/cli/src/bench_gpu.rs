@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context;
+use peregrine::measure::of_length;
 use peregrine::model::{made_up_model, preset};
-use peregrine::{BatchSize, Compute, Device, Numbers, Options, Request, Stats, Translator};
+use peregrine::{BatchSize, Compute, Device, Numbers, Request, Stats, Translator};
 use serde_json::json;
 
+use crate::args::search::Setup;
 use crate::bench_amun::{Amun, Part};
 use crate::io::console::show;
 
@@ -92,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
                     report(
                         args,
                         (shape, numbers, beam, batch),
-                        &measure(args, &translator, beam, batch),
+                        &measure(args, &translator, beam, batch)?,
                     );
                 }
             }
@@ -102,30 +104,37 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Seconds of each run, shortest first.
-fn measure(args: &Args, translator: &Translator, beam: usize, sentences: usize) -> Vec<f64> {
+fn measure(
+    args: &Args,
+    translator: &Translator,
+    beam: usize,
+    sentences: usize,
+) -> anyhow::Result<Vec<f64>> {
     let line = |i: usize| {
         let words = (0..LENGTH - 1).map(|j| format!("w{}", 10 + (i * 7919 + j * 104_729) % 31_000));
         words.collect::<Vec<_>>().join(" ")
     };
     let lines: Vec<String> = (0..sentences).map(line).collect();
-    let requests: Vec<Request<'_>> =
-        lines.iter().map(|line| Request { length: Some(LENGTH), ..Request::new(line) }).collect();
+    let requests: Vec<Request<'_>> = lines.iter().map(|line| of_length(line, LENGTH)).collect();
     let threads = args.threads.clamp(1, sentences);
     let batch = BatchSize { sentences: sentences.div_ceil(threads), tokens: usize::MAX };
-    let options = Options { batch, threads, ..translator.options().with_beam(beam) };
+    let options = translator.options().with_beam(beam);
+    let workers = translator.workers().with_batch(batch).with_threads(threads);
+    let setup = Setup { options, workers };
     // Twice: work seen a second time is recorded as a graph.
     for _ in 0..2 {
-        translator.translate_batch(&requests, &options);
+        setup.translate(translator, &requests)?;
     }
     let run = |_| {
         let mut stats = Stats::default();
         let start = Instant::now();
-        translator.translate_measured(&requests, &options, Some(&mut stats));
-        (start.elapsed() - stats.tokenise - stats.detokenise).as_secs_f64()
+        setup.measure(translator, &requests, &mut stats)?;
+        anyhow::Ok((start.elapsed() - stats.tokenise - stats.detokenise).as_secs_f64())
     };
-    let mut seconds: Vec<f64> = (0..args.repeat.max(1)).map(run).collect();
+    let seconds: anyhow::Result<Vec<f64>> = (0..args.repeat.max(1)).map(run).collect();
+    let mut seconds = seconds?;
     seconds.sort_by(f64::total_cmp);
-    seconds
+    Ok(seconds)
 }
 
 fn report(

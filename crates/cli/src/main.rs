@@ -14,6 +14,7 @@ mod bench_amun;
 mod bench_batching;
 mod bench_devlin;
 mod bench_gpu;
+mod bench_service;
 mod convert;
 mod doctor;
 mod fingerprint;
@@ -69,15 +70,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         Err(error) => error.exit(),
     };
-    // A device that fails unwinds with its reason; what the command was at is not looked at again.
-    let work = std::panic::AssertUnwindSafe(|| run(command, &matches));
-    let result = std::panic::catch_unwind(work).unwrap_or_else(|reason| {
-        match reason.downcast::<peregrine::Fault>() {
-            Ok(fault) => Err(anyhow::anyhow!(fault.reason)),
-            Err(other) => std::panic::resume_unwind(other),
-        }
-    });
-    match result {
+    match run(command, &matches) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has enough of it: nothing went wrong.
         Err(error) if lines::is_broken_pipe(&error) => ExitCode::SUCCESS,

@@ -48,11 +48,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         _ => read_tabbed()?,
     };
     let translator = args.model.open()?;
-    let mut options = translator.options();
-    options.threads = args.threads as usize;
+    let options = translator.options();
+    let workers = translator.workers().with_threads(args.threads as usize);
     let pairs: Vec<(&str, &str)> = lines.iter().map(|(s, t)| (s.as_str(), t.as_str())).collect();
     let mut output = Output::create(None)?;
-    for (number, scored) in translator.score(&pairs, &options).iter().enumerate() {
+    let scores = translator.score_with(&pairs, &options, &workers)?;
+    for (number, scored) in scores.iter().enumerate() {
         if scored.cut {
             let line = number + 1;
             remark!("note: line {line} is too long for the model: its beginning was scored");

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use peregrine::cuda::{Cuda, try_output_layers, try_races};
 use peregrine::model::{OpenOptions, made_up_model, preset};
-use peregrine::{
-    BatchSize, Compute, Device, Model, Numbers, Options, Request, Translation, Translator,
-};
+use peregrine::{BatchSize, Compute, Device, Model, Numbers, Request, Translation, Translator};
 
+use crate::args::search::Setup;
 use crate::io::console::show;
 use crate::io::lines::Lines;
 
@@ -71,10 +70,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         let subject = Subject { name: &name, lines, beam: args.beam };
         let processor = Translator::prepare(model, &Compute::float32())?;
-        let reference = subject.translate(&processor, BATCHES[0]);
+        let reference = subject.translate(&processor, BATCHES[0])?;
         for &numbers in precisions {
             let gpu = Translator::prepare(open()?, &Compute::cuda(number, numbers))?;
-            failures += usize::from(!subject.compare(&reference, numbers, &gpu));
+            failures += usize::from(!subject.compare(&reference, numbers, &gpu)?);
         }
     }
     for &numbers in precisions {
@@ -163,18 +162,30 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    fn translate(&self, translator: &Translator, sentences: usize) -> Vec<Translation> {
+    fn translate(
+        &self,
+        translator: &Translator,
+        sentences: usize,
+    ) -> Result<Vec<Translation>, peregrine::Error> {
         let requests: Vec<Request<'_>> = self.lines.iter().map(|line| Request::new(line)).collect();
         let batch = BatchSize { sentences, tokens: 1 << 20 };
-        let mut options =
-            Options { batch, scores: true, ..translator.options().with_beam(self.beam) };
+        let mut options = translator.options().with_beam(self.beam).with_scores(true);
         options.search.max_length_factor = Some(2.0);
-        translator.translate_batch(&requests, &options)
+        let workers = translator.workers().with_batch(batch);
+        Setup { options, workers }.translate(translator, &requests)
     }
 
     /// Whether a precision does what it must; says so in a line.
-    fn compare(&self, reference: &[Translation], numbers: Numbers, gpu: &Translator) -> bool {
-        let [first, others @ ..] = BATCHES.map(|size| self.translate(gpu, size));
+    fn compare(
+        &self,
+        reference: &[Translation],
+        numbers: Numbers,
+        gpu: &Translator,
+    ) -> anyhow::Result<bool> {
+        let first = self.translate(gpu, BATCHES[0])?;
+        let others: Result<Vec<_>, _> =
+            BATCHES[1..].iter().map(|&size| self.translate(gpu, size)).collect();
+        let others = others?;
         let agree =
             |other: &Vec<Translation>| other.iter().zip(&first).all(|(a, b)| words(a) == words(b));
         let independent = others.iter().all(agree);
@@ -192,7 +203,7 @@ impl Subject<'_> {
             if independent { "agree" } else { "DIFFER" },
             if exact { "" } else { "NOT AS ON THE PROCESSOR" },
         );
-        exact && independent
+        Ok(exact && independent)
     }
 }
 

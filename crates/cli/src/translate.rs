@@ -12,6 +12,7 @@ use peregrine::marian_format::{AlignmentStyle, Fields};
 use peregrine::model::write_whole;
 use peregrine::{
     Answer, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translation, Translator,
+    Workers,
 };
 use serde_json::json;
 
@@ -120,8 +121,9 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
         args.say(format_args!("note: {note}"));
     }
     let options = args.options(&translator)?;
+    let workers = args.search.workers(&translator).with_memory(args.memory);
     args.refuse_clashes(&translator)?;
-    args.check_memory(&translator, &options)?;
+    args.check_memory(&translator, &options, &workers)?;
     let mut job = args.job(matches, &translator, digest)?;
     let Some(start) = args.start(job.as_mut())? else {
         args.say(format_args!("already complete"));
@@ -131,7 +133,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
         args.say(format_args!("going on after line {}", start.lines));
     }
     let (before, begun) = (start.lines, Instant::now());
-    let (summary, lines) = args.work(&translator, &options, start, job.as_mut())?;
+    let (summary, lines) = args.work(&translator, (&options, workers), start, job.as_mut())?;
     args.report(&summary, lines - before, begun)?;
     if summary.stopped {
         let resumes = job.is_some_and(|job| job.can_be_resumed());
@@ -150,7 +152,7 @@ impl Args {
     fn work(
         &self,
         translator: &Translator,
-        options: &Options,
+        (options, workers): (&Options, Workers),
         start: Start,
         mut job: Option<&mut FileJob>,
     ) -> anyhow::Result<(Summary, u64)> {
@@ -162,12 +164,9 @@ impl Args {
         let coverage = Coverage::new(translator.model());
         let lines = Feed::new(start.input, prefixes, start.lines, stop)
             .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
-        let stream = StreamOptions {
-            memory: self.memory,
-            stop: Some(stop),
-            measure: self.stats.is_some(),
-            ..StreamOptions::new(options.clone())
-        };
+        let mut stream = StreamOptions::new(options.clone(), workers);
+        stream.stop = Some(stop);
+        stream.measure = self.stats.is_some();
         let outcome = translator.stream(lines, &stream, |answer: Answer<Place>| {
             progress.advance(&answer.translation, answer.tag.bytes);
             if let Some((number, line)) = answers.add(answer.translation, &answer.tag)? {
@@ -270,8 +269,14 @@ impl Args {
     }
 
     /// Refuses a budget that cannot be kept.
-    fn check_memory(&self, translator: &Translator, options: &Options) -> anyhow::Result<()> {
-        let (Some(memory), Some(least)) = (self.memory, translator.least_memory(options)) else {
+    fn check_memory(
+        &self,
+        translator: &Translator,
+        options: &Options,
+        workers: &Workers,
+    ) -> anyhow::Result<()> {
+        let least = translator.least_memory(options, workers);
+        let (Some(memory), Some(least)) = (self.memory, least) else {
             return Ok(());
         };
         if memory < least {

@@ -38,9 +38,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let lines = Lines::read_all(&args.source)?;
     let tuner = args.model.new_tuner();
     let translator = args.model.open_tuned(Some(tuner.clone()))?;
-    let options = args.search.options(&translator);
     let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
-    translator.translate_batch(&requests, &options);
+    args.search.setup(&translator).translate(&translator, &requests)?;
     let choices = tuner.choices();
     let text = serde_json::to_string_pretty(&written(&choices, args.model.isa()))? + "\n";
     write_whole(&file, text.as_bytes())?;

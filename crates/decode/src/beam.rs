@@ -162,7 +162,7 @@ impl Beam {
     }
 
     /// What each open hypothesis asks of the output layer, `ahead` tokens from now.
-    pub(crate) fn ask<'a>(&self, settings: &Settings, banned: &'a Banned, ahead: usize) -> Ask<'a> {
+    pub(crate) fn ask<'a>(&self, settings: &'a Settings, ahead: usize) -> Ask<'a> {
         let length = self.length + ahead;
         let count = match settings.search.finish {
             _ if settings.search.beam == 1 => 1,
@@ -170,9 +170,10 @@ impl Beam {
             Finish::Full | Finish::FullBounded => 2 * settings.search.beam,
         };
         let too_short = length < self.minimum;
-        let banned = if too_short { &banned.without_end } else { &banned.always };
+        let bans = settings.bans();
+        let banned = if too_short { &bans.without_end } else { &bans.always };
         let (forced, scoring) = (self.forced(settings, length), settings.scoring());
-        Ask { count, banned, forced, path: 0.0, scoring }
+        Ask { count, banned, forced, scoring, path: 0.0 }
     }
 
     /// How many hypotheses may go on from the next word.
@@ -424,7 +425,8 @@ fn better_first(a: &Candidate, b: &Candidate) -> Ordering {
     b.path.total_cmp(&a.path).then(a.order.cmp(&b.order))
 }
 
-/// Words that may not be produced, worked out once for all sentences.
+/// Words that may not be produced, worked out once for all sentences of a request.
+#[derive(Debug, Clone)]
 pub(crate) struct Banned {
     pub(crate) always: Vec<u32>,
     pub(crate) without_end: Vec<u32>,
@@ -442,15 +444,10 @@ mod tests {
     use peregrine_model::{Dialect, Search};
 
     fn settings(beam: usize) -> Settings {
-        Settings {
-            search: Search { beam, ..Search::of(Dialect::Marian) },
-            end: 0,
-            unknown: None,
-            scores: true,
-            alignments: false,
-            n_best: 1,
-            guard: None,
-        }
+        let search = Search { beam, ..Search::of(Dialect::Marian) };
+        let mut settings = Settings::new(search, 0, None);
+        settings.scores = true;
+        settings
     }
 
     /// Scores of few kinds, so that many are equal, and some that are no numbers.

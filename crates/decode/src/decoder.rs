@@ -1,375 +1,411 @@
-//! One worker: takes sentences from the queue as its policy says and steps them together.
+//! A batch: takes sentences from the queue as its policy says and steps them together, each by the
+//! settings of its own request.
 
-use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
-use peregrine_nn::{Ahead, Choices, Fault, MOST_PLACES, Question, Sentence, profile};
+use peregrine_nn::{Ahead, Choices, Question, Sentence, profile};
 
 use crate::batching::auto::Trial;
-use crate::batching::{BatchSize, Batching, Haste, Policy, Queue, Scope, Waiting};
-use crate::beam::{Banned, Details};
-use crate::job::Done;
+use crate::batching::{BatchSize, Batching, Haste, Policy, Priority, Queue, Scope, Waiting};
+use crate::beam::Details;
+use crate::clock::Moment;
+use crate::job::{Done, Event, Failure};
 use crate::scorer::{Member, Scorer};
 use crate::sentence::{Plan, Running};
-use crate::settings::Settings;
-use crate::stats::{Clock, Stats, TracedStep};
+use crate::stats::{Clock, Counters, Stats, TracedStep};
 
-/// One worker: a model's networks and a batch.
-pub struct Decoder {
+/// A batch of one worker, and the networks with its state.
+pub(crate) struct Decoder {
     scorer: Scorer,
+    batch: Batch,
+    /// How large the batch may be: less than asked for where the device had no room.
+    limits: Limits,
     /// Memory for the lists of a step.
     plan: Plan<'static>,
-    faulted: bool,
     /// What the policy `auto` has found out.
     trial: Trial,
+    /// When the last turn began and what its step had, unless it was more than a step.
+    last_step: Option<(Moment, usize, usize)>,
 }
 
 /// Who is in the batch, and who has been encoded for it.
 #[derive(Default)]
 struct Batch {
-    running: Vec<Running>,
+    /// Taken from the queue, to be encoded.
+    entering: VecDeque<Waiting>,
     ready: VecDeque<Running>,
+    running: Vec<Running>,
     /// Source tokens of the running sentences.
     tokens: usize,
     choices: Choices,
     /// Whether the last step's question is still to be answered.
     asked: bool,
+    /// Whether it was asked with contests.
+    raced: bool,
 }
 
-/// What a worker works by.
-struct Work<'a> {
-    queue: &'a Queue,
-    batching: Batching,
-    settings: &'a Settings,
-    banned: Banned,
-    /// Whether anybody wants to know how it went.
-    measured: bool,
+/// How large a batch may be.
+struct Limits {
+    size: BatchSize,
+    encode_tokens: usize,
     /// Whether sentences are encoded before there is a place for them.
     encodes_ahead: bool,
+    shrunk: bool,
+}
+
+/// What a decoder works by.
+pub(crate) struct Work<'a> {
+    pub(crate) queue: &'a Queue,
+    pub(crate) batching: &'a Batching,
+    pub(crate) counters: &'a Counters,
+    /// Whether anybody wants to know how long things take.
+    pub(crate) measured: bool,
 }
 
 impl Decoder {
-    /// A worker for a model of one or several networks.
-    pub fn new(members: Vec<Member>) -> Decoder {
+    /// An empty batch for a model of one or several networks.
+    pub(crate) fn new(members: Vec<Member>, batching: &Batching) -> Decoder {
+        let scorer = Scorer::new(members);
+        let encodes_ahead = batching.rules().joins_running && scorer.encodes_beside();
+        let Batching { size, encode_tokens, .. } = *batching;
         Decoder {
-            scorer: Scorer::new(members),
+            scorer,
+            batch: Batch::default(),
+            limits: Limits { size, encode_tokens, encodes_ahead, shrunk: false },
             plan: Plan::default(),
-            faulted: false,
             trial: Trial::default(),
+            last_step: None,
         }
     }
 
-    /// Whether it was left in the middle of something, and a new one is better.
-    pub fn faulted(&self) -> bool {
-        self.faulted
+    /// Whether anybody is in the batch, or its last question has no answer.
+    pub(crate) fn is_busy(&self) -> bool {
+        let Batch { entering, ready, running, asked, .. } = &self.batch;
+        *asked || !entering.is_empty() || !ready.is_empty() || !running.is_empty()
     }
 
-    /// Translates what is in the queue until it is closed and empty, or stopped. `done` gets each
-    /// sentence when it ends. A sentence's translation depends neither on the others nor on the
-    /// policy.
-    pub fn serve(
+    /// Whether the last question has no answer.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.batch.asked
+    }
+
+    /// Lets sentences join, steps, lets them leave. Whether there was anything to do. `now` is the only
+    /// time it hears of.
+    pub(crate) fn turn(
         &mut self,
-        queue: &Queue,
-        batching: &Batching,
-        settings: &Settings,
-        stats: Option<&mut Stats>,
-        done: &mut dyn FnMut(Done),
-    ) {
-        let measured = stats.is_some();
-        let banned = Banned::new(settings);
-        let encodes_ahead = batching.rules().joins_running && self.scorer.encodes_beside();
-        let mut work =
-            Work { queue, batching: *batching, settings, banned, measured, encodes_ahead };
-        let mut nobodys = Stats::default();
-        let stats = stats.unwrap_or(&mut nobodys);
-        let mut batch = Batch::default();
-        if measured {
-            profile::begin();
-        }
-        loop {
-            // A device that runs out of memory unwinds from wherever it is.
-            let turn = AssertUnwindSafe(|| self.turn(&mut batch, &work, stats, done));
-            match catch_unwind(turn) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(fault) => self.retry_smaller(fault, &mut batch, &mut work),
-            }
-        }
-        // Work begun for them may still be under way.
-        self.faulted |= queue.is_stopped();
-        for sentence in batch.running.iter().chain(&batch.ready) {
-            self.scorer.release(&sentence.slots);
-        }
-        if measured {
-            for (name, time) in profile::end() {
-                stats.part(name, time);
-            }
-        }
-    }
-
-    /// Lets sentences join, steps, lets them leave. Whether there was anything to do.
-    fn turn(
-        &mut self,
-        batch: &mut Batch,
+        priority: Priority,
         work: &Work<'_>,
+        now: Moment,
         stats: &mut Stats,
-        done: &mut dyn FnMut(Done),
+        tell: &mut dyn FnMut(Event),
     ) -> bool {
-        self.fill(batch, work, stats);
-        let ahead = self.may_run_ahead(batch, work);
-        if batch.asked && !ahead {
-            self.answer(batch, work, stats);
-            self.retire(batch, work, done);
-            return true;
+        let gone = self.sweep(now, tell);
+        let last = self.last_step.take();
+        if let Some((begun, sentences, rows)) = last.filter(|_| !gone) {
+            self.trial.count(sentences, rows, now.duration_since(begun));
         }
-        if batch.running.is_empty() || work.queue.is_stopped() {
+        let encoded = self.fill(priority, work, stats);
+        let ahead = self.may_run_ahead(work);
+        if self.batch.asked && !ahead {
+            return self.settle(work, stats, tell);
+        }
+        if self.batch.running.is_empty() || work.queue.is_stopped() {
             return false;
         }
-        let start = (work.batching.policy == Policy::Auto).then(Instant::now);
-        let sentences = batch.running.len();
-        let rows = self.step(batch, work, ahead, stats);
-        let mut clock = Clock::new(work.measured);
-        self.retire(batch, work, done);
-        stats.search += clock.lap();
-        if let Some(start) = start.filter(|_| rows > 0) {
-            self.trial.count(sentences, rows, start.elapsed());
+        let sentences = self.batch.running.len();
+        let rows = self.step(work, ahead, stats, tell);
+        if rows > 0 {
+            work.counters.step(sentences, rows);
         }
+        if work.batching.policy == Policy::Auto && rows > 0 && !encoded {
+            self.last_step = Some((now, sentences, rows));
+        }
+        let mut clock = Clock::new(work.measured);
+        self.retire(work, tell);
+        stats.search += clock.lap();
         true
     }
 
-    /// Where the batch was too large for the device, its sentences begin again in a batch of half
-    /// the size, with nobody waiting beside it. Anything else is passed on.
-    fn retry_smaller(
+    /// Has the last question answered, so that nothing is under way. Whether there was one.
+    pub(crate) fn settle(
         &mut self,
-        reason: Box<dyn Any + Send>,
-        batch: &mut Batch,
-        work: &mut Work<'_>,
-    ) {
-        let memory = reason.downcast_ref::<Fault>().is_some_and(|fault| fault.out_of_memory);
-        let size = &mut work.batching.size;
-        let ahead = std::mem::take(&mut work.encodes_ahead);
-        if !memory || (size.sentences < 2 && !ahead) {
-            resume_unwind(reason);
+        work: &Work<'_>,
+        stats: &mut Stats,
+        tell: &mut dyn FnMut(Event),
+    ) -> bool {
+        let asked = self.batch.asked;
+        if asked {
+            self.answer(work, stats, tell);
+            self.retire(work, tell);
         }
-        self.faulted = true;
-        // Half of those there were; none were there yet if the first could not be encoded.
-        let there = batch.running.len() + batch.ready.len();
-        let tried = if there > 1 { size.sentences.min(there) } else { size.sentences };
-        size.sentences = (tried / 2).max(1);
-        size.tokens = (size.tokens / 2).max(1);
-        work.batching.encode_tokens = (work.batching.encode_tokens / 2).max(1);
-        let begun = std::mem::take(batch);
-        let begun = begun.running.into_iter().chain(begun.ready).filter(|sentence| !sentence.over);
-        let again = self.withdrawn(begun).collect();
-        self.scorer.reset();
-        work.queue.put_back(again);
+        asked
     }
 
-    /// Sentences as they were before they were admitted.
-    fn withdrawn(&mut self, begun: impl Iterator<Item = Running>) -> impl Iterator<Item = Waiting> {
-        begun.map(|sentence| {
+    /// Removes the sentences that nobody waits for. Whether there were any.
+    fn sweep(&mut self, now: Moment, tell: &mut dyn FnMut(Event)) -> bool {
+        let Batch { entering, ready, running, tokens, .. } = &mut self.batch;
+        let mut gone = false;
+        let mut told = |ticket: u64, failure: Option<Failure>| {
+            gone |= failure.is_some();
+            failure.is_some_and(|failure| {
+                tell(Event::Failed { ticket, failure });
+                true
+            })
+        };
+        entering.retain(|waiting| !told(waiting.ticket, waiting.job.call.ended(now)));
+        let scorer = &mut self.scorer;
+        let mut leaves = |sentence: &Running| {
+            let leaves = !sentence.over && told(sentence.ticket, sentence.job.call.ended(now));
+            if leaves {
+                scorer.release(&sentence.slots);
+            }
+            leaves
+        };
+        ready.retain(|sentence| !leaves(sentence));
+        running.retain(|sentence| {
+            let leaves = leaves(sentence);
+            *tokens -= if leaves { sentence.job.source.len() } else { 0 };
+            !leaves
+        });
+        gone
+    }
+
+    /// Whether a smaller batch can be tried.
+    pub(crate) fn can_shrink(&self) -> bool {
+        self.limits.size.sentences > 1 || self.limits.encodes_ahead
+    }
+
+    /// Whether its batch is smaller than asked for.
+    pub(crate) fn has_shrunk(&self) -> bool {
+        self.limits.shrunk
+    }
+
+    /// Takes all sentences out, as they were before they were admitted, and halves the batch, which was
+    /// too large for the device or has failed.
+    pub(crate) fn withdraw(&mut self) -> Vec<Waiting> {
+        let Batch { entering, ready, running, .. } = std::mem::take(&mut self.batch);
+        let Limits { size, encode_tokens, .. } = self.limits;
+        // Half of those there were; none were there yet if the first could not be encoded.
+        let there = running.len() + ready.len();
+        let tried = if there > 1 { size.sentences.min(there) } else { size.sentences };
+        self.limits = Limits {
+            size: BatchSize { sentences: (tried / 2).max(1), tokens: (size.tokens / 2).max(1) },
+            encode_tokens: (encode_tokens / 2).max(1),
+            encodes_ahead: false,
+            shrunk: true,
+        };
+        self.last_step = None;
+        let begun = running.into_iter().chain(ready).filter(|sentence| !sentence.over);
+        let begun = begun.map(|sentence| {
             self.scorer.release(&sentence.slots);
             Waiting { ticket: sentence.ticket, job: sentence.job }
-        })
+        });
+        begun.chain(entering).collect()
     }
 
-    /// Lets sentences join where the policy has them join.
-    fn fill(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
-        let batching = &work.batching;
-        let admits = batching.admits(batch.running.len());
+    /// Gives the device back what an empty batch holds.
+    pub(crate) fn reset(&mut self) {
+        self.scorer.reset();
+    }
+
+    /// Lets sentences join where the policy has them join. Whether any were encoded.
+    fn fill(&mut self, priority: Priority, work: &Work<'_>, stats: &mut Stats) -> bool {
+        let batching = work.batching;
+        let admits = batching.admits(self.batch.running.len());
+        let mut encoded = false;
         if admits && !batching.rules().joins_running {
-            let waiting = take(work, batching.size, Haste::Idle, stats);
-            let encoded = self.encode(waiting, work, stats);
-            batch.join(encoded);
+            let size = self.limits.size;
+            encoded = self.take(priority, size, Haste::Busy, work, stats);
+            self.encode(work, stats);
+            let ready = std::mem::take(&mut self.batch.ready);
+            self.batch.join(ready);
         } else if admits {
-            self.top_up(batch, work, stats);
+            encoded = self.top_up(priority, work, stats);
         }
         // Those who will take the places of half the batch, while it runs.
-        if work.encodes_ahead && 2 * batch.ready.len() < batch.running.len() {
-            self.encode_some(Haste::Busy, batch, work, stats);
+        if self.limits.encodes_ahead && 2 * self.batch.ready.len() < self.batch.running.len() {
+            encoded |= self.encode_some(priority, Haste::Busy, work, stats);
         }
+        encoded
     }
 
-    /// Fills a running batch, or an empty one.
-    fn top_up(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
-        let batching = &work.batching;
-        let mut wanted = batching.size;
-        if batching.policy == Policy::Auto {
-            let waiting = work.queue.len() + batch.ready.len() + batch.running.len();
-            wanted.sentences = self.trial.sentences(batching.size.sentences, waiting);
+    /// Fills a running batch, or an empty one. Whether any were encoded.
+    fn top_up(&mut self, priority: Priority, work: &Work<'_>, stats: &mut Stats) -> bool {
+        let mut wanted = self.limits.size;
+        if work.batching.policy == Policy::Auto {
+            let Batch { ready, running, .. } = &self.batch;
+            let waiting = work.queue.waiting(priority).sentences + ready.len() + running.len();
+            wanted.sentences = self.trial.sentences(wanted.sentences, waiting);
         }
+        let mut encoded = false;
         loop {
-            while batch.has_place(wanted) {
-                let Some(sentence) = batch.ready.pop_front() else { break };
-                batch.join([sentence]);
+            while self.batch.has_place(wanted) {
+                let Some(sentence) = self.batch.ready.pop_front() else { break };
+                self.batch.join([sentence]);
             }
-            if !batch.ready.is_empty() || batch.running.len() >= wanted.sentences {
-                return;
+            let running = self.batch.running.len();
+            if !self.batch.ready.is_empty() || running >= wanted.sentences {
+                return encoded;
             }
-            let haste = match batch.running.len() {
-                0 => Haste::Idle,
-                n if 2 * n <= wanted.sentences => Haste::Eager,
-                _ => Haste::Busy,
-            };
-            if !self.encode_some(haste, batch, work, stats) {
-                return;
+            let small = running > 0 && 2 * running <= wanted.sentences;
+            let haste = if small { Haste::Eager } else { Haste::Busy };
+            if !self.encode_some(priority, haste, work, stats) {
+                return encoded;
             }
+            encoded = true;
         }
     }
 
     /// Encodes sentences for a batch they can join later. Whether there were any.
     fn encode_some(
         &mut self,
+        priority: Priority,
         haste: Haste,
-        batch: &mut Batch,
         work: &Work<'_>,
         stats: &mut Stats,
     ) -> bool {
-        let size = BatchSize { tokens: work.batching.encode_tokens, ..work.batching.size };
-        let waiting = take(work, size, haste, stats);
-        let any = !waiting.is_empty();
-        let encoded = self.encode(waiting, work, stats);
-        batch.ready.extend(encoded);
+        let Limits { size, encode_tokens: tokens, .. } = self.limits;
+        let any = self.take(priority, BatchSize { tokens, ..size }, haste, work, stats);
+        self.encode(work, stats);
         any
     }
 
-    /// Encodes sentences, a run's worth at a time, and gives them their slots.
-    fn encode(
+    /// Takes sentences from the queue. Whether there were any.
+    fn take(
         &mut self,
-        mut waiting: Vec<Waiting>,
+        priority: Priority,
+        size: BatchSize,
+        haste: Haste,
         work: &Work<'_>,
         stats: &mut Stats,
-    ) -> Vec<Running> {
+    ) -> bool {
         let mut clock = Clock::new(work.measured);
-        let size = BatchSize { tokens: work.batching.encode_tokens, sentences: usize::MAX };
-        let position_limit = self.scorer.position_limit();
-        let beam = work.settings.search.beam > 1;
-        if work.batching.scope == Scope::Batch {
-            share_words(&mut waiting);
+        if work.measured {
+            stats.queue(work.queue.waiting(priority).sentences);
         }
-        let mut encoded = Vec::with_capacity(waiting.len());
-        let mut waiting = waiting.into_iter();
-        while !waiting.as_slice().is_empty() && !work.queue.is_stopped() {
-            let lengths = waiting.as_slice().iter().map(|w| w.job.source.len());
+        let mut taken = work.queue.take(priority, size, haste);
+        if work.batching.scope == Scope::Batch {
+            share_words(&mut taken);
+        }
+        stats.waiting += clock.lap();
+        let any = !taken.is_empty();
+        self.batch.entering.extend(taken);
+        any
+    }
+
+    /// Encodes the sentences that enter, a run's worth at a time, and gives them their slots.
+    fn encode(&mut self, work: &Work<'_>, stats: &mut Stats) {
+        let mut clock = Clock::new(work.measured);
+        let size = BatchSize { tokens: self.limits.encode_tokens, sentences: usize::MAX };
+        let position_limit = self.scorer.position_limit();
+        let Batch { entering, ready, .. } = &mut self.batch;
+        while !entering.is_empty() && !work.queue.is_stopped() {
+            let lengths = entering.iter().map(|w| w.job.source.len());
             let count = size.fitting(lengths.clone());
             if work.measured {
-                stats.encoded(lengths.take(count));
+                stats.encoded(lengths.clone().take(count));
             }
-            let together = &waiting.as_slice()[..count];
+            work.counters.encoded(lengths.take(count).sum());
+            let together = entering.iter().take(count);
             let sentences: Vec<Sentence<'_>> = together
-                .iter()
-                .map(|w| Sentence { source: &w.job.source, words: w.job.words.as_deref(), beam })
+                .map(|Waiting { job, .. }| Sentence {
+                    source: &job.source,
+                    words: job.words.as_deref(),
+                    beam: job.settings.search.beam > 1,
+                })
                 .collect();
             profile::mark();
-            let admitted = catch_unwind(AssertUnwindSafe(|| self.scorer.admit(&sentences)));
-            let slots = admitted.unwrap_or_else(|reason| {
-                // Nobody else knows of these sentences yet.
-                let again = self.withdrawn(encoded.drain(..)).chain(waiting.by_ref()).collect();
-                work.queue.put_back(again);
-                resume_unwind(reason)
-            });
-            for slots in slots {
-                let Some(Waiting { ticket, job }) = waiting.next() else { break };
-                encoded.push(Running::new(ticket, job, slots, work.settings, position_limit));
+            for slots in self.scorer.admit(&sentences) {
+                let Some(Waiting { ticket, job }) = entering.pop_front() else { break };
+                ready.push_back(Running::new(ticket, job, slots, position_limit));
             }
         }
         stats.encode += clock.lap();
-        encoded
     }
 
     /// Whether a step may begin before the last one is answered: its rows go on from words that only the
     /// device knows. A sentence that turns out to have ended was then computed once in vain.
-    fn may_run_ahead(&mut self, batch: &Batch, work: &Work<'_>) -> bool {
-        self.could_run_ahead(work)
-            && !batch.running.is_empty()
+    fn may_run_ahead(&mut self, work: &Work<'_>) -> bool {
+        // Who is at which place is known by one way of counting or the other.
+        let raced = self.batch.races(&mut self.scorer, work);
+        raced.is_some_and(|races| !self.batch.asked || races == self.batch.raced)
+            && !self.batch.running.is_empty()
             && !work.queue.is_stopped()
-            && batch.running.iter().all(Running::may_run_ahead)
-    }
-
-    /// The same, whoever is in the batch.
-    fn could_run_ahead(&mut self, work: &Work<'_>) -> bool {
-        let needed = match work.settings.search.beam {
-            1 => Ahead::Greedy,
-            2..=MOST_PLACES => Ahead::Beams,
-            _ => return false,
-        };
-        !work.settings.alignments
-            && !work.batching.rules().computes_finished
-            && self.scorer.ahead() >= needed
+            && self.batch.running.iter().all(Running::may_run_ahead)
     }
 
     /// One step of all running sentences; how many rows it had. With `ahead`, what is answered is the
     /// step before, while this one is being computed.
     fn step(
         &mut self,
-        batch: &mut Batch,
         work: &Work<'_>,
         ahead: bool,
         stats: &mut Stats,
+        tell: &mut dyn FnMut(Event),
     ) -> usize {
         let mut clock = Clock::new(work.measured);
-        let settings = work.settings;
         let constant = work.batching.rules().computes_finished;
-        for sentence in &mut batch.running {
-            sentence.prepare(settings, &work.banned, constant);
+        for sentence in &mut self.batch.running {
+            sentence.prepare(constant);
         }
         let mut plan = recycled(std::mem::take(&mut self.plan));
-        for sentence in &batch.running {
-            sentence.plan(settings, &work.banned, &mut plan);
+        let mut alignments = false;
+        for sentence in &self.batch.running {
+            sentence.plan(&mut plan);
+            alignments |= sentence.job.settings.alignments;
         }
         let row_count = plan.rows.len();
-        let census = work.measured.then(|| batch.census(stats));
+        let census = work.measured.then(|| self.batch.census(stats));
         stats.search += clock.lap();
         let before = stats.decode + stats.output;
+        let races = self.batch.races(&mut self.scorer, work) == Some(true);
         if row_count > 0 {
             profile::mark();
-            self.scorer.step(&plan.rows, settings.alignments);
+            self.scorer.step(&plan.rows, alignments);
             stats.decode += clock.lap();
-            let races = settings.search.beam > 1 && self.could_run_ahead(work);
             let contests = races.then_some(plan.contests.as_slice());
             self.scorer.ask(&plan.rows, Question { asks: &plan.asks, contests });
             stats.output += clock.lap();
         }
         self.plan = recycled(plan);
-        if batch.asked {
-            self.answer(batch, work, stats);
+        if self.batch.asked {
+            self.answer(work, stats, tell);
         }
         if row_count > 0 {
-            batch.begun(settings.search.beam);
+            self.batch.begun(races);
         }
-        if batch.asked && !ahead {
-            self.answer(batch, work, stats);
+        if self.batch.asked && !ahead {
+            self.answer(work, stats, tell);
         }
         if let Some((sentences, dead)) = census.filter(|_| row_count > 0) {
             let time = stats.decode + stats.output - before;
             let step = TracedStep { time, sentences, rows: row_count };
-            stats.step(step, dead, work.batching.size.sentences);
+            stats.step(step, dead, self.limits.size.sentences);
         }
         row_count
     }
 
     /// Tells every sentence's search what the step that was asked about found.
-    fn answer(&mut self, batch: &mut Batch, work: &Work<'_>, stats: &mut Stats) {
+    fn answer(&mut self, work: &Work<'_>, stats: &mut Stats, tell: &mut dyn FnMut(Event)) {
         let mut clock = Clock::new(work.measured);
-        batch.asked = false;
-        self.scorer.answer(&mut batch.choices);
+        self.batch.asked = false;
+        self.scorer.answer(&mut self.batch.choices);
         stats.output += clock.lap();
-        let settings = work.settings;
-        let scorer = &self.scorer;
-        let choices = &batch.choices;
-        for sentence in &mut batch.running {
+        let (scorer, choices) = (&self.scorer, &self.batch.choices);
+        for sentence in &mut self.batch.running {
             let Some(first_row) = sentence.awaited.take() else { continue };
             let first_row = first_row as usize;
             let open = sentence.beam.open().len();
-            let words = sentence.job.words.as_deref();
-            let wants_details = settings.scores || settings.alignments;
+            if open == 0 {
+                continue;
+            }
+            let Running { beam, job, .. } = sentence;
+            let settings = &*job.settings;
             let details = |row: usize, choice| {
-                wants_details.then(|| Details {
+                (settings.scores || settings.alignments).then(|| Details {
                     member_scores: match settings.scores {
-                        true => scorer.member_scores(first_row + row, words, choice),
+                        true => scorer.member_scores(first_row + row, job.words.as_deref(), choice),
                         false => Vec::new(),
                     },
                     alignment: match settings.alignments {
@@ -378,34 +414,40 @@ impl Decoder {
                     },
                 })
             };
-            if open > 0 {
-                let of_rows = (first_row..first_row + open).map(|row| choices.of(row));
-                sentence.beam.advance(settings, of_rows, details);
+            let of_rows = (first_row..first_row + open).map(|row| choices.of(row));
+            beam.advance(settings, of_rows, details);
+            if sentence.job.call.wants_tokens()
+                && let Some((position, token)) = sentence.latest()
+            {
+                tell(Event::Token { ticket: sentence.ticket, position, token });
             }
         }
         stats.search += clock.lap();
     }
 
     /// Hands out what has ended and lets it leave, unless the policy computes it on.
-    fn retire(&mut self, batch: &mut Batch, work: &Work<'_>, done: &mut dyn FnMut(Done)) {
+    fn retire(&mut self, work: &Work<'_>, tell: &mut dyn FnMut(Event)) {
         let members = self.scorer.members();
-        for sentence in batch.running.iter_mut().filter(|s| !s.over) {
-            if !sentence.is_finished(work.settings) {
+        let Batch { running, tokens, .. } = &mut self.batch;
+        for sentence in running.iter_mut().filter(|s| !s.over) {
+            if !sentence.is_finished() {
                 continue;
             }
-            if let Some(hypotheses) = sentence.finish(work.settings, members) {
+            if let Some(hypotheses) = sentence.finish(members) {
                 sentence.over = true;
-                done(Done { ticket: sentence.ticket, hypotheses, verdict: sentence.verdict });
+                work.counters.finished(hypotheses.first().map_or(0, |best| best.tokens.len()));
+                let Running { ticket, verdict, .. } = *sentence;
+                tell(Event::Done(Done { ticket, hypotheses, verdict }));
             }
         }
-        let all_over = batch.running.iter().all(|s| s.over);
+        let all_over = running.iter().all(|s| s.over);
         let stay = work.batching.rules().computes_finished && !all_over;
-        batch.running.retain(|sentence| {
+        running.retain(|sentence| {
             if stay || !sentence.over {
                 return true;
             }
             self.scorer.release(&sentence.slots);
-            batch.tokens -= sentence.job.source.len();
+            *tokens -= sentence.job.source.len();
             false
         });
     }
@@ -426,15 +468,29 @@ impl Batch {
         }
     }
 
+    /// Whether a step of this batch has contests, so that the next one can go on from their places. None
+    /// if the next one has to wait for the answer in any case.
+    fn races(&self, scorer: &mut Scorer, work: &Work<'_>) -> Option<bool> {
+        if work.batching.rules().computes_finished || scorer.ahead() == Ahead::No {
+            return None;
+        }
+        let mut needed = Ahead::Greedy;
+        for sentence in &self.running {
+            needed = needed.max(sentence.needs()?);
+        }
+        (scorer.ahead() >= needed).then_some(needed == Ahead::Beams)
+    }
+
     /// Notes where each sentence's rows are in the step that has begun, whose answer is awaited now.
-    fn begun(&mut self, beam: usize) {
+    fn begun(&mut self, races: bool) {
         let (mut first_row, mut first_place) = (0, 0);
         for sentence in self.running.iter_mut().filter(|sentence| sentence.rows > 0) {
             sentence.stepped(first_row, first_place);
             first_row += sentence.rows as u32;
-            first_place += beam as u32;
+            first_place += sentence.job.settings.search.beam as u32;
         }
         self.asked = true;
+        self.raced = races;
     }
 
     /// How many sentences are not over, and how many rows are of ended hypotheses. Notes what all rows
@@ -459,17 +515,6 @@ fn share_words(waiting: &mut [Waiting]) {
     for sentence in waiting {
         sentence.job.words.clone_from(&union);
     }
-}
-
-/// Takes sentences from the queue.
-fn take(work: &Work<'_>, size: BatchSize, haste: Haste, stats: &mut Stats) -> Vec<Waiting> {
-    let mut clock = Clock::new(work.measured);
-    if work.measured {
-        stats.queue(work.queue.len());
-    }
-    let waiting = work.queue.take(size, haste);
-    stats.waiting += clock.lap();
-    waiting
 }
 
 /// An empty plan in the memory of another, whose entries differ in lifetime only.

@@ -1,13 +1,16 @@
 //! Search and batching: which words a sentence gets, and who is in the batch at each step.
 //!
-//! A beam (`beam.rs`) is the search of one sentence and knows nothing of batches; a [`Decoder`] steps
-//! the sentences of a batch together through one network or an ensemble (`scorer.rs`); [`batching`]
-//! decides who is in the batch; [`guard`] stops sentences that run away.
+//! A beam (`beam.rs`) is the search of one sentence and knows nothing of batches; a decoder
+//! (`decoder.rs`) steps the sentences of a batch together through one network or an ensemble
+//! (`scorer.rs`), each by its own [`Settings`]; [`batching`] decides who is in the batch; [`guard`]
+//! stops sentences that run away. A [`Worker`] runs all this for one thread, and tells what came of
+//! each sentence.
 
 #![forbid(unsafe_code)]
 
 pub mod batching;
 mod beam;
+pub mod clock;
 mod decoder;
 pub mod guard;
 mod hypothesis;
@@ -16,11 +19,12 @@ mod scorer;
 mod sentence;
 mod settings;
 mod stats;
+mod worker;
 
-pub use decoder::Decoder;
 pub use guard::{Guard, Verdict};
 pub use hypothesis::Hypothesis;
-pub use job::{Done, Job};
+pub use job::{Call, Done, Event, Failure, Job};
 pub use scorer::Member;
 pub use settings::Settings;
-pub use stats::{Stats, TracedStep};
+pub use stats::{Counters, Counts, Stats, TracedStep};
+pub use worker::{Worker, Workplace};

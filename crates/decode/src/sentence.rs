@@ -2,14 +2,13 @@
 //! ran away.
 
 use peregrine_model::Finish;
-use peregrine_nn::{Ask, Contest, Origin};
+use peregrine_nn::{Ahead, Ask, Contest, MOST_PLACES, Origin};
 
-use crate::beam::{Banned, Beam};
+use crate::beam::Beam;
 use crate::guard::{ATTEMPTS, Guard, Verdict, ban_repetition};
 use crate::hypothesis::Hypothesis;
 use crate::job::Job;
 use crate::scorer::{PlannedRow, Slots};
-use crate::settings::Settings;
 
 /// A step of all sentences.
 #[derive(Default)]
@@ -49,17 +48,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn new(
-        ticket: u64,
-        job: Job,
-        slots: Slots,
-        settings: &Settings,
-        position_limit: usize,
-    ) -> Running {
+    pub(crate) fn new(ticket: u64, job: Job, slots: Slots, position_limit: usize) -> Running {
+        let settings = &*job.settings;
         // What is forced cannot run away.
         let forced = job.length.is_some() || job.prefix.contains(&settings.end);
         let guard = settings.guard.filter(|_| !forced);
-        let beam = beam(&job, settings, guard, 0, position_limit);
+        let beam = beam(&job, guard, 0, position_limit);
         Running {
             ticket,
             job,
@@ -80,7 +74,8 @@ impl Running {
     }
 
     /// Gets ready for a step. With `constant`, ended hypotheses keep their rows.
-    pub(crate) fn prepare(&mut self, settings: &Settings, banned: &Banned, constant: bool) {
+    pub(crate) fn prepare(&mut self, constant: bool) {
+        let settings = &*self.job.settings;
         let open = self.beam.open();
         let full = if self.steps == 0 { 1 } else { settings.search.beam };
         let ends = self.beam.ends_next(settings);
@@ -93,7 +88,7 @@ impl Running {
         };
         self.bans.clear();
         if self.attempt > 0 {
-            let always = self.beam.ask(settings, banned, 0).banned;
+            let always = self.beam.ask(settings, 0).banned;
             self.bans.extend(open.iter().map(|open| {
                 let mut banned = always.to_vec();
                 ban_repetition(&self.beam.tokens(open), self.attempt, &mut banned);
@@ -108,8 +103,26 @@ impl Running {
         self.attempt == 0
     }
 
+    /// How far the device must get on its own for that.
+    pub(crate) fn needs(&self) -> Option<Ahead> {
+        let settings = &self.job.settings;
+        match settings.search.beam {
+            _ if settings.alignments => None,
+            1 => Some(Ahead::Greedy),
+            2..=MOST_PLACES => Some(Ahead::Beams),
+            _ => None,
+        }
+    }
+
+    /// The word that was added last, with its position, where there is one hypothesis.
+    pub(crate) fn latest(&self) -> Option<(usize, u32)> {
+        let open = self.beam.open().first().filter(|_| self.job.settings.search.beam == 1)?;
+        Some((self.beam.length().checked_sub(1)?, self.beam.last_token(open)?))
+    }
+
     /// Adds its rows to a step, and what each asks.
-    pub(crate) fn plan<'a>(&'a self, settings: &Settings, banned: &'a Banned, step: &mut Plan<'a>) {
+    pub(crate) fn plan<'a>(&'a self, step: &mut Plan<'a>) {
+        let settings = &*self.job.settings;
         if self.rows == 0 {
             return;
         }
@@ -120,13 +133,17 @@ impl Running {
             width: self.beam.width() as u32,
             free: self.beam.is_free(settings, ahead),
             beam: settings.search.beam as u32,
-            finish: if settings.search.beam == 1 { Finish::Shrink } else { settings.search.finish },
+            // With one place all rules are the same, and this one needs a single candidate.
+            finish: match settings.search.beam {
+                1 => Finish::Shrink,
+                _ => settings.search.finish,
+            },
             end: settings.end,
         });
         if self.awaited.is_some() {
-            return self.plan_ahead(settings, banned, step);
+            return self.plan_ahead(step);
         }
-        let ask = self.beam.ask(settings, banned, 0);
+        let ask = self.beam.ask(settings, 0);
         for (i, open) in self.beam.open().iter().enumerate() {
             let from = match (open.parent_row, self.beam.last_token(open)) {
                 (Some(row), Some(token)) => Origin::Row { row: self.first_row + row, token },
@@ -144,8 +161,8 @@ impl Running {
     }
 
     /// The same for a search whose last answer is not known yet: its rows go on from places.
-    fn plan_ahead<'a>(&'a self, settings: &Settings, banned: &'a Banned, step: &mut Plan<'a>) {
-        let ask = self.beam.ask(settings, banned, 1);
+    fn plan_ahead<'a>(&'a self, step: &mut Plan<'a>) {
+        let ask = self.beam.ask(&self.job.settings, 1);
         for place in self.first_place..self.first_place + self.rows as u32 {
             step.rows.push(self.row(Origin::Place(place), self.beam.length() as u32 + 1));
             step.asks.push(ask);
@@ -166,7 +183,7 @@ impl Running {
     }
 
     /// Whether its search is over or has run away; in the latter case it has begun again.
-    pub(crate) fn is_finished(&mut self, settings: &Settings) -> bool {
+    pub(crate) fn is_finished(&mut self) -> bool {
         if self.beam.open().is_empty() {
             return true;
         }
@@ -175,18 +192,15 @@ impl Running {
         if let Some(guard) = self.guard.filter(looks) {
             let loops = |open| guard.is_loop(&self.beam.tokens(open), &self.job.source);
             if self.beam.open().iter().all(loops) {
-                self.begin_again(settings, Verdict { looped: true, endless: false });
+                self.begin_again(Verdict { looped: true, endless: false });
             }
         }
         false
     }
 
     /// The translations of a search that is over; none if they are no good and it has begun again.
-    pub(crate) fn finish(
-        &mut self,
-        settings: &Settings,
-        members: usize,
-    ) -> Option<Vec<Hypothesis>> {
+    pub(crate) fn finish(&mut self, members: usize) -> Option<Vec<Hypothesis>> {
+        let settings = &*self.job.settings;
         let empty = Beam::new(settings, 1, Vec::new()).closed();
         let beam = std::mem::replace(&mut self.beam, empty);
         let at_limit = beam.length() >= beam.limit();
@@ -206,14 +220,14 @@ impl Running {
         if verdict.is_clean() {
             return Some(hypotheses);
         }
-        self.begin_again(settings, verdict);
+        self.begin_again(verdict);
         None
     }
 
     /// The slot serves again: a row without a parent starts from the encoded source.
-    fn begin_again(&mut self, settings: &Settings, verdict: Verdict) {
+    fn begin_again(&mut self, verdict: Verdict) {
         self.attempt += 1;
-        self.beam = beam(&self.job, settings, self.guard, self.attempt, self.position_limit);
+        self.beam = beam(&self.job, self.guard, self.attempt, self.position_limit);
         self.verdict.looped |= verdict.looped;
         self.verdict.endless |= verdict.endless;
         self.steps = 0;
@@ -222,13 +236,8 @@ impl Running {
     }
 }
 
-fn beam(
-    job: &Job,
-    settings: &Settings,
-    guard: Option<Guard>,
-    attempt: usize,
-    position_limit: usize,
-) -> Beam {
+fn beam(job: &Job, guard: Option<Guard>, attempt: usize, position_limit: usize) -> Beam {
+    let settings = &*job.settings;
     let mut prefix = job.prefix.clone();
     prefix.truncate(position_limit);
     if let Some(length) = job.length {

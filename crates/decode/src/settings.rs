@@ -1,8 +1,11 @@
 //! What a search is asked to do.
 
+use std::sync::OnceLock;
+
 use peregrine_model::{AtLimit, Search, Suppression};
 use peregrine_nn::Scoring;
 
+use crate::beam::Banned;
 use crate::guard::Guard;
 
 /// Search settings with what only the tokenizers know, and what the caller wants back.
@@ -22,9 +25,30 @@ pub struct Settings {
     pub n_best: usize,
     /// What is done against runaway output; nothing where the original's words are wanted.
     pub guard: Option<Guard>,
+    /// Worked out by the first sentence that has these settings.
+    banned: OnceLock<Banned>,
 }
 
 impl Settings {
+    /// A search that gives its best translation and nothing else.
+    pub fn new(search: Search, end: u32, unknown: Option<u32>) -> Settings {
+        Settings {
+            search,
+            end,
+            unknown,
+            scores: false,
+            alignments: false,
+            n_best: 1,
+            guard: None,
+            banned: OnceLock::new(),
+        }
+    }
+
+    /// Words that may never be produced, as a search asks for them.
+    pub(crate) fn bans(&self) -> &Banned {
+        self.banned.get_or_init(|| Banned::new(self))
+    }
+
     /// Words that may never be produced, sorted; with the end symbol if `no_end`.
     pub(crate) fn banned(&self, no_end: bool) -> Vec<u32> {
         let unknown = self.unknown.filter(|_| !self.search.allow_unk);
@@ -70,15 +94,7 @@ mod tests {
     use peregrine_model::Dialect;
 
     fn settings() -> Settings {
-        Settings {
-            search: Search::of(Dialect::Marian),
-            end: 0,
-            unknown: Some(1),
-            scores: true,
-            alignments: false,
-            n_best: 1,
-            guard: None,
-        }
+        Settings::new(Search::of(Dialect::Marian), 0, Some(1))
     }
 
     #[test]

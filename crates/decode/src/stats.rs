@@ -1,6 +1,60 @@
 //! What a worker did with its time, and who was in its batch.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
+
+/// What is always counted, by all workers together: cheap enough for every step.
+#[derive(Debug, Default)]
+pub struct Counters {
+    steps: AtomicU64,
+    rows: AtomicU64,
+    sentences: AtomicU64,
+    source_tokens: AtomicU64,
+    target_tokens: AtomicU64,
+}
+
+/// What [`Counters`] have counted so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Decoder steps.
+    pub steps: u64,
+    /// Rows of all steps.
+    pub rows: u64,
+    /// Sentences in the batch, summed over the steps.
+    pub sentences: u64,
+    /// Source tokens encoded.
+    pub source_tokens: u64,
+    /// Target tokens of finished sentences.
+    pub target_tokens: u64,
+}
+
+impl Counters {
+    pub(crate) fn step(&self, sentences: usize, rows: usize) {
+        self.steps.fetch_add(1, Relaxed);
+        self.rows.fetch_add(rows as u64, Relaxed);
+        self.sentences.fetch_add(sentences as u64, Relaxed);
+    }
+
+    pub(crate) fn encoded(&self, tokens: usize) {
+        self.source_tokens.fetch_add(tokens as u64, Relaxed);
+    }
+
+    pub(crate) fn finished(&self, tokens: usize) {
+        self.target_tokens.fetch_add(tokens as u64, Relaxed);
+    }
+
+    /// What has been counted so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            steps: self.steps.load(Relaxed),
+            rows: self.rows.load(Relaxed),
+            sentences: self.sentences.load(Relaxed),
+            source_tokens: self.source_tokens.load(Relaxed),
+            target_tokens: self.target_tokens.load(Relaxed),
+        }
+    }
+}
 
 /// Counts and times of one worker, or of several added up.
 #[derive(Debug, Clone, Default)]

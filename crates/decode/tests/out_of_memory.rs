@@ -1,10 +1,11 @@
 //! A device whose memory is full ends no job and loses no sentence: the batch begins again, smaller.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
+use std::sync::Arc;
 
-use peregrine_decode::batching::{BatchSize, Batching, Policy, Queue, Waiting};
-use peregrine_decode::{Decoder, Done, Job, Member, Settings};
+use peregrine_decode::batching::{BatchSize, Batching, Policy, Priority, Queue, Waiting};
+use peregrine_decode::{Counters, Event, Failure, Job, Member, Settings, Worker, Workplace};
 use peregrine_model::{Dialect, Search};
 use peregrine_nn::{Ahead, Choice, Choices, Fault, Network, Question, Row, Sentence, Slot};
 
@@ -98,41 +99,47 @@ impl Network for Parrot {
 }
 
 /// What each of 40 sentences became.
-fn translate(policy: Policy, sentences: usize, rows: usize, ahead: bool) -> Vec<Vec<u32>> {
-    let parrot = Parrot {
-        taken: 0,
-        slots: Vec::new(),
-        sentences,
-        rows,
-        last: Vec::new(),
-        unanswered: VecDeque::new(),
-        ahead,
-    };
-    let mut decoder = Decoder::new(vec![Member { network: Box::new(parrot), weight: 1.0 }]);
+fn translate(
+    policy: Policy,
+    sentences: usize,
+    rows: usize,
+    ahead: bool,
+) -> Vec<Result<Vec<u32>, Failure>> {
+    let mut worker = Worker::new(move || {
+        let parrot = Parrot {
+            taken: 0,
+            slots: Vec::new(),
+            sentences,
+            rows,
+            last: Vec::new(),
+            unanswered: VecDeque::new(),
+            ahead,
+        };
+        vec![Member { network: Box::new(parrot), weight: 1.0 }]
+    });
     let queue = Queue::new(policy, usize::MAX, 1);
+    let search = Search { beam: 1, ..Search::of(Dialect::Marian) };
+    let settings = Arc::new(Settings::new(search, END, None));
+    let from = queue.open(Priority::Bulk);
     for ticket in 0..40 {
-        let job = Job { source: source(ticket), ..Job::default() };
-        queue.push(Waiting { ticket, job });
+        let job = Job::new(source(ticket), &settings, &Arc::default());
+        queue.push(from, Waiting { ticket, job });
     }
     queue.close();
-    let settings = Settings {
-        search: Search { beam: 1, ..Search::of(Dialect::Marian) },
-        end: END,
-        unknown: None,
-        scores: false,
-        alignments: false,
-        n_best: 1,
-        guard: None,
-    };
     let batching = Batching::new(policy, BatchSize { sentences: 16, tokens: 1000 });
-    let mut results = vec![Vec::new(); 40];
-    let mut done = |done: Done| {
-        let place = &mut results[done.ticket as usize];
-        assert!(place.is_empty(), "answered once");
-        place.clone_from(&done.hypotheses[0].tokens);
+    let mut results = vec![None; 40];
+    let mut tell = |event: Event| {
+        let (ticket, result) = match event {
+            Event::Done(done) => (done.ticket, Ok(done.hypotheses[0].tokens.clone())),
+            Event::Failed { ticket, failure } => (ticket, Err(failure)),
+            Event::Token { .. } => unreachable!("nobody asked for them"),
+        };
+        assert!(results[ticket as usize].replace(result).is_none(), "answered once");
     };
-    decoder.serve(&queue, &batching, &settings, None, &mut done);
-    results
+    let counters = Counters::default();
+    let place = Workplace { queue: &queue, batching: &batching, counters: &counters };
+    worker.serve(place, None, &mut tell);
+    results.into_iter().map(|result| result.expect("answered")).collect()
 }
 
 fn source(ticket: u64) -> Vec<u32> {
@@ -141,7 +148,7 @@ fn source(ticket: u64) -> Vec<u32> {
 
 #[test]
 fn every_sentence_is_translated_in_a_smaller_batch() {
-    let expected: Vec<Vec<u32>> = (0..40).map(source).collect();
+    let expected: Vec<_> = (0..40).map(|ticket| Ok(source(ticket))).collect();
     for policy in Policy::ALL {
         for (sentences, rows) in [(100, 100), (100, 5), (5, 100), (7, 3), (1, 1)] {
             for ahead in [false, true] {
@@ -155,9 +162,10 @@ fn every_sentence_is_translated_in_a_smaller_batch() {
     }
 }
 
+/// Everybody hears of it, and the worker goes on.
 #[test]
 fn a_single_sentence_that_does_not_fit_is_told() {
-    let result = catch_unwind(AssertUnwindSafe(|| translate(Policy::Auto, 0, 1, false)));
-    let reason = result.expect_err("there is no room at all");
-    assert!(reason.downcast_ref::<Fault>().is_some_and(|fault| fault.out_of_memory));
+    for result in translate(Policy::Auto, 0, 1, false) {
+        assert!(matches!(result, Err(Failure::Device(fault)) if fault.out_of_memory));
+    }
 }

@@ -5,8 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use peregrine_decode::batching::{BatchSize, Batching, Policy, Queue, Waiting};
-use peregrine_decode::{Decoder, Done, Guard, Hypothesis, Job, Member, Settings, Verdict};
+use peregrine_decode::batching::{BatchSize, Batching, Policy, Priority, Queue, Waiting};
+use peregrine_decode::{
+    Counters, Event, Guard, Hypothesis, Job, Member, Settings, Verdict, Worker, Workplace,
+};
 use peregrine_model::{AtLimit, Dialect, Finish, Search};
 use peregrine_nn::{
     Ahead, Ask, Choice, Choices, Contest, Network, Origin, Question, Row, Sentence, Slot,
@@ -245,55 +247,72 @@ impl Network for Chain {
     }
 }
 
-fn job(ticket: u64) -> Job {
-    let source = (0..1 + ticket % 9).map(|i| (3 * ticket + i) as u32).collect();
+fn job(ticket: u64, settings: &Arc<Settings>) -> Job {
+    let source: Vec<u32> = (0..1 + ticket % 9).map(|i| (3 * ticket + i) as u32).collect();
     // Words that every list has: some lists are shorter than a beam is wide.
     let prefix = (0..ticket % 3).map(|i| 11 + i as u32).collect();
     let words =
         (ticket % 4 == 3).then(|| [END, 11, 12].into_iter().chain(20..20 + ticket as u32 % 7));
     let words = words.map(|words| words.collect());
     let length = (ticket % 5 == 4).then_some(1 + ticket as usize % 12);
-    Job { source, prefix, words, length }
+    Job { prefix, words, length, ..Job::new(source, settings, &Arc::default()) }
 }
 
 /// All translations of every sentence, and what its guards found.
 fn translate(
-    settings: &Settings,
+    settings: &Arc<Settings>,
     policy: Policy,
     ahead: Ahead,
 ) -> (Vec<(Vec<Hypothesis>, Verdict)>, Arc<Counts>) {
+    translate_each(|_| Arc::clone(settings), policy, ahead, 8)
+}
+
+/// The same where each sentence has settings of its own, in batches of so many.
+fn translate_each(
+    settings: impl Fn(u64) -> Arc<Settings>,
+    policy: Policy,
+    ahead: Ahead,
+    sentences: usize,
+) -> (Vec<(Vec<Hypothesis>, Verdict)>, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
-    let chain = Chain {
-        slots: Vec::new(),
-        seen: Vec::new(),
-        new: Vec::new(),
-        places: Vec::new(),
-        widths: HashMap::new(),
-        width_of: HashMap::new(),
-        unanswered: VecDeque::new(),
-        ahead,
-        counts: Arc::clone(&counts),
-    };
-    let mut decoder = Decoder::new(vec![Member { network: Box::new(chain), weight: 1.0 }]);
+    let of_chain = Arc::clone(&counts);
+    let mut worker = Worker::new(move || {
+        let chain = Chain {
+            slots: Vec::new(),
+            seen: Vec::new(),
+            new: Vec::new(),
+            places: Vec::new(),
+            widths: HashMap::new(),
+            width_of: HashMap::new(),
+            unanswered: VecDeque::new(),
+            ahead,
+            counts: Arc::clone(&of_chain),
+        };
+        vec![Member { network: Box::new(chain), weight: 1.0 }]
+    });
     let queue = Queue::new(policy, usize::MAX, 1);
+    let source = queue.open(Priority::Bulk);
     for ticket in 0..SENTENCES {
-        queue.push(Waiting { ticket, job: job(ticket) });
+        queue.push(source, Waiting { ticket, job: job(ticket, &settings(ticket)) });
     }
     queue.close();
-    let mut batching = Batching::new(policy, BatchSize { sentences: 8, tokens: 1000 });
+    let mut batching = Batching::new(policy, BatchSize { sentences, tokens: 1000 });
     batching.encode_tokens = 10;
     let mut results = vec![None; SENTENCES as usize];
-    let mut done = |done: Done| {
+    let mut tell = |event: Event| {
+        let Event::Done(done) = event else { panic!("{event:?}") };
         let before = results[done.ticket as usize].replace((done.hypotheses, done.verdict));
         assert!(before.is_none(), "answered once");
     };
-    decoder.serve(&queue, &batching, settings, None, &mut done);
+    let counters = Counters::default();
+    let place = Workplace { queue: &queue, batching: &batching, counters: &counters };
+    worker.serve(place, None, &mut tell);
     let results = results.into_iter().map(|result| result.expect("every sentence is answered"));
     (results.collect(), counts)
 }
 
 /// Settings that differ in all a search may differ in.
-fn settings(beam: usize, number: usize) -> Settings {
+fn settings(beam: usize, number: usize) -> Arc<Settings> {
     let finish = [Finish::Shrink, Finish::Full, Finish::FullBounded][number % 3];
     let search = Search {
         beam,
@@ -309,7 +328,11 @@ fn settings(beam: usize, number: usize) -> Settings {
     // Long enough that loops are noticed on the way.
     let guard = (number / 3 % 2 == 1).then_some(Guard { loops: true, length_ratio: None });
     let n_best = if number.is_multiple_of(2) { beam } else { 1 };
-    Settings { search, end: END, unknown: Some(1), scores: true, alignments: false, n_best, guard }
+    let mut settings = Settings::new(search, END, Some(1));
+    settings.scores = true;
+    settings.n_best = n_best;
+    settings.guard = guard;
+    Arc::new(settings)
 }
 
 #[test]
@@ -369,5 +392,27 @@ fn a_network_is_not_asked_for_more_than_it_can() {
         let (found, counts) = translate(&settings, Policy::TopUp, ahead);
         assert_eq!(found, expected, "beam {beam}");
         assert_eq!(counts.unanswered.load(Relaxed), most, "beam {beam}");
+    }
+}
+
+/// Contract 2 where no two sentences of a batch search alike.
+#[test]
+fn sentences_with_settings_of_their_own_get_what_they_get_alone() {
+    let of = |ticket: u64| {
+        let number = ticket as usize * 7 + 3;
+        // One too wide for a race now and then, which nobody may run ahead of.
+        let beam = [1, 4, 2, 1, 6, 1, 3, 40][if ticket == 31 { 7 } else { number % 7 }];
+        settings(beam, number % 18)
+    };
+    let (alone, _) = translate_each(of, Policy::Shrink, Ahead::No, 1);
+    for policy in Policy::ALL {
+        for ahead in [Ahead::No, Ahead::Greedy, Ahead::Beams] {
+            let (found, counts) = translate_each(of, policy, ahead, 8);
+            for (ticket, (found, alone)) in found.iter().zip(&alone).enumerate() {
+                assert_eq!(found, alone, "sentence {ticket}, {policy}, {ahead:?}");
+            }
+            let ran_ahead = counts.unanswered.load(Relaxed) == 2;
+            assert!(ran_ahead || ahead != Ahead::Beams || policy == Policy::Naive, "{policy}");
+        }
     }
 }

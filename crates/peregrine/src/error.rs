@@ -1,10 +1,15 @@
-//! What can go wrong before the first word is translated. Afterwards nothing can: whatever a line
-//! holds, it has a translation.
+//! What can go wrong.
 
+use peregrine_decode::Failure;
+use peregrine_decode::batching::Refusal;
 use peregrine_model::ModelError;
-use peregrine_nn::MissingWeight;
+use peregrine_nn::{Fault, MissingWeight};
 
-/// Why a model cannot be used. One line that names file and place.
+/// Why a model cannot be used, or a text was not translated. One line, which names file and place
+/// where there is one.
+///
+/// Whatever a line holds, it has a translation: errors of a request come from what its owner said, from
+/// the device, or from the end of the service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,4 +25,61 @@ pub enum Error {
     /// A GPU that is not there or cannot be used.
     #[error(transparent)]
     Gpu(#[from] peregrine_cuda::Error),
+    /// A device that failed while it translated.
+    #[error("{0}")]
+    Device(String),
+    /// A device without room for a single sentence.
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    /// The request's deadline has passed.
+    #[error("the deadline has passed")]
+    Deadline,
+    /// The request was cancelled.
+    #[error("the request was cancelled")]
+    Cancelled,
+    /// The service has no room for more.
+    #[error("the queue is full")]
+    Full,
+    /// The service has ended, or takes no more.
+    #[error("the service has ended")]
+    Stopped,
+    /// The process was forked after the service had begun to work: its threads are in the parent.
+    #[error("this process was forked after the service began: make a new service in it")]
+    Forked,
+    /// A sentence that is too long for the model, where that is to be refused.
+    #[error("a sentence of {tokens} tokens is too long for the model (at most {most})")]
+    TooLong {
+        /// What it has, its frame included.
+        tokens: usize,
+        /// What the model can read.
+        most: usize,
+    },
+    /// A thread that cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// A bug.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Cancelled => Error::Cancelled,
+            Failure::Deadline => Error::Deadline,
+            Failure::Device(Fault { reason, out_of_memory: true }) => Error::OutOfMemory(reason),
+            Failure::Device(Fault { reason, out_of_memory: false }) => Error::Device(reason),
+            Failure::Panic(reason) => Error::Internal(reason),
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::Full => Error::Full,
+            Refusal::Deadline => Error::Deadline,
+            Refusal::Closed => Error::Stopped,
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! let translator = peregrine::Translator::builtin()?;
-//! assert_eq!(translator.translate("Two dogs play in the snow."), "Dois cães brincam na neve.");
+//! assert_eq!(translator.translate("Two dogs play in the snow.")?, "Dois cães brincam na neve.");
 //! # Ok::<(), peregrine::Error>(())
 //! ```
 //!
@@ -17,9 +17,9 @@
 //! use peregrine::{Request, Translator};
 //!
 //! let translator = Translator::builtin()?;
-//! let options = peregrine::Options { n_best: 2, ..translator.options().with_beam(4) };
+//! let options = translator.options().with_beam(4).with_n_best(2);
 //! let requests = [Request::new("Good morning!"), Request::new("Where is the station?")];
-//! let translations = translator.translate_batch(&requests, &options);
+//! let translations = translator.translate_batch(&requests, &options)?;
 //! assert_eq!(translations.len(), 2);
 //! assert_eq!(translations[0].alternatives.len(), 2);
 //! # Ok::<(), peregrine::Error>(())
@@ -32,21 +32,26 @@ mod compute;
 mod error;
 mod line;
 pub mod marian_format;
+pub mod measure;
 mod options;
 mod replace;
+mod request;
 mod score;
+mod service;
 mod stream;
 mod translation;
 mod translator;
 
 pub use compute::{Compute, Device};
 pub use error::Error;
-pub use options::Options;
+pub use options::{Options, Workers};
 pub use replace::Dictionary;
+pub use request::Request;
 pub use score::Scored;
+pub use service::{Caller, Latencies, Pending, Progress, Service, ServiceOptions, ServiceStats};
 pub use stream::{Answer, Line, StreamOptions, Summary};
 pub use translation::{Alternative, Translation};
-pub use translator::{Request, Translator};
+pub use translator::Translator;
 
 /// The built-in model as it is stored.
 pub fn builtin_model() -> Result<Model, Error> {
@@ -69,8 +74,8 @@ pub use peregrine_cpu::{
     turn_off,
 };
 pub use peregrine_cuda::{self as cuda, Numbers, OutputLayer};
-pub use peregrine_decode::batching::{BatchSize, Policy, Scope};
-pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
+pub use peregrine_decode::batching::{BatchSize, Policy, Priority, Scope};
+pub use peregrine_decode::{Counts, Guard, Stats, TracedStep, Verdict};
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
     Search, ShortlistChoice, ShortlistFile, Suppression,

@@ -1,11 +1,13 @@
-//! A line on its way: cut into parts, each translated for itself, and put together again.
+//! A text on its way: cut into parts, each translated for itself, and put together again.
 
-use peregrine_decode::{Done, Hypothesis, Job, Verdict};
+use std::sync::Arc;
+
+use peregrine_decode::{Call, Done, Hypothesis, Job, Settings, Verdict};
 use peregrine_text::{Split, encode_pieces, sentences};
 
-use crate::{Options, Request, Translation, Translator};
+use crate::{Error, Options, Request, Translation, Translator};
 
-/// What is to be done for a line.
+/// What is to be done for a text.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
@@ -13,7 +15,7 @@ pub(crate) struct Plan {
     pub(crate) jobs: Vec<(usize, Job)>,
 }
 
-/// A part of a line: a sentence, or a piece of one that was too long.
+/// A part of a text: a sentence, or a piece of one that was too long.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     /// What stood between this part and the one before.
@@ -39,37 +41,54 @@ impl Part {
     }
 }
 
+/// What the sentences of a request have in common.
+pub(crate) struct Common<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) call: Arc<Call>,
+}
+
 impl Translator {
-    /// The parts of a line, framed; none if there is nothing in it.
-    pub(crate) fn plan(&self, request: &Request<'_>, options: &Options) -> Plan {
-        let mut plan = Plan::default();
-        if options.split == Split::None {
-            self.add_sentence(request.text, "", request, options, &mut plan);
-        } else {
-            let mut last_end = 0;
-            for range in sentences(request.text) {
-                let between = &request.text[last_end..range.start];
-                last_end = range.end;
-                self.add_sentence(&request.text[range], between, request, options, &mut plan);
-            }
-        }
-        plan
+    /// What requests with these options have in common, where nobody cancels them.
+    pub(crate) fn common<'a>(&self, options: &'a Options) -> Common<'a> {
+        Common { options, settings: Arc::new(self.settings(options)), call: Arc::default() }
     }
 
-    /// Adds a sentence of a line to its plan, in pieces if it is too long for the model. The line's
+    /// The parts of a text, framed; none if there is nothing in it.
+    pub(crate) fn plan(&self, request: &Request<'_>, common: &Common<'_>) -> Result<Plan, Error> {
+        let mut plan = Plan::default();
+        if common.options.split == Split::None {
+            self.add_sentence(request.text, "", request, common, &mut plan)?;
+            return Ok(plan);
+        }
+        let mut last_end = 0;
+        for range in sentences(request.text) {
+            let between = &request.text[last_end..range.start];
+            last_end = range.end;
+            self.add_sentence(&request.text[range], between, request, common, &mut plan)?;
+        }
+        Ok(plan)
+    }
+
+    /// Adds a sentence of a text to its plan, in pieces if it is too long for the model. The text's
     /// prefix and length belong to the first part.
     pub(crate) fn add_sentence(
         &self,
         text: &str,
         between: &str,
         request: &Request<'_>,
-        options: &Options,
+        common: &Common<'_>,
         plan: &mut Plan,
-    ) {
+    ) -> Result<(), Error> {
+        let options = common.options;
         let frame = self.model().members[0].architecture.source_frame();
-        let limit = self.max_source(options) - frame.len();
-        let pieces = encode_pieces(&self.model().source, text, limit);
+        let most = self.max_source(options);
+        let pieces = encode_pieces(&self.model().source, text, most - frame.len());
         let cut = pieces.len() > 1;
+        if options.refuse_long && (cut || pieces.iter().any(|piece| piece.ids.is_empty())) {
+            let tokens = self.model().source.encode(text).ids.len() + frame.len();
+            return Err(Error::TooLong { tokens, most });
+        }
         let mut last_end = 0;
         for piece in pieces {
             // White space at the edges of a piece is between it and its neighbour.
@@ -94,12 +113,14 @@ impl Translator {
                 part.words = self.source_words(&text[piece.range], source.len());
             }
             let length = request.length.filter(|_| first);
-            plan.jobs.push((plan.parts.len(), Job { source, words, prefix, length }));
+            let job = Job::new(source, &common.settings, &common.call);
+            plan.jobs.push((plan.parts.len(), Job { words, prefix, length, ..job }));
             plan.parts.push(part);
         }
+        Ok(())
     }
 
-    /// A line's translation from its finished parts.
+    /// A text's translation from its finished parts.
     pub(crate) fn translation(&self, parts: &[Part], options: &Options) -> Translation {
         if parts.is_empty() {
             let frame = self.model().members[0].architecture.source_frame();

@@ -1,8 +1,10 @@
 //! The probability of a given translation.
 
-use peregrine_decode::Job;
+use std::sync::Arc;
 
-use crate::{Options, Translator};
+use peregrine_decode::{Call, Done, Job, Settings};
+
+use crate::{Error, Options, Translator, Workers};
 
 /// A given translation's score.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,33 +19,70 @@ pub struct Scored {
     pub cut: bool,
 }
 
+impl Scored {
+    pub(crate) fn new(done: Done, cut: bool) -> Scored {
+        let best = done.hypotheses.into_iter().next().unwrap_or_default();
+        Scored {
+            score: best.path_score,
+            token_scores: best.token_scores,
+            alignment: best.alignment,
+            cut,
+        }
+    }
+}
+
 impl Translator {
     /// Scores pairs of source and translation.
     ///
     /// ```
     /// let translator = peregrine::Translator::builtin()?;
     /// let pairs = [("Thank you.", "Obrigado."), ("Thank you.", "Cachorro neve.")];
-    /// let scores = translator.score(&pairs, &translator.options());
+    /// let scores = translator.score(&pairs, &translator.options())?;
     /// assert!(scores[0].score > scores[1].score);
     /// # Ok::<(), peregrine::Error>(())
     /// ```
-    pub fn score(&self, pairs: &[(&str, &str)], options: &Options) -> Vec<Scored> {
-        let frame = self.model().members[0].architecture.source_frame();
+    pub fn score(&self, pairs: &[(&str, &str)], options: &Options) -> Result<Vec<Scored>, Error> {
+        self.score_with(pairs, options, &self.workers())
+    }
+
+    /// The same on as many threads as `workers` says.
+    pub fn score_with(
+        &self,
+        pairs: &[(&str, &str)],
+        options: &Options,
+        workers: &Workers,
+    ) -> Result<Vec<Scored>, Error> {
+        let settings = Arc::new(self.scoring(options));
+        let call = Arc::default();
+        let scoring = pairs.iter().map(|&pair| self.score_job(pair, options, &settings, &call));
+        let (jobs, cut): (Vec<Job>, Vec<bool>) = scoring.unzip();
+        let results = self.run(jobs, workers, None)?.into_iter().zip(cut);
+        Ok(results.map(|(done, cut)| Scored::new(done, cut)).collect())
+    }
+
+    /// What is done for a pair, and whether a side was too long and was cut.
+    pub(crate) fn score_job(
+        &self,
+        (source, target): (&str, &str),
+        options: &Options,
+        settings: &Arc<Settings>,
+        call: &Arc<Call>,
+    ) -> (Job, bool) {
+        let model = self.model();
+        let frame = model.members[0].architecture.source_frame();
         let limit = self.max_source(options) - frame.len();
         let longest = options.search.max_length.unwrap_or(usize::MAX).max(2) - 1;
-        let mut cut = Vec::with_capacity(pairs.len());
-        let jobs: Vec<Job> = pairs
-            .iter()
-            .map(|(source, target)| {
-                let mut ids = self.model().source.encode(source).ids;
-                let mut prefix = self.model().target.encode(target).ids;
-                cut.push(ids.len() > limit || prefix.len() > longest);
-                ids.truncate(limit);
-                prefix.truncate(longest);
-                prefix.push(self.model().target.eos());
-                Job { source: frame.frame(&ids), prefix, ..Job::default() }
-            })
-            .collect();
+        let mut ids = model.source.encode(source).ids;
+        let mut prefix = model.target.encode(target).ids;
+        let cut = ids.len() > limit || prefix.len() > longest;
+        ids.truncate(limit);
+        prefix.truncate(longest);
+        prefix.push(model.target.eos());
+        (Job { prefix, ..Job::new(frame.frame(&ids), settings, call) }, cut)
+    }
+
+    /// A search that goes through a given translation.
+    pub(crate) fn scoring(&self, options: &Options) -> Settings {
         let mut settings = self.settings(options);
         settings.scores = true;
         settings.n_best = 1;
@@ -52,16 +91,6 @@ impl Translator {
         // A least length forbids the end symbol at first, which would change what the others share.
         settings.search.min_length = 0;
         settings.guard = None;
-        let results = self.run(jobs, &settings, options, None);
-        let scored = results.into_iter().zip(cut).map(|(done, cut)| {
-            let best = done.hypotheses.into_iter().next().unwrap_or_default();
-            Scored {
-                score: best.path_score,
-                token_scores: best.token_scores,
-                alignment: best.alignment,
-                cut,
-            }
-        });
-        scored.collect()
+        settings
     }
 }

@@ -2,20 +2,27 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa, Tuner, split_products};
 use peregrine_cuda::Cuda;
-use peregrine_decode::batching::{BatchSize, Queue, Waiting};
-use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
+use peregrine_decode::batching::{BatchSize, Priority, Queue, Waiting};
+use peregrine_decode::{
+    Counters, Done, Event, Failure, Job, Member, Settings, Stats, Worker, Workplace,
+};
 use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
 
-use crate::{Compute, Error, Options, Translation};
+use crate::{Compute, Error, Options, Request, Translation, Workers};
 
-/// A model ready to translate. Threads may share it.
+/// A model ready to translate. A clone is the same model: threads may share it, and the memory is given
+/// back with the last of them.
+#[derive(Clone)]
 pub struct Translator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     /// What the model says, without its weights: the networks have packed theirs.
     model: Model,
     networks: Vec<Arc<dyn Prepared>>,
@@ -23,7 +30,7 @@ pub struct Translator {
     device: String,
     on_gpu: bool,
     /// Workers at rest; their caches are worth keeping.
-    decoders: Mutex<Vec<Decoder>>,
+    workers: Mutex<Vec<Worker>>,
 }
 
 /// What tuning across precisions gives up.
@@ -32,24 +39,6 @@ const ACROSS: &str = "products are computed in float32 or int16, whatever is fas
 
 /// A batch that fills a GPU.
 const GPU_BATCH: BatchSize = BatchSize { sentences: 1024, tokens: 1 << 15 };
-
-/// A line to translate.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// The line.
-    pub text: &'a str,
-    /// How its translation begins, if that is known.
-    pub prefix: Option<&'a str>,
-    /// Exactly this many target tokens, whatever they are: for measuring speed on equal terms.
-    pub length: Option<usize>,
-}
-
-impl<'a> Request<'a> {
-    /// A line of which nothing else is known.
-    pub fn new(text: &'a str) -> Request<'a> {
-        Request { text, prefix: None, length: None }
-    }
-}
 
 impl Translator {
     /// Opens a model: a file or directory of any format; several are an ensemble.
@@ -102,8 +91,15 @@ impl Translator {
         }
         let precision = if across { "float32 or int16" } else { precision.name() };
         let device = format!("CPU, {}", isa.level().name());
-        let decoders = Mutex::default();
-        Ok(Translator { model, networks, precision, device, on_gpu: false, decoders })
+        let on_gpu = false;
+        Ok(Translator::of(Shared {
+            model,
+            networks,
+            precision,
+            device,
+            on_gpu,
+            workers: Mutex::default(),
+        }))
     }
 
     fn prepare_on(gpu: Cuda, mut model: Model, compute: &Compute) -> Result<Translator, Error> {
@@ -115,64 +111,92 @@ impl Translator {
         }
         gpu.finish()?;
         let (precision, device) = (gpu.numbers().name(), gpu.properties().name.clone());
-        let decoders = Mutex::default();
-        Ok(Translator { model, networks, precision, device, on_gpu: true, decoders })
+        let on_gpu = true;
+        Ok(Translator::of(Shared {
+            model,
+            networks,
+            precision,
+            device,
+            on_gpu,
+            workers: Mutex::default(),
+        }))
+    }
+
+    fn of(shared: Shared) -> Translator {
+        Translator { shared: Arc::new(shared) }
     }
 
     /// The precision products are computed in.
     pub fn precision(&self) -> &'static str {
-        self.precision
+        self.shared.precision
     }
 
     /// What computes, in words.
     pub fn device(&self) -> &str {
-        &self.device
+        &self.shared.device
     }
 
     /// Bytes taken by what was computed ahead of the first sentence (recurrent networks).
     pub fn precomputed_bytes(&self) -> usize {
-        self.networks.iter().map(|network| network.precomputed_bytes()).sum()
+        self.shared.networks.iter().map(|network| network.precomputed_bytes()).sum()
     }
 
     /// What is known of the model. Its weights have been packed and are no longer there.
     pub fn model(&self) -> &Model {
-        &self.model
+        &self.shared.model
     }
 
-    /// How the model's own configuration would have it translate, in batches that suit the device.
+    /// How the model's own configuration would have it translate.
     pub fn options(&self) -> Options {
-        let options = Options::new(self.model.search.clone());
-        match self.on_gpu {
-            true => Options { batch: GPU_BATCH, encode_tokens: GPU_BATCH.tokens, ..options },
-            false => options,
+        Options::new(self.model().search.clone())
+    }
+
+    /// One worker, with batches that suit the device.
+    pub fn workers(&self) -> Workers {
+        match self.shared.on_gpu {
+            true => {
+                Workers { batch: GPU_BATCH, encode_tokens: GPU_BATCH.tokens, ..Workers::default() }
+            }
+            false => Workers::default(),
         }
     }
 
-    /// Translates a line with the model's own settings.
-    pub fn translate(&self, text: &str) -> String {
-        let translations = self.translate_batch(&[Request::new(text)], &self.options());
-        translations.first().map(|t| t.text().to_owned()).unwrap_or_default()
+    /// Translates a text with the model's own settings.
+    pub fn translate(&self, text: &str) -> Result<String, Error> {
+        let translations = self.translate_batch(&[Request::new(text)], &self.options())?;
+        Ok(translations.first().map(|t| t.text().to_owned()).unwrap_or_default())
     }
 
-    /// Translates lines; the answers are in their order. For texts of any length there is
-    /// [`Self::stream`].
-    pub fn translate_batch(&self, requests: &[Request<'_>], options: &Options) -> Vec<Translation> {
-        self.translate_measured(requests, options, None)
-    }
-
-    /// The same; what the workers did is added to `stats`.
-    pub fn translate_measured(
+    /// Translates texts on this thread; the answers are in their order. A request's own options come
+    /// before `options`; deadlines and priorities are a matter of a [`Service`](crate::Service). For
+    /// more than fits the memory there is [`Self::stream`].
+    pub fn translate_batch(
         &self,
         requests: &[Request<'_>],
         options: &Options,
+    ) -> Result<Vec<Translation>, Error> {
+        self.translate_batch_with(requests, options, &self.workers(), None)
+    }
+
+    /// The same on as many threads as `workers` says, this one included; what they did is added to
+    /// `stats`.
+    pub fn translate_batch_with(
+        &self,
+        requests: &[Request<'_>],
+        options: &Options,
+        workers: &Workers,
         mut stats: Option<&mut Stats>,
-    ) -> Vec<Translation> {
+    ) -> Result<Vec<Translation>, Error> {
         let start = Instant::now();
+        let common = self.common(options);
         let mut jobs = Vec::new();
         let mut lines = Vec::with_capacity(requests.len());
         let mut places = Vec::new();
         for request in requests {
-            let plan = self.plan(request, options);
+            let plan = match request.options {
+                None => self.plan(request, &common)?,
+                Some(options) => self.plan(request, &self.common(options))?,
+            };
             for (part, job) in plan.jobs {
                 places.push((lines.len(), part));
                 jobs.push(job);
@@ -182,22 +206,25 @@ impl Translator {
         if let Some(stats) = stats.as_deref_mut() {
             stats.tokenise += start.elapsed();
         }
-        let results = self.run(jobs, &self.settings(options), options, stats.as_deref_mut());
+        let results = self.run(jobs, workers, stats.as_deref_mut())?;
         let start = Instant::now();
         for ((line, part), done) in places.into_iter().zip(results) {
             lines[line][part].finish(done);
         }
-        let translations = lines.iter().map(|parts| self.translation(parts, options)).collect();
+        let translation = |(parts, request): (&Vec<_>, &Request<'_>)| {
+            self.translation(parts, request.options.unwrap_or(options))
+        };
+        let translations = lines.iter().zip(requests).map(translation).collect();
         if let Some(stats) = stats {
             stats.detokenise += start.elapsed();
         }
-        translations
+        Ok(translations)
     }
 
     /// Longest framed source, at least one token and its frame.
     pub(crate) fn max_source(&self, options: &Options) -> usize {
-        let limits = self.model.members.iter().filter_map(|m| m.architecture.position_limit());
-        let frame = self.model.members[0].architecture.source_frame().len();
+        let limits = self.model().members.iter().filter_map(|m| m.architecture.position_limit());
+        let frame = self.model().members[0].architecture.source_frame().len();
         let longest = options.search.max_source.min(MOST_POSITIONS);
         limits.fold(longest, usize::min).max(frame + 1)
     }
@@ -209,7 +236,7 @@ impl Translator {
         prefix: &[u32],
         options: &Options,
     ) -> Option<Arc<[u32]>> {
-        let shortlist = self.model.shortlist.as_ref().filter(|_| options.shortlist)?;
+        let shortlist = self.model().shortlist.as_ref().filter(|_| options.shortlist)?;
         let mut words = shortlist.select(source);
         words.extend(prefix);
         words.sort_unstable();
@@ -218,89 +245,102 @@ impl Translator {
     }
 
     pub(crate) fn settings(&self, options: &Options) -> Settings {
-        Settings {
-            search: options.search.clone(),
-            end: self.model.target.eos(),
-            unknown: self.model.target.unk(),
-            scores: options.scores || options.n_best > 1,
-            alignments: options.alignments || options.replace_unknown.is_some(),
-            n_best: options.n_best,
-            guard: options.guard,
-        }
+        let target = &self.model().target;
+        let mut settings = Settings::new(options.search.clone(), target.eos(), target.unk());
+        settings.scores = options.scores || options.n_best > 1;
+        settings.alignments = options.alignments || options.replace_unknown.is_some();
+        settings.n_best = options.n_best;
+        settings.guard = options.guard;
+        settings
     }
 
     /// Runs jobs on as many workers as asked for; the results are in their order.
     pub(crate) fn run(
         &self,
         jobs: Vec<Job>,
-        settings: &Settings,
-        options: &Options,
+        workers: &Workers,
         stats: Option<&mut Stats>,
-    ) -> Vec<Done> {
-        let workers = options.threads.clamp(1, jobs.len().max(1));
+    ) -> Result<Vec<Done>, Error> {
+        let threads = workers.threads.clamp(1, jobs.len().max(1));
         let results: Mutex<Vec<Done>> = Mutex::new(vec![Done::default(); jobs.len()]);
-        let queue = Queue::new(options.batching, usize::MAX, workers);
+        let failed: Mutex<Option<Failure>> = Mutex::default();
+        let queue = Queue::new(workers.batching, usize::MAX, threads);
+        let source = queue.open(Priority::Bulk);
         for (i, job) in jobs.into_iter().enumerate() {
-            queue.push(Waiting { ticket: i as u64, job });
+            queue.push(source, Waiting { ticket: i as u64, job });
         }
         queue.close();
         let tracing = stats.as_ref().map(|stats| stats.tracing);
         let stats = Mutex::new(stats);
+        let counters = Counters::default();
         let work = || {
             let mut own = Stats { tracing: tracing == Some(true), ..Stats::default() };
-            let mut done = |done: Done| {
-                let place = done.ticket as usize;
-                results.lock().unwrap_or_else(PoisonError::into_inner)[place] = done;
+            let mut tell = |event: Event| match event {
+                Event::Done(done) => {
+                    let place = done.ticket as usize;
+                    results.lock().unwrap_or_else(PoisonError::into_inner)[place] = done;
+                }
+                Event::Failed { failure, .. } => {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+                    queue.stop();
+                }
+                Event::Token { .. } => {}
             };
-            self.work(&queue, settings, options, tracing.map(|_| &mut own), &mut done);
+            self.work(&queue, workers, &counters, tracing.map(|_| &mut own), &mut tell);
             if let Some(stats) = stats.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
                 stats.add(&own);
             }
         };
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..workers).map(|_| scope.spawn(work)).collect();
+            for _ in 1..threads {
+                std::thread::Builder::new().spawn_scoped(scope, work).map_err(Error::Thread)?;
+            }
             work();
-            others.into_iter().for_each(join);
-        });
-        results.into_inner().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What one worker does.
-    pub(crate) fn work(
-        &self,
-        queue: &Queue,
-        settings: &Settings,
-        options: &Options,
-        stats: Option<&mut Stats>,
-        done: &mut dyn FnMut(Done),
-    ) {
-        let mut decoder = self.take_decoder();
-        split_products(options.threads_per_sentence, || {
-            decoder.serve(queue, &options.batching(), settings, stats, done);
-        });
-        if !decoder.faulted() {
-            self.give_decoder_back(decoder);
+            Ok::<(), Error>(())
+        })?;
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(failure) => Err(failure.into()),
+            None => Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
-    fn take_decoder(&self) -> Decoder {
-        let resting = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    /// What one worker does: until the queue is closed and empty, or stopped.
+    pub(crate) fn work(
+        &self,
+        queue: &Queue,
+        workers: &Workers,
+        counters: &Counters,
+        stats: Option<&mut Stats>,
+        tell: &mut dyn FnMut(Event),
+    ) {
+        let mut worker = self.take_worker();
+        let batching = workers.batching();
+        let place = Workplace { queue, batching: &batching, counters };
+        split_products(workers.threads_per_sentence, || worker.serve(place, stats, tell));
+        self.resting().push(worker);
+    }
+
+    fn resting(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
+        self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_worker(&self) -> Worker {
+        let resting = self.resting().pop();
         resting.unwrap_or_else(|| {
-            let weights = &self.model.member_weights;
-            let members = self.networks.iter().zip(weights).map(|(network, &weight)| Member {
-                network: Arc::clone(network).session(),
-                weight,
-            });
-            Decoder::new(members.collect())
+            let networks = self.shared.networks.clone();
+            let weights = self.model().member_weights.clone();
+            Worker::new(move || {
+                let members = networks.iter().zip(&weights).map(|(network, &weight)| Member {
+                    network: Arc::clone(network).session(),
+                    weight,
+                });
+                members.collect()
+            })
         })
     }
 
-    fn give_decoder_back(&self, decoder: Decoder) {
-        self.decoders.lock().unwrap_or_else(PoisonError::into_inner).push(decoder);
+    /// Gives back the working memory that workers at rest keep for the next text.
+    pub fn trim(&self) {
+        self.resting().clear();
     }
-}
-
-/// Waits for a worker; what ended it before its time goes on here.
-pub(crate) fn join<T>(worker: ScopedJoinHandle<'_, T>) -> T {
-    worker.join().unwrap_or_else(|reason| std::panic::resume_unwind(reason))
 }

@@ -14,7 +14,7 @@ fn translator() -> Translator {
 }
 
 fn translate(translator: &Translator, text: &str, options: &Options) -> Translation {
-    translator.translate_batch(&[Request::new(text)], options).remove(0)
+    translator.translate_batch(&[Request::new(text)], options).expect("a translation").remove(0)
 }
 
 /// Greedy search that knows no words, and replaces the unknown one by the source word it attends
@@ -34,7 +34,7 @@ fn replacing(translator: &Translator) -> Options {
 fn unknown_words_of_any_sentence_are_those_it_attends_to() {
     let translator = translator();
     let options = replacing(&translator);
-    let split = Options { split: Split::Sentence, ..options.clone() };
+    let split = options.clone().with_split(Split::Sentence);
     let mut replaced = 0;
     for i in 0..60 {
         let first = format!("w{} Berta w{} Anton.", i % 50, i * 7 % 50);
@@ -44,7 +44,8 @@ fn unknown_words_of_any_sentence_are_those_it_attends_to() {
         assert_eq!(together.segments, 2);
         let tokens = alone.each_ref().map(|t| t.alternatives[0].tokens.clone()).concat();
         assert_eq!(together.alternatives[0].tokens, tokens);
-        let plain = Options { replace_unknown: None, ..options.clone() };
+        let mut plain = options.clone();
+        plain.replace_unknown = None;
         let plain = translate(&translator, &second, &plain);
         replaced += plain.alternatives[0].tokens.iter().filter(|word| *word == "<unk>").count();
     }
@@ -55,7 +56,7 @@ fn unknown_words_of_any_sentence_are_those_it_attends_to() {
 #[test]
 fn a_line_above_the_longest_is_cut_before_it_is_tokenised() {
     let translator = translator();
-    let options = Options { scores: true, ..translator.options().with_beam(1) };
+    let options = translator.options().with_beam(1).with_scores(true);
     let text = "w3 w5 w8 ".repeat(2 * LONGEST / 9);
     let translation = translate(&translator, &text, &options);
     assert!(translation.cut && !translation.copied);
@@ -68,7 +69,7 @@ fn a_line_above_the_longest_is_cut_before_it_is_tokenised() {
 #[test]
 fn alternatives_of_parts_go_together_with_copies() {
     let translator = translator();
-    let options = Options { n_best: 3, ..translator.options().with_beam(3) };
+    let options = translator.options().with_beam(3).with_n_best(3);
     let (long, word) = ("w3 w5 w8 ".repeat(600), "x".repeat(3000));
     let translation = translate(&translator, &format!("{long} {word} {long}"), &options);
     assert!(translation.copied);

@@ -6,9 +6,11 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::nonsense;
+use peregrine::measure::of_length;
 use peregrine::model::Autoregression;
 use peregrine::{
-    BatchSize, Guard, Line, Options, Policy, Request, Split, StreamOptions, Translator,
+    BatchSize, Error, Guard, Line, Options, Policy, Request, Split, StreamOptions, Translator,
+    Workers,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -25,12 +27,21 @@ fn results(translations: &[peregrine::Translation]) -> Vec<Result> {
     translations.iter().map(one).collect()
 }
 
+fn translated(
+    translator: &Translator,
+    requests: &[Request<'_>],
+    options: &Options,
+    workers: &Workers,
+) -> Vec<Result> {
+    let translations = translator.translate_batch_with(requests, options, workers, None);
+    results(&translations.expect("nothing can fail"))
+}
+
 /// Each line in a batch of its own.
 fn one_at_a_time(translator: &Translator, lines: &[String], options: &Options) -> Vec<Result> {
-    let alone = Options { batch: BatchSize { sentences: 1, tokens: 1 }, ..options.clone() };
-    let one = |line: &String| {
-        results(&translator.translate_batch(&[Request::new(line)], &alone)).remove(0)
-    };
+    let workers = translator.workers().with_batch(BatchSize { sentences: 1, tokens: 1 });
+    let one =
+        |line: &String| translated(translator, &[Request::new(line)], options, &workers).remove(0);
     lines.iter().map(one).collect()
 }
 
@@ -40,7 +51,7 @@ fn streamed(translator: &Translator, lines: &[String], options: &StreamOptions<'
     let summary = translator.stream(input, options, |answer| {
         assert_eq!(answer.number, output.len() as u64);
         output.push(answer.translation);
-        Ok::<(), ()>(())
+        Ok::<(), Error>(())
     });
     let summary = summary.expect("nothing can fail");
     assert_eq!(summary.lines, lines.len() as u64);
@@ -92,13 +103,13 @@ proptest! {
         let mut options = options(&translator, beam);
         options.guard = guarded.then(Guard::default);
         let expected = one_at_a_time(&translator, &lines, &options);
-        options.batch = BatchSize { sentences, tokens };
-        options.batching = policy;
-        options.threads = threads;
-        options.top_up_threshold = threshold;
+        let batch = BatchSize { sentences, tokens };
+        let workers = translator.workers().with_batch(batch).with_batching(policy);
+        let mut workers = workers.with_threads(threads);
+        workers.top_up_threshold = threshold;
         let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
-        prop_assert_eq!(&results(&translator.translate_batch(&requests, &options)), &expected);
-        let options = StreamOptions::new(options);
+        prop_assert_eq!(&translated(&translator, &requests, &options, &workers), &expected);
+        let options = StreamOptions::new(options, workers);
         prop_assert_eq!(&streamed(&translator, &lines, &options), &expected);
     }
 }
@@ -117,9 +128,8 @@ fn ten_thousand_lines_come_back_in_order() {
     options.search.max_length_factor = Some(1.5);
     let expected = one_at_a_time(&translator, &lines, &options);
     for (policy, threads) in Policy::ALL.into_iter().zip([2, 1, 4, 3, 2]) {
-        options.batching = policy;
-        options.threads = threads;
-        let stream = StreamOptions { memory: Some(1), ..StreamOptions::new(options.clone()) };
+        let workers = translator.workers().with_batching(policy).with_threads(threads);
+        let stream = StreamOptions::new(options.clone(), workers.with_memory(Some(1)));
         let results = streamed(&translator, &lines, &stream);
         assert!(results == expected, "{policy}");
     }
@@ -129,10 +139,12 @@ fn ten_thousand_lines_come_back_in_order() {
 fn forced_lengths_are_kept_by_every_policy() {
     let translator = nonsense(Autoregression::SelfAttention);
     let lengths = [3, 1, 17, 40, 5];
-    let requests = lengths.map(|n| Request { length: Some(n), ..Request::new("w1 w2 w3") });
+    let requests = lengths.map(|n| of_length("w1 w2 w3", n));
     for batching in Policy::ALL {
-        let options = Options { batching, ..translator.options().with_beam(1) };
-        let translations = translator.translate_batch(&requests, &options);
+        let options = translator.options().with_beam(1);
+        let workers = translator.workers().with_batching(batching);
+        let translations = translator.translate_batch_with(&requests, &options, &workers, None);
+        let translations = translations.expect("nothing can fail");
         let tokens = translations.iter().map(|t| t.alternatives[0].tokens.len());
         assert!(tokens.eq(lengths), "{batching}");
     }
@@ -142,12 +154,15 @@ fn forced_lengths_are_kept_by_every_policy() {
 fn dead_rows_are_computed_by_the_naive_policy_alone() {
     let translator = nonsense(Autoregression::SelfAttention);
     let lengths = [2, 9, 4, 4, 30, 1];
-    let requests = lengths.map(|n| Request { length: Some(n), ..Request::new("w1 w2") });
+    let requests = lengths.map(|n| of_length("w1 w2", n));
     for batching in Policy::ALL {
         let batch = BatchSize { sentences: 3, tokens: 1000 };
-        let options = Options { batching, batch, ..translator.options().with_beam(1) };
+        let options = translator.options().with_beam(1);
+        let workers = translator.workers().with_batching(batching).with_batch(batch);
         let mut stats = peregrine::Stats::default();
-        translator.translate_measured(&requests, &options, Some(&mut stats));
+        translator
+            .translate_batch_with(&requests, &options, &workers, Some(&mut stats))
+            .expect("nothing can fail");
         let needed: usize = lengths.iter().sum();
         assert_eq!(stats.rows - stats.dead_rows, needed as u64, "{batching}");
         // Two batches of three, each as long as its longest.
@@ -161,13 +176,15 @@ fn dead_rows_are_computed_by_the_naive_policy_alone() {
 fn top_up_keeps_the_batch_full() {
     let translator = nonsense(Autoregression::SelfAttention);
     let lengths: Vec<usize> = (0..64).map(|i| 2 + (i * 7) % 20).collect();
-    let requests: Vec<Request<'_>> =
-        lengths.iter().map(|&n| Request { length: Some(n), ..Request::new("w1 w2") }).collect();
+    let requests: Vec<Request<'_>> = lengths.iter().map(|&n| of_length("w1 w2", n)).collect();
     let steps = |batching, sentences| {
         let batch = BatchSize { sentences: 8, tokens: 1000 };
-        let options = Options { batching, batch, ..translator.options().with_beam(1) };
+        let options = translator.options().with_beam(1);
+        let workers = translator.workers().with_batching(batching).with_batch(batch);
         let mut stats = peregrine::Stats::default();
-        translator.translate_measured(&requests[..sentences], &options, Some(&mut stats));
+        translator
+            .translate_batch_with(&requests[..sentences], &options, &workers, Some(&mut stats))
+            .expect("nothing can fail");
         stats.steps
     };
     assert!(steps(Policy::TopUp, 64) < steps(Policy::Shrink, 64));
@@ -178,9 +195,9 @@ fn top_up_keeps_the_batch_full() {
 #[test]
 fn a_stream_stops_when_told_and_has_written_a_prefix() {
     let translator = nonsense(Autoregression::SelfAttention);
-    let options = StreamOptions::new(options(&translator, 1));
+    let mut options = StreamOptions::new(options(&translator, 1), translator.workers());
     let stop = AtomicBool::new(false);
-    let options = StreamOptions { stop: Some(&stop), ..options };
+    options.stop = Some(&stop);
     // Without an end: only stopping ends it.
     let lines = (0_u32..).map(|i| {
         let text = format!("w{} w{}", i % 50, i % 7);
@@ -194,7 +211,7 @@ fn a_stream_stops_when_told_and_has_written_a_prefix() {
         if next == 100 {
             stop.store(true, Ordering::Relaxed);
         }
-        Ok::<(), ()>(())
+        Ok::<(), Error>(())
     });
     let summary = summary.expect("nothing can fail");
     assert!(summary.lines >= 100 && summary.lines == next);
@@ -203,19 +220,22 @@ fn a_stream_stops_when_told_and_has_written_a_prefix() {
 #[test]
 fn errors_of_either_end_are_passed_on() {
     let translator = nonsense(Autoregression::SelfAttention);
-    let options = StreamOptions::new(translator.options());
-    let line = |text: &str| Ok(Line::new(text));
+    let options = StreamOptions::new(translator.options(), translator.workers());
+    type Any = Box<dyn std::error::Error + Send + Sync>;
+    let line = |text: &str| Ok::<Line, Any>(Line::new(text));
     let mut written = 0;
-    let broken = [line("w1"), line("w2"), Err("broken"), line("w3")];
+    let broken = [line("w1"), line("w2"), Err("broken".into()), line("w3")];
     let result = translator.stream(broken.into_iter(), &options, |_| {
         written += 1;
         Ok(())
     });
-    assert_eq!((result.err(), written), (Some("broken"), 2));
+    let told = |result: std::result::Result<_, Any>| result.err().map(|error| error.to_string());
+    assert_eq!((told(result).as_deref(), written), (Some("broken"), 2));
     let fine = (0..1000).map(|_| line("w1 w2"));
-    let result = translator
-        .stream(fine, &options, |answer| if answer.number < 3 { Ok(()) } else { Err("full") });
-    assert_eq!(result.err(), Some("full"));
+    let result = translator.stream(fine, &options, |answer| {
+        if answer.number < 3 { Ok(()) } else { Err("full".into()) }
+    });
+    assert_eq!(told(result).as_deref(), Some("full"));
 }
 
 #[test]
@@ -224,12 +244,14 @@ fn paragraphs_keep_their_lines() {
     let mut options = options(&translator, 1);
     options.split = Split::Paragraph;
     let lines = ["W1 w2 w3.", "W4 w5", "w6. W7.", "", "w8"].map(str::to_owned);
-    let whole = streamed(&translator, &lines, &StreamOptions::new(options.clone()));
+    let stream = StreamOptions::new(options.clone(), translator.workers());
+    let whole = streamed(&translator, &lines, &stream);
     assert_eq!(whole.len(), lines.len());
     options.split = Split::None;
     let one = |text: &str| {
         let request = [Request::new(text)];
-        results(&translator.translate_batch(&request, &options)).remove(0).remove(0).0
+        let workers = translator.workers();
+        translated(&translator, &request, &options, &workers).remove(0).remove(0).0
     };
     // A sentence stands in the line in which it begins.
     assert_eq!(whole[0][0].0, one("W1 w2 w3."));
@@ -248,11 +270,12 @@ fn threads_that_share_a_sentence() {
     for (beam, sentences) in [(1, 1), (4, 2)] {
         let mut options = translator.options().with_beam(beam);
         options.scores = true;
-        options.batch.sentences = sentences;
-        let alone = results(&translator.translate_batch(&requests, &options));
+        let mut workers = translator.workers();
+        workers.batch.sentences = sentences;
+        let alone = translated(&translator, &requests, &options, &workers);
         for threads in [2, 3] {
-            options.threads_per_sentence = threads;
-            assert_eq!(results(&translator.translate_batch(&requests, &options)), alone);
+            workers.threads_per_sentence = threads;
+            assert_eq!(translated(&translator, &requests, &options, &workers), alone);
         }
     }
 }

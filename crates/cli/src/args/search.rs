@@ -1,6 +1,8 @@
 //! How to search; what is not said is as the model's own configuration has it.
 
-use peregrine::{BatchSize, Options, Policy, Scope, Translator};
+use peregrine::{
+    BatchSize, Options, Policy, Request, Scope, Stats, Translation, Translator, Workers,
+};
 
 use crate::args::numbers::number;
 
@@ -86,16 +88,53 @@ impl SearchArgs {
         }
         search.allow_unk |= self.allow_unk;
         search.early_stop = self.early_stop.or(search.early_stop);
-        let usual = options.batch;
-        options.batch = BatchSize {
-            sentences: self.batch_sentences.map_or(usual.sentences, |n| n as usize),
-            tokens: self.batch_tokens.map_or(usual.tokens, |n| n as usize),
-        };
-        options.threads = self.threads as usize;
-        options.threads_per_sentence = self.threads_per_sentence as usize;
-        options.batching = self.batching;
-        options.top_up_threshold = self.top_up_threshold;
-        options.shortlist_scope = self.shortlist_scope;
         options
+    }
+
+    /// Workers that suit the device, with what the user said.
+    pub(crate) fn workers(&self, translator: &Translator) -> Workers {
+        let mut workers = translator.workers();
+        workers.batch = BatchSize {
+            sentences: self.batch_sentences.map_or(workers.batch.sentences, |n| n as usize),
+            tokens: self.batch_tokens.map_or(workers.batch.tokens, |n| n as usize),
+        };
+        workers.threads = self.threads as usize;
+        workers.threads_per_sentence = self.threads_per_sentence as usize;
+        workers.batching = self.batching;
+        workers.top_up_threshold = self.top_up_threshold;
+        workers.shortlist_scope = self.shortlist_scope;
+        workers
+    }
+
+    /// Both.
+    pub(crate) fn setup(&self, translator: &Translator) -> Setup {
+        Setup { options: self.options(translator), workers: self.workers(translator) }
+    }
+}
+
+/// How to translate, and who works.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) options: Options,
+    pub(crate) workers: Workers,
+}
+
+impl Setup {
+    pub(crate) fn translate(
+        &self,
+        translator: &Translator,
+        requests: &[Request<'_>],
+    ) -> Result<Vec<Translation>, peregrine::Error> {
+        translator.translate_batch_with(requests, &self.options, &self.workers, None)
+    }
+
+    /// The same; what the workers did is added to `stats`.
+    pub(crate) fn measure(
+        &self,
+        translator: &Translator,
+        requests: &[Request<'_>],
+        stats: &mut Stats,
+    ) -> Result<Vec<Translation>, peregrine::Error> {
+        translator.translate_batch_with(requests, &self.options, &self.workers, Some(stats))
     }
 }

@@ -18,11 +18,13 @@ pub mod naive;
 mod queue;
 pub mod shrink;
 pub mod sorted;
+mod source;
 pub mod top_up;
 
-pub(crate) use queue::Haste;
-pub use queue::{Queue, Waiting};
+pub use queue::{Bound, Queue, Refusal, SourceId};
+pub(crate) use queue::{Haste, Wake};
 pub use sorted::sorted_batches;
+pub use source::Waiting;
 
 /// Source tokens of an efficient encoder batch. `bench batching --encode-tokens` shows the cost of a
 /// token: fewer share the weights with too few, more do not fit the cache with what is computed of
@@ -49,6 +51,23 @@ impl BatchSize {
         };
         lengths.enumerate().take_while(fits).count()
     }
+}
+
+/// Who goes first. Each priority has a batch of its own, and a step is one of the first batch that is
+/// not empty: while somebody waits for a sentence a book rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Priority {
+    /// Somebody waits for it.
+    Interactive,
+    /// It may take its time.
+    #[default]
+    Bulk,
+}
+
+impl Priority {
+    /// All of them, the first one first.
+    pub const ALL: [Priority; Priority::COUNT] = [Priority::Interactive, Priority::Bulk];
+    pub(crate) const COUNT: usize = 2;
 }
 
 /// Who is in the batch at each step.

@@ -1,94 +1,117 @@
 //! Sentences waiting for a worker: one queue for all of them.
+//!
+//! Sentences belong to *sources*: a file being read, a batch, a request. Places in a batch go to the
+//! sources of a priority in turn, one sentence each, so that a book cannot starve a sentence.
+//! Within a source the policy says who is next.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{BatchSize, Order, Policy};
-use crate::Job;
+use super::source::{Source, Waiting};
+use super::{BatchSize, Order, Policy, Priority};
+use crate::clock::Moment;
+use crate::job::{Call, Failure};
 
 /// How long an idle worker waits for company before it begins with what there is. A reader that is
 /// quiet for so long waits for somebody who types, or for our answer.
 const QUIET: Duration = Duration::from_millis(2);
 
-/// Work that is sorted together where answers are wanted in order. The first line of a window may be the
-/// last one to be ready, so what is sorted together is late together, and lost together if a job is
-/// stopped.
-const WINDOW: Duration = Duration::from_millis(600);
-
 /// How much a worker needs sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Haste {
-    /// Its batch is empty.
-    Idle,
-    /// Its batch has become small.
+    /// Its batch has become small, or empty: it takes what it can get.
     Eager,
-    /// It has enough to do.
+    /// It has enough to do: it takes what has been read ahead far enough.
     Busy,
 }
 
-/// A sentence, and the number its owner knows it by.
-#[derive(Debug)]
-pub struct Waiting {
-    /// Handed back with its translation.
-    pub ticket: u64,
-    /// The sentence.
-    pub job: Job,
+/// Why a worker that waited wakes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// There are sentences to take.
+    Work,
+    /// None came for as long as it had patience.
+    Idle,
+    /// None will come.
+    End,
+}
+
+/// Whose sentences they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SourceId(u64);
+
+/// What may wait, for each priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// Most sentences.
+    pub sentences: usize,
+    /// Most bytes.
+    pub bytes: usize,
+}
+
+impl Bound {
+    /// Anything.
+    pub const NONE: Bound = Bound { sentences: usize::MAX, bytes: usize::MAX };
+
+    /// What these sentences take.
+    fn of(waiting: &[Waiting]) -> Bound {
+        let bytes = waiting.iter().map(|waiting| waiting.job.bytes()).sum();
+        Bound { sentences: waiting.len(), bytes }
+    }
+}
+
+/// Why sentences were not let into the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no room.
+    Full,
+    /// Their deadline passed before there was room.
+    Deadline,
+    /// The queue takes no more.
+    Closed,
 }
 
 /// Sentences waiting for a worker.
-///
-/// Policies that sort do so within a *window*: the sentences read ahead are put in order and handed
-/// out to the last one before any that came later. So no sentence waits for ever, and answers can be
-/// given in order with bounded memory.
 #[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
+    /// For workers: something came, or the end.
     changed: Condvar,
+    /// For those who push: something left.
+    room: Condvar,
+    /// Nobody wants the rest.
+    stopped: AtomicBool,
     order: Order,
     /// Most sentences that make a full window.
     read_ahead: usize,
     workers: usize,
+    bound: Bound,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    arrivals: VecDeque<Waiting>,
-    /// In the order in which they are taken; before all arrivals.
-    window: VecDeque<Waiting>,
+    sources: HashMap<SourceId, Source>,
+    last_source: u64,
+    classes: [Class; Priority::COUNT],
     /// Counts arrivals, so that one can tell whether there were any.
     arrived: u64,
     /// No more will come.
     closed: bool,
-    /// No more can come before some have left.
-    stalled: bool,
-    /// Nobody wants the rest.
-    stopped: bool,
-    /// How large windows are, where their work is bounded.
-    pace: Option<Pace>,
+    /// The earliest deadline of all, or one that was.
+    deadline: Option<Moment>,
 }
 
-/// Keeps windows to about the same time, whatever the speed of the machine.
-#[derive(Debug)]
-struct Pace {
-    least: usize,
-    /// Sentences of the next window.
+/// What waits with one priority.
+#[derive(Debug, Default)]
+struct Class {
+    /// Sources that may have sentences; the first is next.
+    ring: VecDeque<SourceId>,
+    /// Sentences that were taken but could not be translated: they are next.
+    returned: VecDeque<Waiting>,
     sentences: usize,
-    /// When the last window began, and how many sentences it had.
-    last: Option<(Instant, usize)>,
-}
-
-impl Pace {
-    /// Notes that a window of so many sentences begins, and sizes the next one by the time the last one
-    /// took: at most twice the last, for a reader may have been slow.
-    fn begin(&mut self, sentences: usize, most: usize, now: Instant) {
-        if let Some((begun, count)) = self.last {
-            let rate = count as f64 / now.duration_since(begun).as_secs_f64().max(1e-6);
-            let wanted = (rate * WINDOW.as_secs_f64()).round() as usize;
-            self.sentences = wanted.min(2 * count).clamp(self.least, most.max(self.least));
-        }
-        self.last = Some((now, sentences));
-    }
+    bytes: usize,
 }
 
 impl Queue {
@@ -98,72 +121,170 @@ impl Queue {
         Queue {
             state: Mutex::default(),
             changed: Condvar::new(),
+            room: Condvar::new(),
+            stopped: AtomicBool::new(false),
             order: policy.rules().order,
             read_ahead: read_ahead.max(1),
             workers: workers.max(1),
+            bound: Bound::NONE,
         }
     }
 
-    /// The same with windows of about equal work, of `least` sentences at least: answers that are wanted in
-    /// order are late by that much at most.
-    pub fn paced(self, least: usize) -> Queue {
-        let least = least.clamp(1, self.read_ahead);
-        self.lock().pace = Some(Pace { least, sentences: least, last: None });
-        self
+    /// The same for no more than `bound` of each priority. What is larger than that by itself is let in
+    /// where nothing else waits.
+    pub fn bounded(self, bound: Bound) -> Queue {
+        Queue { bound, ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.lock());
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let result = change(&mut self.lock());
         self.changed.notify_all();
+        result
     }
 
-    /// Adds a sentence.
-    pub fn push(&self, waiting: Waiting) {
-        self.change(|state| {
-            state.arrivals.push_back(waiting);
-            state.arrived += 1;
-        });
+    /// A source whose sentences are taken as soon as there is a place for them.
+    pub fn open(&self, priority: Priority) -> SourceId {
+        self.lock().open(Source::complete(priority))
+    }
+
+    /// A source that is read ahead, of bulk priority: workers that have enough to do wait until a window
+    /// of sentences has come. Windows are of about equal work, of `least` sentences at least: answers
+    /// that are wanted in order are late by that much at most.
+    pub fn open_read_ahead(&self, least: Option<usize>) -> SourceId {
+        let least = least.map(|least| least.clamp(1, self.read_ahead));
+        self.lock().open(Source::read_ahead(least))
+    }
+
+    /// Adds a sentence, whatever the bound.
+    pub fn push(&self, source: SourceId, waiting: Waiting) {
+        self.change(|state| state.push(source, [waiting]));
+    }
+
+    /// Adds sentences if there is room.
+    pub fn try_push(&self, source: SourceId, waiting: Vec<Waiting>) -> Result<(), Refusal> {
+        let mut state = self.lock();
+        let size = Bound::of(&waiting);
+        self.admits(&state, source, size)?;
+        state.push(source, waiting);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Adds sentences when there is room, unless `deadline` comes first.
+    pub fn push_when_room(
+        &self,
+        source: SourceId,
+        waiting: Vec<Waiting>,
+        deadline: Option<Moment>,
+    ) -> Result<(), Refusal> {
+        let size = Bound::of(&waiting);
+        let mut state = self.lock();
+        while let Err(refusal) = self.admits(&state, source, size) {
+            if refusal == Refusal::Closed {
+                return Err(refusal);
+            }
+            state = match deadline.map(|end| end.saturating_duration_since(crate::clock::now())) {
+                Some(Duration::ZERO) => return Err(Refusal::Deadline),
+                Some(left) => {
+                    let waited = self.room.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.room.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        state.push(source, waiting);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn admits(&self, state: &State, source: SourceId, size: Bound) -> Result<(), Refusal> {
+        let Some(found) = state.sources.get(&source).filter(|_| !state.closed) else {
+            return Err(Refusal::Closed);
+        };
+        let class = &state.classes[found.priority as usize];
+        let fits = class.sentences + size.sentences <= self.bound.sentences
+            && class.bytes.saturating_add(size.bytes) <= self.bound.bytes;
+        if fits || class.sentences == 0 { Ok(()) } else { Err(Refusal::Full) }
     }
 
     /// Puts sentences back that were taken but could not be translated: they are next.
-    pub(crate) fn put_back(&self, waiting: Vec<Waiting>) {
+    pub(crate) fn put_back(&self, priority: Priority, waiting: Vec<Waiting>) {
+        if self.is_stopped() {
+            return;
+        }
         self.change(|state| {
-            waiting.into_iter().rev().for_each(|waiting| state.window.push_front(waiting));
+            let Bound { sentences, bytes } = Bound::of(&waiting);
+            let class = &mut state.classes[priority as usize];
+            class.sentences += sentences;
+            class.bytes += bytes;
+            waiting.into_iter().rev().for_each(|waiting| class.returned.push_front(waiting));
         });
     }
 
-    /// No more will come.
-    pub fn close(&self) {
-        self.change(|state| state.closed = true);
+    /// No more sentences will come from a source.
+    pub fn close_source(&self, source: SourceId) {
+        self.change(|state| {
+            if let Some(found) = state.sources.get_mut(&source) {
+                found.closed = true;
+                if found.len() == 0 {
+                    state.sources.remove(&source);
+                }
+            }
+        });
     }
 
     /// Says whether the reader waits for sentences to leave: then a window is full as it is.
-    pub fn set_stalled(&self, stalled: bool) {
-        self.change(|state| state.stalled = stalled);
+    pub fn set_stalled(&self, source: SourceId, stalled: bool) {
+        self.change(|state| {
+            if let Some(source) = state.sources.get_mut(&source) {
+                source.stalled = stalled;
+            }
+        });
+    }
+
+    /// Removes the waiting sentences of a request that has been [cancelled](Call::cancel).
+    pub fn forget(&self, source: SourceId, call: &Call) {
+        let mut state = self.lock();
+        state.remove(Some(source), |waiting| std::ptr::eq(&*waiting.job.call, call));
+        drop(state);
+        self.room.notify_all();
+    }
+
+    /// No more will come from any source.
+    pub fn close(&self) {
+        self.change(|state| {
+            state.closed = true;
+            state.sources.values_mut().for_each(|source| source.closed = true);
+            state.sources.retain(|_, source| source.len() > 0);
+        });
+        self.room.notify_all();
     }
 
     /// Ends the work: workers leave their batch as it is.
     pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
         self.change(|state| {
-            state.stopped = true;
-            state.arrivals.clear();
-            state.window.clear();
+            state.closed = true;
+            state.sources.clear();
+            state.classes = Default::default();
         });
+        self.room.notify_all();
     }
 
     /// Whether [`Self::stop`] was called.
     pub fn is_stopped(&self) -> bool {
-        self.lock().stopped
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// How many sentences wait.
     pub fn len(&self) -> usize {
-        let state = self.lock();
-        state.arrivals.len() + state.window.len()
+        self.lock().classes.iter().map(|class| class.sentences).sum()
     }
 
     /// Whether none waits.
@@ -171,195 +292,387 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Takes the next sentences, as many as fit. An idle worker waits for them (none is the end); a
-    /// busy one gets those that are there if they fill `size`, an eager one any.
-    pub(crate) fn take(&self, size: BatchSize, haste: Haste) -> Vec<Waiting> {
-        let idle = haste == Haste::Idle;
+    /// What waits with that priority.
+    pub fn waiting(&self, priority: Priority) -> Bound {
+        let class = &self.lock().classes[priority as usize];
+        Bound { sentences: class.sentences, bytes: class.bytes }
+    }
+
+    /// Takes the next sentences of a priority, as many as fit and no more than a worker's share: the
+    /// others shall not be idle.
+    pub(crate) fn take(&self, priority: Priority, size: BatchSize, haste: Haste) -> Vec<Waiting> {
+        let mut state = self.lock();
+        let share = state.classes[priority as usize].sentences.div_ceil(self.workers);
+        let size = BatchSize { sentences: size.sentences.min(share), ..size };
+        let taken = state.take(priority, size, |source, size| {
+            if haste == Haste::Eager || source.is_ready(self.order, self.read_ahead, size) {
+                source.order(self.order, self.read_ahead);
+            }
+        });
+        drop(state);
+        if !taken.is_empty() {
+            self.room.notify_all();
+        }
+        taken
+    }
+
+    /// Takes all sentences of a priority.
+    pub(crate) fn take_all(&self, priority: Priority) -> Vec<Waiting> {
+        let mut state = self.lock();
+        let all = BatchSize { sentences: usize::MAX, tokens: usize::MAX };
+        let taken = state.take(priority, all, |source, _| source.order(Order::Arrival, 0));
+        drop(state);
+        self.room.notify_all();
+        taken
+    }
+
+    /// Removes the sentences whose deadline has passed, or whose owner is gone: their numbers, and why.
+    pub(crate) fn expire(&self, now: Moment) -> Vec<(u64, Failure)> {
+        let mut state = self.lock();
+        if state.deadline.is_none_or(|deadline| deadline > now) {
+            return Vec::new();
+        }
+        let mut expired = Vec::new();
+        state.deadline = None;
+        let mut earliest: Option<Moment> = None;
+        state.remove(None, |waiting| {
+            let failure = waiting.job.call.ended(now);
+            if failure.is_none() {
+                earliest = earliest.into_iter().chain(waiting.job.call.deadline()).min();
+            }
+            expired.extend(failure.clone().map(|failure| (waiting.ticket, failure)));
+            failure.is_some()
+        });
+        state.deadline = earliest;
+        drop(state);
+        self.room.notify_all();
+        expired
+    }
+
+    /// Waits until there is something to take, or for `patience`.
+    pub(crate) fn wait(&self, size: BatchSize, patience: Option<Duration>) -> Wake {
         let mut state = self.lock();
         let mut seen = None;
         loop {
-            let complete = state.closed || state.stalled || haste == Haste::Eager;
-            let quiet = seen == Some(state.arrived);
-            let enough = match self.order {
-                Order::Arrival => state.worth_it(size),
-                Order::LongestFirst => {
-                    !state.window.is_empty()
-                        || state.arrivals.len() >= state.window_size(self.read_ahead)
+            if self.is_stopped() {
+                return Wake::End;
+            }
+            if seen == Some(state.arrived) {
+                state.sources.values_mut().for_each(|source| source.quiet = true);
+            }
+            let ready = |source: &Source| source.is_ready(self.order, self.read_ahead, size);
+            let returned = state.classes.iter().any(|class| !class.returned.is_empty());
+            if returned || state.sources.values().any(ready) {
+                return Wake::Work;
+            }
+            if state.closed {
+                return Wake::End;
+            }
+            seen = Some(state.arrived).filter(|_| !state.is_empty());
+            let timeout = if seen.is_some() { Some(QUIET) } else { patience };
+            state = match timeout {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(timeout) => {
+                    let waited = self.changed.wait_timeout(state, timeout);
+                    let (state, over) = waited.unwrap_or_else(PoisonError::into_inner);
+                    if over.timed_out() && seen.is_none() && state.is_empty() && !state.closed {
+                        return Wake::Idle;
+                    }
+                    state
                 }
-            };
-            if complete || quiet || enough {
-                state.order_arrivals(self.order, self.read_ahead);
-                let taken = state.next(size, self.workers);
-                if !taken.is_empty() {
-                    return taken;
-                }
-            }
-            if state.closed || state.stopped {
-                return Vec::new();
-            }
-            if !idle {
-                return Vec::new();
-            }
-            seen = Some(state.arrived).filter(|_| !state.arrivals.is_empty());
-            state = if seen.is_some() {
-                let waited = self.changed.wait_timeout(state, QUIET);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            } else {
-                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
             };
         }
     }
 }
 
 impl State {
-    /// Whether the sentences waiting fill what is to be taken.
-    fn worth_it(&self, size: BatchSize) -> bool {
-        let mut tokens = 0;
-        let waiting = self.window.iter().chain(&self.arrivals);
-        waiting.map(|w| w.job.source.len()).enumerate().any(|(i, length)| {
-            tokens += length;
-            i + 1 >= size.sentences || tokens >= size.tokens
-        })
+    fn open(&mut self, source: Source) -> SourceId {
+        self.last_source += 1;
+        let id = SourceId(self.last_source);
+        self.sources.insert(id, source);
+        id
     }
 
-    /// Sentences that make a full window.
-    fn window_size(&self, most: usize) -> usize {
-        self.pace.as_ref().map_or(most, |pace| pace.sentences)
+    fn is_empty(&self) -> bool {
+        self.classes.iter().all(|class| class.sentences == 0)
     }
 
-    /// Puts the arrivals in order: behind the others, or as the next window.
-    fn order_arrivals(&mut self, order: Order, most: usize) {
-        match order {
-            Order::Arrival => self.window.append(&mut self.arrivals),
-            Order::LongestFirst if self.window.is_empty() && !self.arrivals.is_empty() => {
-                let count = match self.pace {
-                    Some(_) => self.window_size(most).min(self.arrivals.len()),
-                    None => self.arrivals.len(),
-                };
-                let rest = self.arrivals.split_off(count);
-                self.window = std::mem::replace(&mut self.arrivals, rest);
-                if let Some(pace) = &mut self.pace {
-                    pace.begin(count, most, Instant::now());
+    fn push(&mut self, id: SourceId, waiting: impl IntoIterator<Item = Waiting>) {
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        let class = &mut self.classes[source.priority as usize];
+        if source.len() == 0 {
+            class.ring.push_back(id);
+        }
+        for waiting in waiting {
+            class.sentences += 1;
+            class.bytes += waiting.job.bytes();
+            self.deadline = self.deadline.into_iter().chain(waiting.job.call.deadline()).min();
+            source.push(waiting);
+            self.arrived += 1;
+        }
+    }
+
+    /// The next sentences: those put back, then one of each source in turn. `ready` puts a source's
+    /// sentences in order, if they may be taken.
+    fn take(
+        &mut self,
+        priority: Priority,
+        size: BatchSize,
+        ready: impl Fn(&mut Source, BatchSize),
+    ) -> Vec<Waiting> {
+        let State { sources, classes, .. } = self;
+        let class = &mut classes[priority as usize];
+        let mut taken = Vec::new();
+        let (mut tokens, mut skipped) = (0, 0);
+        // Each is put in order once: what follows a window waits for the next time.
+        let mut in_order = class.ring.len();
+        while taken.len() < size.sentences {
+            let mut fits = |length: usize| {
+                let fits = tokens == 0 || tokens + length <= size.tokens;
+                tokens += length;
+                fits
+            };
+            if let Some(waiting) = class.returned.front() {
+                if !fits(waiting.job.source.len()) {
+                    break;
                 }
-                let longest_first = |w: &Waiting| std::cmp::Reverse(w.job.source.len());
-                self.window.make_contiguous().sort_by_key(longest_first);
+                taken.extend(class.returned.pop_front());
+                continue;
             }
-            Order::LongestFirst => {}
+            let Some(id) = class.ring.front().copied().filter(|_| skipped < class.ring.len())
+            else {
+                break;
+            };
+            let source = sources.get_mut(&id);
+            let Some(source) = source.filter(|source| source.len() > 0) else {
+                class.ring.pop_front();
+                continue;
+            };
+            if in_order > 0 {
+                ready(source, size);
+                in_order -= 1;
+            }
+            match source.next_length() {
+                None => skipped += 1,
+                Some(length) if !fits(length) => break,
+                Some(_) => {
+                    taken.extend(source.pop());
+                    skipped = 0;
+                }
+            }
+            if source.len() > 0 {
+                class.ring.rotate_left(1);
+            } else {
+                class.ring.pop_front();
+                if source.closed {
+                    sources.remove(&id);
+                }
+            }
         }
+        let Bound { sentences, bytes } = Bound::of(&taken);
+        class.sentences -= sentences;
+        class.bytes -= bytes;
+        taken
     }
 
-    /// The next sentences, no more than a worker's share: the others shall not be idle.
-    fn next(&mut self, size: BatchSize, workers: usize) -> Vec<Waiting> {
-        let share = (self.window.len() + self.arrivals.len()).div_ceil(workers);
-        let size = BatchSize { sentences: size.sentences.min(share), ..size };
-        if size.sentences == 0 {
-            return Vec::new();
+    /// Removes the sentences of one source, or of all, for which `gone` is true.
+    fn remove(&mut self, only: Option<SourceId>, mut gone: impl FnMut(&Waiting) -> bool) {
+        let State { sources, classes, .. } = self;
+        let mut leave = |class: &mut Class, waiting: &Waiting| {
+            let gone = gone(waiting);
+            if gone {
+                class.sentences -= 1;
+                class.bytes -= waiting.job.bytes();
+            }
+            gone
+        };
+        for class in classes.iter_mut() {
+            let mut returned = std::mem::take(&mut class.returned);
+            returned.retain(|waiting| !leave(class, waiting));
+            class.returned = returned;
         }
-        let count = size.fitting(self.window.iter().map(|w| w.job.source.len()));
-        self.window.drain(..count).collect()
+        let mut clean = |source: &mut Source| {
+            let class = &mut classes[source.priority as usize];
+            source.remove(|waiting| leave(class, waiting));
+        };
+        let (one, all) = match only {
+            Some(id) => (sources.get_mut(&id), None),
+            None => (None, Some(sources.values_mut())),
+        };
+        one.into_iter().chain(all.into_iter().flatten()).for_each(&mut clean);
+        // An empty source has no turn: it gets one with its next sentence.
+        for class in classes {
+            class.ring.retain(|id| sources.get(id).is_some_and(|source| source.len() > 0));
+        }
+        sources.retain(|_, source| !source.closed || source.len() > 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{Job, Settings};
+    use peregrine_model::{Dialect, Search};
 
     fn waiting(ticket: u64, tokens: usize) -> Waiting {
-        Waiting { ticket, job: Job { source: vec![1; tokens], ..Job::default() } }
+        called(ticket, tokens, &Arc::default())
+    }
+
+    fn called(ticket: u64, tokens: usize, call: &Arc<Call>) -> Waiting {
+        let settings = Arc::new(Settings::new(Search::of(Dialect::Marian), 0, None));
+        Waiting { ticket, job: Job::new(vec![1; tokens], &settings, call) }
     }
 
     fn tickets(taken: &[Waiting]) -> Vec<u64> {
         taken.iter().map(|w| w.ticket).collect()
     }
 
-    fn filled(policy: Policy, read_ahead: usize, lengths: &[usize]) -> Queue {
+    fn filled(policy: Policy, read_ahead: usize, lengths: &[usize]) -> (Queue, SourceId) {
         let queue = Queue::new(policy, read_ahead, 1);
+        let source = queue.open_read_ahead(None);
         for (i, &tokens) in lengths.iter().enumerate() {
-            queue.push(waiting(i as u64, tokens));
+            queue.push(source, waiting(i as u64, tokens));
         }
-        queue
+        (queue, source)
+    }
+
+    fn take(queue: &Queue, size: BatchSize, haste: Haste) -> Vec<u64> {
+        tickets(&queue.take(Priority::Bulk, size, haste))
     }
 
     const TWO: BatchSize = BatchSize { sentences: 2, tokens: 10 };
+    const MANY: BatchSize = BatchSize { sentences: 64, tokens: 100 };
 
     #[test]
     fn in_order_of_arrival() {
-        let queue = filled(Policy::Shrink, 1, &[1, 9, 5]);
+        let (queue, source) = filled(Policy::Shrink, 1, &[1, 9, 5]);
+        queue.close_source(source);
+        assert_eq!(take(&queue, TWO, Haste::Busy), [0, 1]);
+        assert_eq!(take(&queue, TWO, Haste::Busy), [2]);
         queue.close();
-        assert_eq!(tickets(&queue.take(TWO, Haste::Idle)), [0, 1]);
-        assert_eq!(tickets(&queue.take(TWO, Haste::Idle)), [2]);
-        assert!(queue.take(TWO, Haste::Idle).is_empty());
+        assert_eq!(queue.wait(TWO, None), Wake::End);
     }
 
     #[test]
-    fn longest_first_within_a_window() {
-        let queue = filled(Policy::Sorted, 3, &[1, 9, 5]);
-        assert_eq!(tickets(&queue.take(TWO, Haste::Busy)), [1]);
-        // What comes later waits for the window to end, however long it is.
-        queue.push(waiting(3, 10));
-        assert_eq!(tickets(&queue.take(TWO, Haste::Busy)), [2, 0]);
-        assert!(queue.take(TWO, Haste::Busy).is_empty(), "the next window is not full");
-        queue.set_stalled(true);
-        assert_eq!(tickets(&queue.take(TWO, Haste::Busy)), [3]);
+    fn the_longest_of_a_window_first() {
+        let (queue, source) = filled(Policy::Sorted, 3, &[1, 9, 5]);
+        queue.push(source, waiting(3, 50));
+        assert_eq!(take(&queue, TWO, Haste::Busy), [3]);
+        assert_eq!(take(&queue, TWO, Haste::Busy), [1]);
+        queue.push(source, waiting(4, 7));
+        assert_eq!(take(&queue, TWO, Haste::Busy), [2, 0], "a window is used up first");
+        assert!(take(&queue, TWO, Haste::Busy).is_empty(), "nothing has been read ahead");
+        assert_eq!(take(&queue, TWO, Haste::Eager), [4]);
+    }
+
+    #[test]
+    fn busy_workers_wait_for_a_window() {
+        let (queue, source) = filled(Policy::Auto, 100, &[3, 4]);
+        assert!(take(&queue, TWO, Haste::Busy).is_empty());
+        queue.set_stalled(source, true);
+        assert_eq!(take(&queue, TWO, Haste::Busy), [1, 0]);
     }
 
     #[test]
     fn an_idle_worker_begins_when_the_reader_is_quiet() {
-        let queue = filled(Policy::Sorted, 100, &[4]);
-        assert!(queue.take(TWO, Haste::Busy).is_empty());
-        assert_eq!(tickets(&queue.take(TWO, Haste::Idle)), [0]);
-    }
-
-    /// Windows follow the speed of those who take from them.
-    #[test]
-    fn windows_are_of_about_equal_work() {
-        let mut pace = Pace { least: 4, sentences: 4, last: None };
-        let start = Instant::now();
-        let after = |windows: u32| start + windows * WINDOW;
-        pace.begin(4, 100, after(0));
-        assert_eq!(pace.sentences, 4, "nothing is known yet");
-        // A window took half the time it may take.
-        pace.begin(4, 100, start + WINDOW / 2);
-        assert_eq!(pace.sentences, 8);
-        // One took no time at all: the next has twice as many sentences, and no more.
-        pace.begin(8, 100, start + WINDOW / 2);
-        assert_eq!(pace.sentences, 8);
-        // One took four times as long as it may.
-        pace.last = Some((after(1), 40));
-        pace.begin(40, 100, after(5));
-        assert_eq!(pace.sentences, 10);
-        pace.last = Some((after(5), 1000));
-        pace.begin(1000, 100, after(6));
-        assert_eq!(pace.sentences, 100);
-        pace.last = Some((after(6), 1));
-        pace.begin(1, 100, after(60));
-        assert_eq!(pace.sentences, 4);
+        let (queue, _) = filled(Policy::Sorted, 100, &[4]);
+        assert!(take(&queue, TWO, Haste::Busy).is_empty());
+        assert_eq!(queue.wait(TWO, None), Wake::Work);
+        assert_eq!(take(&queue, TWO, Haste::Busy), [0]);
+        assert_eq!(queue.wait(TWO, Some(Duration::from_millis(1))), Wake::Idle);
     }
 
     #[test]
     fn a_paced_window_leaves_the_rest_for_later() {
-        let queue = Queue::new(Policy::Sorted, 100, 1).paced(2);
-        (0..5).for_each(|i| queue.push(waiting(i, 1 + i as usize)));
-        let size = BatchSize { sentences: 64, tokens: 100 };
+        let queue = Queue::new(Policy::Sorted, 100, 1);
+        let source = queue.open_read_ahead(Some(2));
+        (0..5).for_each(|i| queue.push(source, waiting(i, 1 + i as usize)));
         // The longest of the first two, not of all.
-        assert_eq!(tickets(&queue.take(size, Haste::Busy)), [1, 0]);
+        assert_eq!(take(&queue, MANY, Haste::Busy), [1, 0]);
         assert_eq!(queue.len(), 3);
     }
 
     #[test]
     fn workers_get_equal_shares() {
         let queue = Queue::new(Policy::Shrink, 1, 3);
-        (0..6).for_each(|i| queue.push(waiting(i, 1)));
-        queue.close();
-        let size = BatchSize { sentences: 64, tokens: 100 };
-        assert_eq!(queue.take(size, Haste::Idle).len(), 2);
+        let source = queue.open(Priority::Bulk);
+        (0..6).for_each(|i| queue.push(source, waiting(i, 1)));
+        assert_eq!(take(&queue, MANY, Haste::Busy).len(), 2);
     }
 
     #[test]
     fn a_stopped_queue_is_empty() {
-        let queue = filled(Policy::TopUp, 1, &[1, 2]);
+        let (queue, source) = filled(Policy::TopUp, 1, &[1, 2]);
         queue.stop();
-        assert!(queue.take(TWO, Haste::Idle).is_empty());
+        assert!(take(&queue, TWO, Haste::Eager).is_empty());
         assert!(queue.is_empty() && queue.is_stopped());
+        assert_eq!(queue.try_push(source, vec![waiting(3, 1)]), Err(Refusal::Closed));
+        queue.put_back(Priority::Bulk, vec![waiting(4, 1)]);
+        assert!(queue.is_empty());
+        assert_eq!(queue.wait(TWO, None), Wake::End);
+    }
+
+    /// A book waits, and yet everybody else gets the next place but one.
+    #[test]
+    fn sources_take_turns() {
+        let queue = Queue::new(Policy::Auto, 100, 1);
+        let [book, first, second] = [(); 3].map(|()| queue.open(Priority::Bulk));
+        (0..100).for_each(|i| queue.push(book, waiting(i, 1)));
+        queue.push(first, waiting(200, 1));
+        queue.push(second, waiting(300, 1));
+        queue.push(second, waiting(301, 1));
+        let size = BatchSize { sentences: 7, tokens: 100 };
+        assert_eq!(take(&queue, size, Haste::Busy), [0, 200, 300, 1, 301, 2, 3]);
+    }
+
+    #[test]
+    fn priorities_are_apart() {
+        let queue = Queue::new(Policy::Auto, 100, 1);
+        let [bulk, interactive] = [Priority::Bulk, Priority::Interactive].map(|p| queue.open(p));
+        queue.push(bulk, waiting(1, 1));
+        queue.push(interactive, waiting(2, 1));
+        assert_eq!(tickets(&queue.take(Priority::Interactive, MANY, Haste::Busy)), [2]);
+        assert!(queue.take(Priority::Interactive, MANY, Haste::Busy).is_empty());
+        assert_eq!(tickets(&queue.take(Priority::Bulk, MANY, Haste::Busy)), [1]);
+    }
+
+    #[test]
+    fn a_full_queue_says_so() {
+        let bound = Bound { sentences: 3, bytes: usize::MAX };
+        let queue = Queue::new(Policy::Auto, 100, 1).bounded(bound);
+        let source = queue.open(Priority::Bulk);
+        let some = |count: u64| (0..count).map(|i| waiting(i, 1)).collect::<Vec<_>>();
+        // What is too large for any room is let in alone.
+        assert_eq!(queue.try_push(source, some(5)), Ok(()));
+        assert_eq!(queue.try_push(source, some(1)), Err(Refusal::Full));
+        let soon = Some(crate::clock::now() + Duration::from_millis(1));
+        assert_eq!(queue.push_when_room(source, some(1), soon), Err(Refusal::Deadline));
+        assert_eq!(take(&queue, TWO, Haste::Busy).len(), 2);
+        assert_eq!(queue.try_push(source, some(1)), Err(Refusal::Full));
+        assert_eq!(take(&queue, TWO, Haste::Busy).len(), 2);
+        assert_eq!(queue.push_when_room(source, some(2), None), Ok(()));
+        let other = queue.open(Priority::Interactive);
+        assert_eq!(queue.try_push(other, some(3)), Ok(()), "each priority has its own room");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_leaves() {
+        let queue = Queue::new(Policy::Auto, 100, 1);
+        let now = crate::clock::now();
+        let source = queue.open(Priority::Bulk);
+        let [late, cancelled] = [Some(now), None].map(|end| Arc::new(Call::new(end, false)));
+        queue.push(source, waiting(1, 1));
+        queue.push(source, called(2, 1, &late));
+        queue.push(source, called(3, 1, &cancelled));
+        assert_eq!(queue.expire(now - Duration::from_secs(1)), []);
+        assert_eq!(queue.expire(now), [(2, Failure::Deadline)]);
+        cancelled.cancel();
+        queue.forget(source, &cancelled);
+        assert_eq!((queue.len(), take(&queue, MANY, Haste::Busy)), (1, vec![1]));
+        // A source that was emptied has one turn, not two.
+        queue.push(source, waiting(4, 1));
+        assert_eq!(take(&queue, MANY, Haste::Busy), [4]);
     }
 }

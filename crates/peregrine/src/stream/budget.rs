@@ -3,9 +3,8 @@
 use peregrine_decode::batching::BatchSize;
 use peregrine_model::{Architecture, Autoregression};
 
-use super::StreamOptions;
 use crate::line::Plan;
-use crate::{Options, Translator};
+use crate::{Options, Translator, Workers};
 
 /// What the lines in flight may cost where nobody said anything.
 const USUAL_LINES: usize = 64 << 20;
@@ -24,26 +23,25 @@ const TARGET_RATIO: f64 = 1.5;
 const SLACK: f64 = 2.5;
 
 /// Sizes that fit a budget.
-pub(super) struct Budget {
+pub(crate) struct Budget {
     /// For the lines in flight.
-    pub(super) lines: usize,
+    pub(crate) lines: usize,
     /// For one worker.
-    pub(super) batch: BatchSize,
+    pub(crate) batch: BatchSize,
 }
 
 impl Budget {
-    pub(super) fn new(translator: &Translator, options: &StreamOptions<'_>) -> Budget {
-        let batch = options.options.batch;
-        let Some(memory) = options.memory else {
+    pub(crate) fn new(translator: &Translator, options: &Options, workers: &Workers) -> Budget {
+        let batch = workers.batch;
+        let Some(memory) = workers.memory else {
             return Budget { lines: USUAL_LINES, batch };
         };
         let in_use = memory_in_use().unwrap_or(0);
         let free = usize::try_from(memory.saturating_sub(in_use)).unwrap_or(usize::MAX);
         let free = free.max(LEAST_LINES);
         // A quarter for the text, half for the caches, and the rest for what nobody counts.
-        let workers = options.options.threads.max(1);
-        let share = (free / 2 / workers) as f64;
-        let cost = CacheCost::new(translator, &options.options);
+        let share = (free / 2 / workers.threads.max(1)) as f64;
+        let cost = CacheCost::new(translator, options);
         let tokens = share / cost.token;
         let sentences = share / (cost.sentence + 30.0 * cost.token);
         // A float cast saturates.
@@ -56,12 +54,12 @@ impl Budget {
 }
 
 impl Translator {
-    /// The least [`StreamOptions::memory`] that can be kept: what the process has now, the model
+    /// The least [`Workers::memory`] that can be kept: what the process has now, the model
     /// included, and a batch of one short sentence for each worker. None where the system does not tell.
-    pub fn least_memory(&self, options: &Options) -> Option<u64> {
+    pub fn least_memory(&self, options: &Options, workers: &Workers) -> Option<u64> {
         let cost = CacheCost::new(self, options);
         let batch = cost.sentence + LEAST_TOKENS as f64 * cost.token;
-        let workers = options.threads.max(1) as f64;
+        let workers = workers.threads.max(1) as f64;
         Some(memory_in_use()? + (batch * workers) as u64 + LEAST_LINES as u64)
     }
 }
@@ -125,7 +123,7 @@ pub(super) fn cost(text: &str, plan: &Plan, options: &Options) -> usize {
 }
 
 /// Bytes of memory this process has now, where the system tells.
-fn memory_in_use() -> Option<u64> {
+pub(crate) fn memory_in_use() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -15,21 +15,19 @@ mod budget;
 mod flow;
 mod paragraph;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use peregrine_decode::batching::{Queue, Waiting};
-use peregrine_decode::{Done, Stats};
+use peregrine_decode::batching::{Queue, SourceId, Waiting};
+use peregrine_decode::{Counters, Event, Stats};
 use peregrine_text::Split;
 
-use budget::Budget;
-
+pub(crate) use budget::{Budget, memory_in_use};
 use flow::Flow;
 
-use crate::line::Plan;
-use crate::translator::join;
-use crate::{Options, Request, Translation, Translator};
+use crate::line::{Common, Plan};
+use crate::{Error, Options, Request, Translation, Translator, Workers};
 
 /// A line to translate, with what its owner wants back together with the translation.
 #[derive(Debug, Clone, Default)]
@@ -64,11 +62,12 @@ pub struct Answer<T = ()> {
 
 /// How to translate a stream.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct StreamOptions<'a> {
-    /// How to translate. The batch may be made smaller to fit the memory.
+    /// How to translate.
     pub options: Options,
-    /// Bytes the whole process may use, the model included. It sizes the read-ahead and the batch.
-    pub memory: Option<u64>,
+    /// Who works. The batch may be made smaller to fit [`Workers::memory`].
+    pub workers: Workers,
     /// Set from outside, ends the work: what is complete is written, the rest is given up.
     pub stop: Option<&'a AtomicBool>,
     /// Whether to measure.
@@ -76,9 +75,9 @@ pub struct StreamOptions<'a> {
 }
 
 impl StreamOptions<'_> {
-    /// Without a budget of its own.
-    pub fn new(options: Options) -> Self {
-        StreamOptions { options, memory: None, stop: None, measure: false }
+    /// Without measuring, and with nobody who stops it.
+    pub fn new(options: Options, workers: Workers) -> Self {
+        StreamOptions { options, workers, stop: None, measure: false }
     }
 }
 
@@ -101,7 +100,7 @@ const LEAST_AHEAD: usize = 2;
 impl Translator {
     /// Translates lines as they come and hands them out in order, each as soon as it and all before it
     /// are ready, in bounded memory. An error of `lines` ends the stream after the lines before it; one
-    /// of `write` ends it at once.
+    /// of `write` ends it at once, and so does a device that fails.
     ///
     /// ```
     /// use peregrine::{Line, StreamOptions, Translator};
@@ -109,10 +108,10 @@ impl Translator {
     /// let translator = Translator::builtin()?;
     /// let lines = ["Good morning!", "", "Thank you."].map(|text| Ok(Line::new(text)));
     /// let mut written = Vec::new();
-    /// let options = StreamOptions::new(translator.options());
+    /// let options = StreamOptions::new(translator.options(), translator.workers());
     /// let summary = translator.stream(lines.into_iter(), &options, |answer| {
     ///     written.push(answer.translation.text().to_owned());
-    ///     Ok::<(), std::io::Error>(())
+    ///     Ok::<(), peregrine::Error>(())
     /// })?;
     /// assert_eq!((written.len(), summary.lines), (3, 3));
     /// assert_eq!(written[1], "");
@@ -123,24 +122,28 @@ impl Translator {
     ///
     /// When [`StreamOptions::stop`] is set, this returns after the step being computed, provided that
     /// `lines` does not block.
-    pub fn stream<T: Send, E: Send>(
+    pub fn stream<T: Send, E: From<Error> + Send>(
         &self,
         lines: impl Iterator<Item = Result<Line<T>, E>> + Send,
         options: &StreamOptions<'_>,
         mut write: impl FnMut(Answer<T>) -> Result<(), E>,
     ) -> Result<Summary, E> {
-        let budget = Budget::new(self, options);
-        let workers = options.options.threads.max(1);
-        let read_ahead = READ_AHEAD * budget.batch.sentences * workers;
+        let budget = Budget::new(self, &options.options, &options.workers);
+        let workers = Workers { batch: budget.batch, ..options.workers.clone() };
+        let threads = workers.threads.max(1);
+        let read_ahead = READ_AHEAD * budget.batch.sentences * threads;
+        let queue = Queue::new(workers.batching, read_ahead, threads);
         let stream = Stream {
             translator: self,
-            options: Options { batch: budget.batch, ..options.options.clone() },
-            queue: Queue::new(options.options.batching, read_ahead, workers)
-                .paced(LEAST_AHEAD * budget.batch.sentences * workers),
+            common: self.common(&options.options),
+            workers,
+            source: queue.open_read_ahead(Some(LEAST_AHEAD * budget.batch.sentences * threads)),
+            queue,
             flow: Flow::new(budget.lines, 4 * read_ahead),
             stop: options.stop,
             measure: options.measure,
             stats: Mutex::default(),
+            failed: Mutex::default(),
         };
         let mut summary = Summary::default();
         let mut write_error = None;
@@ -152,11 +155,15 @@ impl Translator {
                 drop(alarm);
                 error
             });
-            let work = || {
-                let _alarm = Alarm(stream);
-                stream.work();
-            };
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            for _ in 0..threads {
+                let work = || {
+                    let _alarm = Alarm(stream);
+                    stream.work();
+                };
+                if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, work) {
+                    stream.fail(Error::Thread(error));
+                }
+            }
             while let Some(answer) = stream.flow.next(|| stream.is_stopped()) {
                 if let Err(error) = write(answer) {
                     write_error = Some(error);
@@ -166,13 +173,15 @@ impl Translator {
             }
             summary.stopped = stream.is_stopped() && !stream.flow.is_complete();
             stream.end();
-            workers.into_iter().for_each(join);
-            join(reader)
+            // What ended the reader before its time goes on here.
+            reader.join().unwrap_or_else(|reason| std::panic::resume_unwind(reason))
         });
         if options.measure {
             summary.stats = stream.stats.into_inner().ok();
         }
-        match write_error.or(read_error.filter(|_| !summary.stopped)) {
+        let failed = stream.failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let read_error = read_error.filter(|_| !summary.stopped);
+        match write_error.or(failed.map(E::from)).or(read_error) {
             Some(error) => Err(error),
             None => Ok(summary),
         }
@@ -182,12 +191,16 @@ impl Translator {
 /// What the threads of a stream share.
 struct Stream<'t, T> {
     translator: &'t Translator,
-    options: Options,
+    common: Common<'t>,
+    workers: Workers,
     queue: Queue,
+    source: SourceId,
     flow: Flow<T>,
     stop: Option<&'t AtomicBool>,
     measure: bool,
     stats: Mutex<Stats>,
+    /// What ended it, where that was not asked for.
+    failed: Mutex<Option<Error>>,
 }
 
 /// Ends the stream if its thread panics, so that nobody waits for it.
@@ -201,8 +214,18 @@ impl<T> Drop for Alarm<'_, '_, T> {
     }
 }
 
-/// Bits of a ticket that number the parts of a line.
+/// Bits of a ticket that number the parts of a text.
 const PART_BITS: u32 = 24;
+
+/// What a worker knows part `part` of text `number` by.
+pub(crate) fn ticket(number: u64, part: usize) -> u64 {
+    number << PART_BITS | part as u64
+}
+
+/// The text and its part behind a ticket.
+pub(crate) fn place(ticket: u64) -> (u64, usize) {
+    (ticket >> PART_BITS, (ticket & ((1 << PART_BITS) - 1)) as usize)
+}
 
 impl<T: Send> Stream<'_, T> {
     /// The reader: to the end, or the first error.
@@ -215,7 +238,7 @@ impl<T: Send> Stream<'_, T> {
                     error = Some(e);
                     break;
                 }
-                Ok(line) if self.options.split == Split::Paragraph => {
+                Ok(line) if self.common.options.split == Split::Paragraph => {
                     if let Some(lines) = paragraph.push(line) {
                         self.read_paragraph(lines);
                     }
@@ -224,9 +247,12 @@ impl<T: Send> Stream<'_, T> {
                     let plan = self.measured_plan(|| {
                         let prefix = line.prefix.as_deref();
                         let request = Request { prefix, ..Request::new(&line.text) };
-                        self.translator.plan(&request, &self.options)
+                        self.translator.plan(&request, &self.common)
                     });
-                    self.admit(line, plan);
+                    match plan {
+                        Ok(plan) => self.admit(line, plan),
+                        Err(error) => self.fail(error),
+                    }
                 }
             }
             if self.flow.is_ended() {
@@ -241,13 +267,17 @@ impl<T: Send> Stream<'_, T> {
     }
 
     fn read_paragraph(&self, lines: Vec<Line<T>>) {
-        let plans = paragraph::plan(self.translator, &lines, &self.options);
-        for (line, plan) in lines.into_iter().zip(plans) {
-            self.admit(line, plan);
+        match paragraph::plan(self.translator, &lines, &self.common) {
+            Ok(plans) => {
+                for (line, plan) in lines.into_iter().zip(plans) {
+                    self.admit(line, plan);
+                }
+            }
+            Err(error) => self.fail(error),
         }
     }
 
-    fn measured_plan(&self, plan: impl FnOnce() -> Plan) -> Plan {
+    fn measured_plan<P>(&self, plan: impl FnOnce() -> P) -> P {
         let start = self.measure.then(Instant::now);
         let plan = plan();
         if let (Some(start), Ok(mut stats)) = (start, self.stats.lock()) {
@@ -258,18 +288,19 @@ impl<T: Send> Stream<'_, T> {
 
     /// Puts a line into flight, when there is room.
     fn admit(&self, line: Line<T>, plan: Plan) {
-        let cost = budget::cost(&line.text, &plan, &self.options);
-        let stalled = |stalled| self.queue.set_stalled(stalled);
+        let options = self.common.options;
+        let cost = budget::cost(&line.text, &plan, options);
+        let stalled = |stalled| self.queue.set_stalled(self.source, stalled);
         // A line without a job is not waited for: it is nothing, or a copy.
-        let ready =
-            plan.jobs.is_empty().then(|| self.translator.translation(&plan.parts, &self.options));
+        let ready = plan.jobs.is_empty().then(|| self.translator.translation(&plan.parts, options));
         let (parts, missing) = (plan.parts, plan.jobs.len());
         let Some(number) = self.flow.admit(line.tag, parts, missing, cost, stalled) else { return };
         if let Some(translation) = ready {
             self.flow.finish(number, translation);
         }
         for (part, job) in plan.jobs {
-            self.queue.push(Waiting { ticket: number << PART_BITS | part as u64, job });
+            let ticket = ticket(number, part);
+            self.queue.push(self.source, Waiting { ticket, job });
         }
     }
 
@@ -277,17 +308,22 @@ impl<T: Send> Stream<'_, T> {
     fn work(&self) {
         let mut stats = Stats::default();
         let mut detokenise = std::time::Duration::ZERO;
-        let mut done = |done: Done| {
-            let (number, part) = (done.ticket >> PART_BITS, done.ticket & ((1 << PART_BITS) - 1));
-            let Some(parts) = self.flow.part_done(number, part as usize, done) else { return };
+        let mut tell = |event: Event| {
+            let done = match event {
+                Event::Done(done) => done,
+                Event::Failed { failure, .. } => return self.fail(failure.into()),
+                Event::Token { .. } => return,
+            };
+            let (number, part) = place(done.ticket);
+            let Some(parts) = self.flow.part_done(number, part, done) else { return };
             let start = self.measure.then(Instant::now);
-            let translation = self.translator.translation(&parts, &self.options);
+            let translation = self.translator.translation(&parts, self.common.options);
             detokenise += start.map(|start| start.elapsed()).unwrap_or_default();
             self.flow.finish(number, translation);
         };
-        let settings = self.translator.settings(&self.options);
         let measured = self.measure.then_some(&mut stats);
-        self.translator.work(&self.queue, &settings, &self.options, measured, &mut done);
+        let counters = Counters::default();
+        self.translator.work(&self.queue, &self.workers, &counters, measured, &mut tell);
         stats.search = stats.search.saturating_sub(detokenise);
         stats.detokenise += detokenise;
         if let Ok(mut all) = self.stats.lock() {
@@ -300,6 +336,14 @@ impl<T> Stream<'_, T> {
     /// Whether somebody outside said stop.
     fn is_stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Ends the stream with an error; the first one counts.
+    fn fail(&self, error: Error) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert(error);
+        drop(failed);
+        self.end();
     }
 
     fn end(&self) {

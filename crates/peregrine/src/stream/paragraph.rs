@@ -6,8 +6,8 @@
 use peregrine_text::sentences;
 
 use super::Line;
-use crate::line::Plan;
-use crate::{Options, Request, Translator};
+use crate::line::{Common, Plan};
+use crate::{Error, Request, Translator};
 
 /// A paragraph so long is cut: a text without empty lines must not fill the memory.
 const MOST_BYTES: usize = 1 << 16;
@@ -41,7 +41,11 @@ impl<T> Paragraph<T> {
 }
 
 /// What is to be done for each line of a paragraph.
-pub(super) fn plan<T>(translator: &Translator, lines: &[Line<T>], options: &Options) -> Vec<Plan> {
+pub(super) fn plan<T>(
+    translator: &Translator,
+    lines: &[Line<T>],
+    common: &Common<'_>,
+) -> Result<Vec<Plan>, Error> {
     let mut text = String::new();
     let mut ends = Vec::with_capacity(lines.len());
     for line in lines {
@@ -60,7 +64,7 @@ pub(super) fn plan<T>(translator: &Translator, lines: &[Line<T>], options: &Opti
         let between = if plans[line].parts.is_empty() { "" } else { &between };
         last_end = range.end;
         let request = Request { prefix, ..Request::new(&sentence) };
-        translator.add_sentence(&sentence, between, &request, options, &mut plans[line]);
+        translator.add_sentence(&sentence, between, &request, common, &mut plans[line])?;
     }
-    plans
+    Ok(plans)
 }

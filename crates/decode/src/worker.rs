@@ -1,0 +1,191 @@
+//! One worker: a decoder for each priority, and the loop that steps them.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use peregrine_nn::{Fault, profile};
+
+use crate::batching::{Batching, Priority, Queue, Wake};
+use crate::clock::{self, Moment};
+use crate::decoder::{Decoder, Work};
+use crate::job::{Event, Failure};
+use crate::scorer::Member;
+use crate::stats::{Counters, Stats};
+
+/// How long a worker without work keeps its caches.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One worker of a model: it takes sentences from a queue and translates them in batches.
+pub struct Worker {
+    members: Box<dyn Fn() -> Vec<Member> + Send>,
+    decoders: [Option<Decoder>; Priority::COUNT],
+}
+
+/// What workers work by, and who wants to know how it goes.
+#[derive(Clone, Copy)]
+pub struct Workplace<'a> {
+    /// Where sentences come from.
+    pub queue: &'a Queue,
+    /// Who is in the batch.
+    pub batching: &'a Batching,
+    /// What is always counted.
+    pub counters: &'a Counters,
+}
+
+impl Worker {
+    /// A worker for a model whose networks, with empty batches, `members` makes.
+    pub fn new(members: impl Fn() -> Vec<Member> + Send + 'static) -> Worker {
+        Worker { members: Box::new(members), decoders: [None, None] }
+    }
+
+    /// Translates what is in the queue until it is closed and empty, or stopped. `tell` hears of each
+    /// sentence once that it is done or has failed. A sentence's translation depends neither on the
+    /// others nor on the policy.
+    ///
+    /// A device that fails, and a bug, unwind from wherever they are; that ends here, and is told to
+    /// the sentences it concerns.
+    pub fn serve(
+        &mut self,
+        place: Workplace<'_>,
+        stats: Option<&mut Stats>,
+        tell: &mut dyn FnMut(Event),
+    ) {
+        let Workplace { queue, batching, counters } = place;
+        let measured = stats.is_some();
+        let work = Work { queue, batching, counters, measured };
+        let mut nobodys = Stats::default();
+        let stats = stats.unwrap_or(&mut nobodys);
+        if measured {
+            profile::begin();
+        }
+        let mut patience = Some(PATIENCE);
+        loop {
+            let now = clock::now();
+            for (ticket, failure) in queue.expire(now) {
+                tell(Event::Failed { ticket, failure });
+            }
+            if self.turn(&work, now, stats, tell) {
+                patience = Some(PATIENCE);
+                continue;
+            }
+            match queue.wait(batching.size, patience) {
+                Wake::Work => {}
+                Wake::Idle => {
+                    self.trim();
+                    patience = None;
+                }
+                Wake::End => break,
+            }
+        }
+        self.leave(queue.is_stopped());
+        if measured {
+            for (name, time) in profile::end() {
+                stats.part(name, time);
+            }
+        }
+    }
+
+    /// Gives all working memory back, where nothing is being translated.
+    pub fn trim(&mut self) {
+        for decoder in &mut self.decoders {
+            forget(decoder);
+        }
+    }
+
+    /// A step of the first batch that has something to do; whether there was one.
+    fn turn(
+        &mut self,
+        work: &Work<'_>,
+        now: Moment,
+        stats: &mut Stats,
+        tell: &mut dyn FnMut(Event),
+    ) -> bool {
+        for priority in Priority::ALL {
+            let waits = work.queue.waiting(priority).sentences > 0;
+            let busy = self.decoders[priority as usize].as_ref().is_some_and(Decoder::is_busy);
+            if !waits && !busy {
+                continue;
+            }
+            // Batches share the device: what one has begun is answered before another one's turn.
+            for other in Priority::ALL.into_iter().filter(|&other| other != priority) {
+                if self.decoders[other as usize].as_ref().is_some_and(Decoder::is_asked) {
+                    self.caught(other, work, tell, |decoder, tell| {
+                        decoder.settle(work, stats, tell)
+                    });
+                }
+            }
+            if self.caught(priority, work, tell, |decoder, tell| {
+                decoder.turn(priority, work, now, stats, tell)
+            }) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets a decoder work. Whether it had something to do; it had if it failed.
+    fn caught(
+        &mut self,
+        priority: Priority,
+        work: &Work<'_>,
+        tell: &mut dyn FnMut(Event),
+        act: impl FnOnce(&mut Decoder, &mut dyn FnMut(Event)) -> bool,
+    ) -> bool {
+        let Worker { members, decoders } = self;
+        let decoder = &mut decoders[priority as usize];
+        let acted = catch_unwind(AssertUnwindSafe(|| {
+            let new = || Decoder::new(members(), work.batching);
+            act(decoder.get_or_insert_with(new), tell)
+        }));
+        let Err(reason) = acted else { return acted.is_ok_and(|busy| busy) };
+        let failure = failure(reason);
+        let out_of_memory = matches!(&failure, Failure::Device(fault) if fault.out_of_memory);
+        let Some(failed) = decoder else {
+            // Not even an empty batch can be made.
+            for waiting in work.queue.take_all(priority) {
+                tell(Event::Failed { ticket: waiting.ticket, failure: failure.clone() });
+            }
+            return true;
+        };
+        if out_of_memory && failed.can_shrink() {
+            let again = failed.withdraw();
+            let reset = catch_unwind(AssertUnwindSafe(|| failed.reset()));
+            work.queue.put_back(priority, again);
+            if reset.is_err() {
+                forget(decoder);
+            }
+            return true;
+        }
+        for waiting in failed.withdraw() {
+            tell(Event::Failed { ticket: waiting.ticket, failure: failure.clone() });
+        }
+        forget(decoder);
+        true
+    }
+
+    /// Ends the work. Decoders that were left in the middle of something are forgotten.
+    fn leave(&mut self, stopped: bool) {
+        for decoder in &mut self.decoders {
+            if stopped || decoder.as_ref().is_some_and(|d| d.is_busy() || d.has_shrunk()) {
+                forget(decoder);
+            }
+        }
+    }
+}
+
+/// Drops a decoder. What a failed device has to say to that is of no interest.
+fn forget(decoder: &mut Option<Decoder>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(decoder.take())));
+}
+
+fn failure(reason: Box<dyn Any + Send>) -> Failure {
+    let text = match reason.downcast::<Fault>() {
+        Ok(fault) => return Failure::Device(*fault),
+        Err(other) => match other.downcast::<String>() {
+            Ok(text) => *text,
+            Err(other) => other.downcast::<&str>().map_or("a panic".into(), |text| (*text).into()),
+        },
+    };
+    Failure::Panic(text)
+}

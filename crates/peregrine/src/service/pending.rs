@@ -1,0 +1,281 @@
+//! A request that has been accepted: waited for, polled, awaited or given up.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use peregrine_decode::batching::SourceId;
+use peregrine_decode::clock::{self, Moment};
+use peregrine_decode::{Call, Done};
+
+use super::Shared;
+use crate::line::Part;
+use crate::{Error, Translation};
+
+/// What a service and the owner of a request know of it together.
+pub(super) struct Answer {
+    pub(super) number: u64,
+    pub(super) call: Arc<Call>,
+    pub(super) source: SourceId,
+    pub(super) accepted: Moment,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    parts: Vec<Part>,
+    /// Parts that are not done.
+    missing: usize,
+    /// Whether all are done, or why they will not be.
+    outcome: Option<Result<(), Error>>,
+    news: VecDeque<News>,
+    waker: Option<Waker>,
+}
+
+/// What happened to a part.
+enum News {
+    Done { part: usize },
+    Token { part: usize, position: usize, token: u32 },
+}
+
+/// What is known of a request before it is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// A greedy search has found one more word of a sentence.
+    Token {
+        /// The sentence's number in the text, counted from 0.
+        sentence: usize,
+        /// Its translation so far. A guard may have it begin again.
+        text: String,
+    },
+    /// A sentence is done. Sentences end in any order.
+    Sentence {
+        /// Its number in the text, counted from 0.
+        sentence: usize,
+        /// Its translation.
+        text: String,
+    },
+}
+
+impl Answer {
+    pub(super) fn new(number: u64, call: Arc<Call>, source: SourceId, parts: Vec<Part>) -> Answer {
+        let missing = parts.iter().filter(|part| part.copied.is_none()).count();
+        let outcome = (missing == 0).then_some(Ok(()));
+        let state = State { parts, missing, outcome, ..State::default() };
+        Answer {
+            number,
+            call,
+            source,
+            accepted: clock::now(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        self.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        result
+    }
+
+    /// Takes in what came of a part. Whether it was the last one.
+    pub(super) fn part_done(&self, part: usize, done: Done) -> bool {
+        self.change(|state| {
+            let Some(found) = state.parts.get_mut(part) else { return false };
+            found.finish(done);
+            state.news.push_back(News::Done { part });
+            state.missing -= 1;
+            state.missing == 0
+        })
+    }
+
+    /// Ends it with what its parts have become, or with an error; the first end counts.
+    pub(super) fn finish(&self, outcome: Result<(), Error>) {
+        self.change(|state| {
+            state.outcome.get_or_insert(outcome);
+        });
+    }
+
+    pub(super) fn token(&self, part: usize, position: usize, token: u32) {
+        self.change(|state| state.news.push_back(News::Token { part, position, token }));
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.lock().outcome.is_some()
+    }
+}
+
+/// A request that a [`Service`](super::Service) has accepted.
+///
+/// It can be [waited for](Self::wait), [polled](Self::poll_ready), awaited, and given up: dropping it
+/// frees what it has in the queue at once, and its places in the batch at the next step.
+#[must_use = "a request that is dropped is cancelled"]
+pub struct Pending<T = Translation> {
+    pub(super) answer: Arc<Answer>,
+    pub(super) service: Arc<Shared>,
+    /// Makes the answer of finished parts, on the thread of whoever waits.
+    pub(super) make: Option<Make<T>>,
+    /// Words of sentences that are told as they come.
+    pub(super) words: Vec<Vec<u32>>,
+}
+
+pub(super) type Make<T> = Box<dyn FnOnce(&Shared, Vec<Part>) -> T + Send>;
+
+impl<T> Pending<T> {
+    /// Waits for the answer. Past its deadline that is [`Error::Deadline`], whatever the workers do.
+    pub fn wait(mut self) -> Result<T, Error> {
+        let mut state = self.answer.lock();
+        while state.outcome.is_none() {
+            state = match self.wait_for_change(state) {
+                Some(state) => state,
+                None => return Err(Error::Deadline),
+            };
+        }
+        drop(state);
+        self.take()
+    }
+
+    /// Waits for the state to change; none if the deadline comes first.
+    fn wait_for_change<'s>(
+        &'s self,
+        state: MutexGuard<'s, State>,
+    ) -> Option<MutexGuard<'s, State>> {
+        let Some(deadline) = self.answer.call.deadline() else {
+            return Some(self.answer.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
+        };
+        let left = deadline.saturating_duration_since(clock::now());
+        if left.is_zero() {
+            drop(state);
+            self.service.end(&self.answer, Error::Deadline);
+            return None;
+        }
+        let waited = self.answer.changed.wait_timeout(state, left);
+        Some(waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Whether [`Self::wait`] would return at once.
+    pub fn is_ready(&self) -> bool {
+        self.answer.is_over()
+    }
+
+    /// The answer, if it is there. It is handed out once.
+    pub fn poll_ready(&mut self) -> Option<Result<T, Error>> {
+        self.answer.is_over().then(|| self.take())
+    }
+
+    /// Gives it up. Whoever waits for it, if it is polled elsewhere, gets [`Error::Cancelled`].
+    pub fn cancel(&self) {
+        self.service.end(&self.answer, Error::Cancelled);
+    }
+
+    /// What has happened since this was called last: waits for it. None at the end. A slow reader holds
+    /// nobody up.
+    pub fn next_progress(&mut self) -> Option<Progress> {
+        let news = {
+            let mut state = self.answer.lock();
+            loop {
+                if let Some(news) = state.news.pop_front() {
+                    break news;
+                }
+                if state.outcome.is_some() {
+                    return None;
+                }
+                state = self.wait_for_change(state)?;
+            }
+        };
+        Some(self.progress(news))
+    }
+
+    /// The same as a step of a future: the reader is woken when there is more.
+    pub fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<Option<Progress>> {
+        let news = {
+            let mut state = self.answer.lock();
+            match state.news.pop_front() {
+                Some(news) => news,
+                None if state.outcome.is_some() => return Poll::Ready(None),
+                None => {
+                    state.waker = Some(context.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+        };
+        Poll::Ready(Some(self.progress(news)))
+    }
+
+    fn progress(&mut self, news: News) -> Progress {
+        let target = &self.service.translator.model().target;
+        match news {
+            News::Done { part } => {
+                let state = self.answer.lock();
+                let best = state.parts.get(part).and_then(|part| part.hypotheses.first());
+                let text = best.map(|best| target.decode(&best.tokens)).unwrap_or_default();
+                Progress::Sentence { sentence: part, text }
+            }
+            News::Token { part, position, token } => {
+                if self.words.len() <= part {
+                    self.words.resize(part + 1, Vec::new());
+                }
+                let words = &mut self.words[part];
+                words.truncate(position);
+                words.push(token);
+                Progress::Token { sentence: part, text: target.decode(words) }
+            }
+        }
+    }
+
+    /// What there is at the end.
+    fn take(&mut self) -> Result<T, Error> {
+        let (parts, outcome) = {
+            let mut state = self.answer.lock();
+            let taken = Some(Err(Error::Cancelled));
+            (std::mem::take(&mut state.parts), std::mem::replace(&mut state.outcome, taken))
+        };
+        match (outcome, self.make.take()) {
+            (Some(Ok(())), Some(make)) => Ok(make(&self.service, parts)),
+            (Some(Err(error)), _) => Err(error),
+            _ => Err(Error::Cancelled),
+        }
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.answer.lock();
+        if state.outcome.is_none() {
+            state.waker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        drop(state);
+        Poll::Ready(self.take())
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        if !self.answer.is_over() {
+            self.cancel();
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pending").field("ready", &self.is_ready()).finish_non_exhaustive()
+    }
+}
