@@ -66,7 +66,6 @@ pub fn has_instructions(level: Level) -> bool {
 
 pub use peregrine_cpu::{
     FAST_ERROR, Functions, Integers, Keeping, Level, Technique, Tuned, Tuner, narrowed_rows,
-    turn_off,
 };
 pub use peregrine_cuda::{self as cuda, Numbers, OutputLayer};
 pub use peregrine_decode::batching::{BatchSize, Policy, Scope};

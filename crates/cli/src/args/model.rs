@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use peregrine::{
     Compat, Compute, Device, Error, Integers, Keeping, Level, Model, Numbers, OpenOptions,
-    OutputLayer, Precision, ShortlistChoice, ShortlistFile, Technique, Translator, Tuner, turn_off,
+    OutputLayer, Precision, ShortlistChoice, ShortlistFile, Technique, Translator, Tuner,
 };
 
 use crate::args::numbers::number;
@@ -176,7 +176,6 @@ impl ModelArgs {
 
     /// Packs a model for this machine.
     pub(crate) fn prepare(&self, model: Model, tuner: Option<Tuner>) -> anyhow::Result<Translator> {
-        turn_off(&self.without);
         let compute = Compute { tuner, ..self.compute()? };
         Translator::prepare(model, &compute).map_err(|error| match error {
             Error::Gpu(reason) if self.device == Device::Auto => {
@@ -246,6 +245,7 @@ impl ModelArgs {
             },
             all_rows_at_once: self.row_blocks == "off",
             all_output_bytes: self.screening == "off",
+            without: self.without.clone(),
             tuner: None,
             speedups,
             functions,

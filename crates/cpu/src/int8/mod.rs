@@ -175,10 +175,18 @@ struct Task<'a> {
     first_panel: usize,
     panels: usize,
     relu: bool,
+    /// Whether the next panels are prefetched.
+    prefetch: bool,
 }
 
 impl<'a> Task<'a> {
-    fn new(x: &'a Quantised, packed: &'a Packed8, panels: Range<usize>, relu: bool) -> Task<'a> {
+    fn new(
+        isa: Isa,
+        x: &'a Quantised,
+        packed: &'a Packed8,
+        panels: Range<usize>,
+        relu: bool,
+    ) -> Task<'a> {
         assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
         assert!(panels.end <= packed.panels(), "panels that exist");
         let (first_panel, panels) = (panels.start, panels.len());
@@ -192,6 +200,7 @@ impl<'a> Task<'a> {
             first_panel,
             panels,
             relu,
+            prefetch: isa.uses(Technique::Prefetch),
         }
     }
 
@@ -224,7 +233,7 @@ pub(crate) fn multiply(
     relu: bool,
     out: &mut [f32],
 ) {
-    let task = Task::new(x, packed, panels, relu);
+    let task = Task::new(isa, x, packed, panels, relu);
     let width = task.width();
     assert_eq!(out.len(), x.steps.len() * width, "room for every output");
     if out.is_empty() || x.stride == 0 {
@@ -232,7 +241,7 @@ pub(crate) fn multiply(
     }
     #[cfg(target_arch = "x86_64")]
     if x.order == Order::Tiles {
-        let rows = if Technique::TwoPanels.is_on() { x.steps.len() } else { BLOCK_ROWS };
+        let rows = if isa.uses(Technique::TwoPanels) { x.steps.len() } else { BLOCK_ROWS };
         for (task, out) in task.in_blocks(rows).zip(out.chunks_mut(rows * width)) {
             // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
             unsafe { amx::multiply(task, out) };
@@ -248,15 +257,20 @@ pub(crate) fn multiply(
 pub(crate) fn goes_to_halves(isa: Isa, rows: usize, packed: &Packed8, next: &Packed8) -> bool {
     let tiles = |packed| order_for(isa, rows, packed) == Order::Tiles;
     let whole = packed.outputs.is_multiple_of(INPUT_MULTIPLE);
-    let all_rows = Technique::TwoPanels.is_on() && split::members() == 1;
+    let all_rows = isa.uses(Technique::TwoPanels) && split::members() == 1;
     tiles(packed) && tiles(next) && whole && all_rows
 }
 
 /// As [`multiply`] with all panels and no negative outputs, in half precision, as [`Half`] has it but infinite where it is too
 /// large for that. A piece of all rows comes before the next: outputs of a row are written where those of the last one end, and not
 /// a page behind them.
-pub(crate) fn multiply_to_halves(x: &Quantised, packed: &Packed8, out: &mut [[Half; PIECE]]) {
-    let task = Task::new(x, packed, 0..packed.panels(), true);
+pub(crate) fn multiply_to_halves(
+    isa: Isa,
+    x: &Quantised,
+    packed: &Packed8,
+    out: &mut [[Half; PIECE]],
+) {
+    let task = Task::new(isa, x, packed, 0..packed.panels(), true);
     assert_eq!(x.order, Order::Tiles, "there is a kernel");
     assert_eq!(out.len() * PIECE, x.steps.len() * task.width(), "room for every output");
     assert!(task.width().is_multiple_of(PIECE), "whole pieces");
@@ -269,7 +283,7 @@ pub(crate) fn multiply_to_halves(x: &Quantised, packed: &Packed8, out: &mut [[Ha
 
 /// How so many rows of inputs are to lie for the layer's products.
 fn order_for(isa: Isa, rows: usize, packed: &Packed8) -> Order {
-    let tiles = isa.level() == Level::Amx && rows >= AMX_ROWS && Technique::TileOrder.is_on();
+    let tiles = isa.level() == Level::Amx && rows >= AMX_ROWS && isa.uses(Technique::TileOrder);
     if tiles && !packed.ways.saturating && packed.ways.alpha.is_none() {
         Order::Tiles
     } else {
@@ -340,7 +354,7 @@ pub(crate) fn hands_out_pieces(isa: Isa, rows: usize, packed: &Packed8) -> bool 
 
 /// As [`multiply`], but `take` is handed each row's outputs, two panels at a time from an even one on, while they are in registers.
 pub(crate) fn multiply_in_pieces(isa: Isa, x: &Quantised, packed: &Packed8, take: &mut impl Take) {
-    let task = Task::new(x, packed, 0..packed.panels(), false);
+    let task = Task::new(isa, x, packed, 0..packed.panels(), false);
     assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
     assert_eq!(take.rows(), x.steps.len(), "somebody to take each row");
     // All rows at a time: no outputs want room in cache beside their inputs, and weights are wanted at an even pace.
