@@ -52,11 +52,11 @@ use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
 use crate::panels::{Lanes, Panels, Row, gather, set_lane};
 use crate::product::Line;
-#[cfg(target_arch = "x86_64")]
 use crate::split;
 use crate::technique::Technique;
+use crate::tiles::Order;
 #[cfg(target_arch = "x86_64")]
-use crate::tiles::{Order, panels_for};
+use crate::tiles::panels_for;
 use crate::tuner::Shape;
 #[cfg(target_arch = "x86_64")]
 use crate::tuner::Way;
@@ -164,6 +164,10 @@ fn pack_panel(
 
 /// A part of a product: some panels, for all rows.
 #[derive(Clone, Copy)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only AVX-512 and AMX read all of it")
+)]
 struct Task<'a> {
     bytes: &'a [u8],
     /// From the first of these to the end of their memory: tiles are loaded whole.
@@ -345,10 +349,7 @@ pub(crate) trait Ear: Copy {
 
 /// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.
 pub(crate) fn hands_out_pieces(isa: Isa, rows: usize, packed: &Packed8) -> bool {
-    #[cfg(target_arch = "x86_64")]
     let there = isa.level() == Level::Amx && rows >= AMX_ROWS && split::members() == 1;
-    #[cfg(not(target_arch = "x86_64"))]
-    let there = false;
     there && !packed.ways.saturating && packed.inputs > 0
 }
 
@@ -363,6 +364,8 @@ pub(crate) fn multiply_in_pieces(isa: Isa, x: &Quantised, packed: &Packed8, take
     unsafe {
         amx::multiply_in_pieces(task, take)
     };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = task;
 }
 
 fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {

@@ -36,6 +36,7 @@ const SAMPLED: usize = 16;
 const ROUNDING: f32 = 1e-6;
 
 /// An output layer's weights in four bits.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads all of it"))]
 pub(crate) struct Screen {
     lines: Store<Line4>,
     /// For each output `‖l‖`, filled up to whole panels.
@@ -196,6 +197,7 @@ impl Sample {
 
 /// The row whose best words are sought.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads all of it"))]
 struct Row<'a> {
     bytes: &'a [u8],
     step: f32,
