@@ -10,9 +10,8 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use peregrine::{
-    Compute, Model, Options, Policy, Precision, Request, Technique, Translator, Tuner,
-};
+use peregrine::measure::Technique;
+use peregrine::{Compute, Model, Options, Policy, Precision, Request, Translator, Tuner};
 use serde_json::{Value, json};
 
 use crate::io::console::show;

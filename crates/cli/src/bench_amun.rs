@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use peregrine::cuda::{Cuda, time_output_layers, try_output_layers};
+use peregrine::measure::OutputLayer;
+use peregrine::measure::cuda::{Cuda, time_output_layers, try_output_layers};
 use peregrine::model::{made_up_model, preset};
 use peregrine::{
-    BatchSize, Compute, Device, Model, Numbers, Options, OutputLayer, Policy, Request, Stats,
-    Translator,
+    BatchSize, Compute, Device, Model, Numbers, Options, Policy, Request, Stats, Translator,
 };
 use serde_json::{Value, json};
 

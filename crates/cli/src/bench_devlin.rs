@@ -8,10 +8,9 @@
 use std::time::Instant;
 
 use anyhow::Context;
+use peregrine::measure::Functions;
 use peregrine::model::{Shortlist, made_up_model, preset};
-use peregrine::{
-    BatchSize, Compute, Functions, Model, Options, Precision, Request, Speedups, Translator,
-};
+use peregrine::{BatchSize, Compute, Model, Options, Precision, Request, Speedups, Translator};
 
 use crate::io::console::show;
 

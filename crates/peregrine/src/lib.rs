@@ -32,6 +32,7 @@ mod compute;
 mod error;
 mod line;
 pub mod marian_format;
+pub mod measure;
 mod options;
 mod replace;
 mod score;
@@ -64,12 +65,10 @@ pub fn has_instructions(level: Level) -> bool {
     peregrine_cpu::Isa::new(level).is_some()
 }
 
-pub use peregrine_cpu::{
-    FAST_ERROR, Functions, Integers, Keeping, Level, Technique, Tuned, Tuner, narrowed_rows,
-};
-pub use peregrine_cuda::{self as cuda, Numbers, OutputLayer};
+pub use peregrine_cpu::{Keeping, Level, Tuner};
+pub use peregrine_cuda::Numbers;
 pub use peregrine_decode::batching::{BatchSize, Policy, Scope};
-pub use peregrine_decode::{Guard, Stats, TracedStep, Verdict};
+pub use peregrine_decode::{Guard, Stats, Verdict};
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
     Search, ShortlistChoice, ShortlistFile, Suppression,

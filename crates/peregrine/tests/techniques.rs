@@ -1,6 +1,7 @@
 //! Techniques are a translator's own: others in the process go on with theirs.
 
-use peregrine::{Compute, Request, Technique, Translator, builtin_model};
+use peregrine::measure::Technique;
+use peregrine::{Compute, Request, Translator, builtin_model};
 
 const LINES: [&str; 4] = [
     "Good morning!",

@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use peregrine::measure::{Integers, OutputLayer, Technique};
 use peregrine::{
-    Compat, Compute, Device, Error, Integers, Keeping, Level, Model, Numbers, OpenOptions,
-    OutputLayer, Precision, ShortlistChoice, ShortlistFile, Technique, Translator, Tuner,
+    Compat, Compute, Device, Error, Keeping, Level, Model, Numbers, OpenOptions, Precision,
+    ShortlistChoice, ShortlistFile, Translator, Tuner,
 };
 
 use crate::args::numbers::number;

@@ -1,0 +1,6 @@
+//! What only measuring needs: techniques and ways to compute that can be exchanged for comparison, and what tells
+//! afterwards what they gave. Whoever just translates needs nothing from here, as the defaults are the fastest known.
+
+pub use peregrine_cpu::{FAST_ERROR, Functions, Integers, Technique, Tuned, narrowed_rows};
+pub use peregrine_cuda::{self as cuda, OutputLayer};
+pub use peregrine_decode::TracedStep;
