@@ -4,8 +4,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use peregrine::measure::Functions;
 use peregrine::model::{made_up_model, preset};
-use peregrine::{BatchSize, Compute, Functions, Options, Precision, Request, Speedups, Translator};
+use peregrine::{BatchSize, Compute, Options, Precision, Request, Speedups, Translator};
 
 struct Counting;
 

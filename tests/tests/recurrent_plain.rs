@@ -1,11 +1,12 @@
 //! Recurrent networks against a plain, obviously right implementation: loops over the equations in
 //! double precision, one sentence and one number at a time.
 
+use peregrine::measure::Functions;
 use peregrine::model::{
     Architecture, CellKind, EncoderKind, Recurrent, RecurrentDecoder, RecurrentEncoder,
     RecurrentNorm, RnnFc, SourceFrame, StartCell, Top, Weights, made_up_model,
 };
-use peregrine::{Compute, Functions, Model, Speedups, Translator};
+use peregrine::{Compute, Model, Speedups, Translator};
 
 type Row = Vec<f64>;
 

@@ -5,9 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use peregrine::measure::Functions;
 use peregrine::{
-    Compute, Dictionary, Functions, OpenOptions, Options, Request, ShortlistChoice, ShortlistFile,
-    Speedups, Translation, Translator,
+    Compute, Dictionary, OpenOptions, Options, Request, ShortlistChoice, ShortlistFile, Speedups,
+    Translation, Translator,
 };
 use serde_json::Value;
 

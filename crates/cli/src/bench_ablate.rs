@@ -10,9 +10,8 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use peregrine::{
-    Compute, Model, Policy, Precision, Request, Technique, Translator, Tuner, turn_off,
-};
+use peregrine::measure::Technique;
+use peregrine::{Compute, Model, Policy, Precision, Request, Translator, Tuner};
 use serde_json::{Value, json};
 
 use crate::args::search::Setup;
@@ -55,9 +54,26 @@ struct Line {
     texts: Vec<String>,
 }
 
+/// How a model is prepared: the precision, whether kernels are timed, and the techniques that are not used.
+type Preparation = (Precision, bool, Vec<Technique>);
+
 impl Line {
     fn new(name: String, on: &[Rung], off: Option<Technique>) -> Line {
         Line { name, on: on.to_vec(), off, speeds: Vec::new(), texts: Vec::new() }
+    }
+
+    fn has(&self, rung: Rung) -> bool {
+        self.on.contains(&rung)
+    }
+
+    fn preparation(&self) -> Preparation {
+        let packing = (!self.has(Rung::Packed)).then_some(Technique::PackedOnce);
+        let without = packing.into_iter().chain(self.off).collect();
+        match self.has(Rung::Int8) {
+            true => (Precision::Int8, self.has(Rung::Tuned), without),
+            // Float32 has no kernels to choose from.
+            false => (Precision::Float32, false, without),
+        }
     }
 }
 
@@ -77,41 +93,43 @@ impl Ablation<'_> {
         if self.requests.is_empty() {
             bail!("there is nothing to translate");
         }
-        let prepare = |precision, tuner, off: &[Technique]| {
-            turn_off(off);
-            let compute = Compute { precision: Some(precision), tuner, ..self.compute.clone() };
-            Translator::prepare(self.model.clone(), &compute)
-        };
-        let float32 = prepare(Precision::Float32, None, &[])?;
-        let int8 = prepare(Precision::Int8, None, &[])?;
-        let tuned = prepare(Precision::Int8, Some(Tuner::default()), &[])?;
-        let mut lines = self.ladder();
-        // The last has all techniques: its kernels are timed ahead, as by `peregrine tune`.
-        if let Some(line) = lines.last_mut() {
-            self.measure(&tuned, line)?;
-            line.speeds.clear();
-        }
-        lines.extend(self.without());
-        // Some techniques are about how a model is prepared.
-        let off = lines.iter().filter_map(|line| line.off);
-        let without = off.map(|off| Ok((off, prepare(Precision::Int8, None, &[off])?)));
-        let without: Vec<(Technique, Translator)> =
-            without.collect::<Result<_, peregrine::Error>>()?;
-        for _ in 0..self.rounds {
-            for line in &mut lines {
-                let on = |rung| line.on.contains(&rung);
-                // Float32 has no kernels to choose from.
-                let translator = match (on(Rung::Int8), on(Rung::Tuned)) {
-                    (false, _) => &float32,
-                    (true, false) => &int8,
-                    (true, true) => &tuned,
-                };
-                let prepared = without.iter().find(|(off, _)| line.off == Some(*off));
-                self.measure(prepared.map_or(translator, |(_, translator)| translator), line)?;
+        let (ladder, without) = (self.ladder(), self.without());
+        let last = ladder.len() - 1;
+        let mut lines: Vec<Line> = ladder.into_iter().chain(without).collect();
+        let mut translators: Vec<(Preparation, Translator)> = Vec::new();
+        // The translator of each line. Many lines have the same.
+        let mut of_line = Vec::new();
+        for line in &lines {
+            let preparation = line.preparation();
+            let known = translators.iter().position(|(known, _)| *known == preparation);
+            of_line.push(known.unwrap_or(translators.len()));
+            if known.is_none() {
+                let translator = self.prepare(&preparation)?;
+                translators.push((preparation, translator));
             }
         }
-        turn_off(&[]);
+        // The last of the ladder has all techniques: its kernels are timed ahead, as by `peregrine tune`.
+        self.measure(&translators[of_line[last]].1, &mut lines[last])?;
+        lines[last].speeds.clear();
+        for _ in 0..self.rounds {
+            for (line, &translator) in lines.iter_mut().zip(&of_line) {
+                self.measure(&translators[translator].1, line)?;
+            }
+        }
         self.report(&mut lines)
+    }
+
+    fn prepare(
+        &self,
+        (precision, tuned, off): &Preparation,
+    ) -> Result<Translator, peregrine::Error> {
+        let compute = Compute {
+            precision: Some(*precision),
+            tuner: tuned.then(Tuner::default),
+            without: off.clone(),
+            ..self.compute.clone()
+        };
+        Translator::prepare(self.model.clone(), &compute)
     }
 
     /// Nothing; each technique alone; each on top of those before it.
@@ -142,17 +160,13 @@ impl Ablation<'_> {
     }
 
     fn measure(&self, translator: &Translator, line: &mut Line) -> anyhow::Result<()> {
-        let on = |rung| line.on.contains(&rung);
         let mut setup = (self.setup)(translator);
-        setup.options.shortlist = on(Rung::Shortlist);
-        setup.workers.batching = match (on(Rung::TopUp), on(Rung::Sorted)) {
+        setup.options.shortlist = line.has(Rung::Shortlist);
+        setup.workers.batching = match (line.has(Rung::TopUp), line.has(Rung::Sorted)) {
             (true, _) => Policy::TopUp,
             (_, true) => Policy::Sorted,
             _ => Policy::Naive,
         };
-        let packing = (!on(Rung::Packed)).then_some(Technique::PackedOnce);
-        let off: Vec<Technique> = packing.into_iter().chain(line.off).collect();
-        turn_off(&off);
         let start = cpu_time();
         let translations = setup.translate(translator, self.requests)?;
         let seconds = cpu_time().zip(start).map_or(f64::NAN, |(end, start)| end - start);

@@ -8,12 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use peregrine::cuda::{Cuda, time_output_layers, try_output_layers};
-use peregrine::measure::of_length;
+use peregrine::measure::cuda::{Cuda, time_output_layers, try_output_layers};
+use peregrine::measure::{OutputLayer, of_length};
 use peregrine::model::{made_up_model, preset};
-use peregrine::{
-    BatchSize, Compute, Device, Model, Numbers, OutputLayer, Policy, Request, Stats, Translator,
-};
+use peregrine::{BatchSize, Compute, Device, Model, Numbers, Policy, Request, Stats, Translator};
 use serde_json::{Value, json};
 
 use crate::args::search::Setup;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use peregrine::measure::of_length;
-use peregrine::{Policy, Request, Stats, TracedStep, Translator};
+use peregrine::measure::{TracedStep, of_length};
+use peregrine::{Policy, Request, Stats, Translator};
 use serde_json::{Value, json};
 
 use crate::args::model::ModelArgs;

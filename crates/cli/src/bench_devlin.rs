@@ -8,8 +8,9 @@
 use std::time::Instant;
 
 use anyhow::Context;
+use peregrine::measure::Functions;
 use peregrine::model::{Shortlist, made_up_model, preset};
-use peregrine::{BatchSize, Compute, Functions, Model, Precision, Request, Speedups, Translator};
+use peregrine::{BatchSize, Compute, Model, Precision, Request, Speedups, Translator};
 
 use crate::args::search::Setup;
 use crate::io::console::show;

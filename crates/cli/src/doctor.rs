@@ -1,7 +1,7 @@
 //! `peregrine doctor`
 
-use peregrine::Level;
-use peregrine::cuda::{Cuda, Numbers, Properties, Survey, survey};
+use peregrine::measure::cuda::{Cuda, Properties, Survey, survey};
+use peregrine::{Level, Numbers};
 use serde_json::json;
 
 use crate::io::console::show;

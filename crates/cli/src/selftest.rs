@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use peregrine::cuda::{Cuda, try_output_layers, try_races};
+use peregrine::measure::cuda::{Cuda, try_output_layers, try_races};
 use peregrine::model::{OpenOptions, made_up_model, preset};
 use peregrine::{BatchSize, Compute, Device, Model, Numbers, Request, Translation, Translator};
 

@@ -9,6 +9,7 @@ use anyhow::bail;
 use clap::ArgMatches;
 use indicatif::{ProgressBar, ProgressStyle};
 use peregrine::marian_format::{AlignmentStyle, Fields};
+use peregrine::measure::narrowed_rows;
 use peregrine::model::write_whole;
 use peregrine::{
     Answer, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translation, Translator,
@@ -320,8 +321,8 @@ impl Args {
 
     /// Says what was measured.
     fn report(&self, summary: &Summary, lines: u64, begun: Instant) -> anyhow::Result<()> {
-        if peregrine::narrowed_rows() > 0 {
-            let rows = peregrine::narrowed_rows();
+        if narrowed_rows() > 0 {
+            let rows = narrowed_rows();
             self.say(format_args!(
                 "note: {rows} rows did not fit 16-bit fixed point and were rounded to fewer bits"
             ));

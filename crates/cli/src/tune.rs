@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use peregrine::Request;
+use peregrine::measure::Tuned;
 use peregrine::model::write_whole;
-use peregrine::{Request, Tuned};
 use serde_json::{Value, json};
 
 use crate::args::model::ModelArgs;

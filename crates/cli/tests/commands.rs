@@ -3,7 +3,7 @@
 mod common;
 
 use common::{complaint, model, run, run_with, scratch, scratch_with, stdout};
-use peregrine::Technique;
+use peregrine::measure::Technique;
 use serde_json::Value;
 
 #[test]

@@ -14,8 +14,6 @@
 
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
-use crate::technique::Technique;
-
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 /// Pages of a run.
@@ -32,12 +30,6 @@ pub(crate) fn place(read: *const u8) -> *const u8 {
     let within = read as usize % RUN;
     let (page, line) = (within / LINE % PAGES, within / LINE / PAGES);
     read.wrapping_add(RUN - within + page * PAGE + line * LINE)
-}
-
-/// Whether anything is to be asked for. A loop finds that out before it begins.
-#[inline(always)]
-pub(crate) fn asks() -> bool {
-    Technique::Prefetch.is_on()
 }
 
 /// Asks for what belongs to a line that is read, into the second cache: the first is too small for a run.

@@ -162,6 +162,8 @@ pub(crate) struct Product {
     pub(crate) starts: Option<*const u8>,
     /// Steps of 64 bytes of inputs.
     pub(crate) steps: usize,
+    /// Whether the next panels are prefetched.
+    pub(crate) prefetch: bool,
 }
 
 /// Who makes something of sums, a block after the other. All of it becomes one loop with the products: what is not in a register
@@ -269,7 +271,7 @@ impl Product {
     /// How blocks take turns in asking for weights.
     fn turns(&self) -> Turns {
         let share = STEP_LINES.div_ceil(self.rows.div_ceil(2 * ROWS)).next_power_of_two();
-        let lines = if ahead::asks() { share } else { 0 };
+        let lines = if self.prefetch { share } else { 0 };
         // Where two panels are more than a run, what comes after the first run is being read already.
         let behind = (2 * self.panel_bytes()).saturating_sub(RUN) / RUN * RUN;
         Turns { lines, behind }

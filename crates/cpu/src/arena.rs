@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{Pod, Zeroable};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
+use crate::isa::Isa;
 use crate::technique::Technique;
 
 /// Bytes mapped at a time. Only what is written takes memory.
@@ -77,9 +78,27 @@ impl<T: Pod> DerefMut for Aligned<T> {
     }
 }
 
+/// The pages that large memory is to lie on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// Of 2 MB.
+    #[default]
+    Large,
+    /// Of 4 kB, for comparison.
+    Small,
+}
+
+impl Pages {
+    /// What a processor is to use.
+    pub(crate) fn of(isa: Isa) -> Pages {
+        if isa.uses(Technique::LargePages) { Pages::Large } else { Pages::Small }
+    }
+}
+
 /// Hands out memory that is never given back before the whole arena is.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Arena {
+    pages: Pages,
     open: Arc<Mutex<Option<Chunk>>>,
 }
 
@@ -90,34 +109,43 @@ struct Chunk {
 }
 
 impl Arena {
+    /// An empty one.
+    pub(crate) fn new(pages: Pages) -> Arena {
+        Arena { pages, open: Arc::default() }
+    }
+
     /// Room for `count` zeroed values; on the heap where the system maps no memory.
     pub(crate) fn zeroed<T: Zeroable + Copy>(&self, count: usize) -> Store<T> {
         const { assert!(align_of::<T>() <= ALIGNMENT) };
         let bytes = bytes_of::<T>(count);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.as_ref().is_none_or(|chunk| chunk.map.len() - chunk.used < bytes) {
-            *open = Chunk::new(bytes.max(CHUNK));
+            *open = Chunk::new(bytes.max(CHUNK), self.pages);
         }
-        let Some(chunk) = open.as_mut() else { return Store::zeroed(count) };
+        let Some(chunk) = open.as_mut() else { return Store::zeroed(count, self.pages) };
         let start = chunk.used;
         chunk.used += bytes;
-        Store::Shelf(Shelf { map: Arc::clone(&chunk.map), start, count, values: PhantomData })
+        let map = Arc::clone(&chunk.map);
+        let place = Place::Shelf(Shelf { map, start, count, values: PhantomData });
+        Store { place, pages: self.pages }
     }
 }
 
 impl Chunk {
-    fn new(bytes: usize) -> Option<Chunk> {
+    fn new(bytes: usize, pages: Pages) -> Option<Chunk> {
         // Of whole pages: a system that can then begins it at one.
         let map = MmapOptions::new().len(bytes.next_multiple_of(PAGE)).map_anon().ok()?;
-        let large = Technique::LargePages.is_on();
         // A wish: without it the weights are still there, on small pages.
-        let _ = map.advise(if large { Advice::HugePage } else { Advice::NoHugePage });
+        let _ = map.advise(match pages {
+            Pages::Large => Advice::HugePage,
+            Pages::Small => Advice::NoHugePage,
+        });
         Some(Chunk { map: Arc::new(map.into()), used: 0 })
     }
 }
 
 /// A part of an arena that nobody else has.
-pub(crate) struct Shelf<T> {
+struct Shelf<T> {
     map: Arc<MmapRaw>,
     start: usize,
     count: usize,
@@ -125,15 +153,26 @@ pub(crate) struct Shelf<T> {
 }
 
 /// Values in an arena, or on the heap.
-pub(crate) enum Store<T> {
+pub(crate) struct Store<T> {
+    place: Place<T>,
+    /// Where it goes when it grows.
+    pages: Pages,
+}
+
+enum Place<T> {
     Heap(Vec<T>),
     Shelf(Shelf<T>),
 }
 
 impl<T: Zeroable + Copy> Store<T> {
-    /// Zeros on the heap.
-    pub(crate) fn zeroed(count: usize) -> Store<T> {
-        Store::Heap(vec![T::zeroed(); count])
+    /// Zeros on the heap, which move to such pages when they become many.
+    pub(crate) fn zeroed(count: usize, pages: Pages) -> Store<T> {
+        Store { place: Place::Heap(vec![T::zeroed(); count]), pages }
+    }
+
+    /// The pages it lies on, or is to lie on when it has grown.
+    pub(crate) fn pages(&self) -> Pages {
+        self.pages
     }
 
     /// Makes it `count` values, keeping those there are; the others are zero. Where it becomes large
@@ -141,16 +180,17 @@ impl<T: Zeroable + Copy> Store<T> {
     pub(crate) fn grow(&mut self, count: usize) {
         let bytes = bytes_of::<T>(count);
         if bytes < LARGE
-            && let Store::Heap(values) = self
+            && let Place::Heap(values) = &mut self.place
         {
             values.resize(count, T::zeroed());
             return;
         }
-        let mut grown = match Chunk::new(bytes) {
+        let mut grown = match Chunk::new(bytes, self.pages) {
             Some(Chunk { map, .. }) => {
-                Store::Shelf(Shelf { map, start: 0, count, values: PhantomData })
+                let place = Place::Shelf(Shelf { map, start: 0, count, values: PhantomData });
+                Store { place, pages: self.pages }
             }
-            None => Store::zeroed(count),
+            None => Store::zeroed(count, self.pages),
         };
         let kept = self.len().min(count);
         grown[..kept].copy_from_slice(&self[..kept]);
@@ -162,11 +202,11 @@ impl<T> Deref for Store<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        match self {
-            Store::Heap(values) => values,
+        match &self.place {
+            Place::Heap(values) => values,
             // SAFETY: the map outlives the shelf, which is aligned, inside it, zeroed at first and
             // overlaps no other; all zeros are a value of `T` (see `Arena::zeroed`).
-            Store::Shelf(shelf) => unsafe {
+            Place::Shelf(shelf) => unsafe {
                 let start = shelf.map.as_ptr().add(shelf.start).cast();
                 std::slice::from_raw_parts(start, shelf.count)
             },
@@ -176,10 +216,10 @@ impl<T> Deref for Store<T> {
 
 impl<T> DerefMut for Store<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        match self {
-            Store::Heap(values) => values,
+        match &mut self.place {
+            Place::Heap(values) => values,
             // SAFETY: as above, and `&mut self` is the only way to this shelf.
-            Store::Shelf(shelf) => unsafe {
+            Place::Shelf(shelf) => unsafe {
                 let start = shelf.map.as_mut_ptr().add(shelf.start).cast();
                 std::slice::from_raw_parts_mut(start, shelf.count)
             },
@@ -212,12 +252,12 @@ mod tests {
     #[test]
     #[should_panic = "no more values than memory could hold"]
     fn growing_stops_where_addresses_do() {
-        Store::<u32>::zeroed(1).grow(usize::MAX / 4 + 2);
+        Store::<u32>::zeroed(1, Pages::Large).grow(usize::MAX / 4 + 2);
     }
 
     #[test]
     fn growing_keeps_what_is_there() {
-        let mut store: Store<u32> = Store::zeroed(3);
+        let mut store: Store<u32> = Store::zeroed(3, Pages::Large);
         let mut filled = 0;
         for count in [10, 1000, 2 << 20, 3 << 20] {
             store.grow(count);
@@ -226,7 +266,7 @@ mod tests {
             store.iter_mut().enumerate().for_each(|(i, v)| *v = i as u32 + 1);
             filled = count;
         }
-        assert!(matches!(store, Store::Shelf(_)));
+        assert!(matches!(store.place, Place::Shelf(_)));
     }
 
     #[test]

@@ -32,7 +32,7 @@ use crate::cache::{Cache, Keeping, Number, Upper, View};
 use crate::half::Half;
 use crate::isa::Isa;
 use crate::lanes::{LANES, array, multiply_add};
-use crate::technique::Technique;
+use crate::technique::{Technique, Techniques};
 use crate::vectors::{Vectors, vector_kernel};
 use softmax::softmax;
 
@@ -94,8 +94,7 @@ struct Ahead<'a> {
 
 impl<'a> Ahead<'a> {
     fn new(next: &'a [u32], pieces: usize) -> Ahead<'a> {
-        let asks = !next.is_empty() && Technique::Prefetch.is_on();
-        Ahead { next, place: 0, piece: 0, pieces: if asks { pieces } else { 0 } }
+        Ahead { next, place: 0, piece: 0, pieces: if next.is_empty() { 0 } else { pieces } }
     }
 
     /// Has the next few pieces asked for.
@@ -167,18 +166,20 @@ pub(crate) fn attend(
         return bytes::attend(isa, queries, cache.bytes(), reads, out);
     }
     let (mut weights, width) = (Aligned::default(), cache.width());
+    let prefetch = isa.uses(Technique::Prefetch);
     let mut groups = reads.groups().peekable();
     while let Some((rows, positions)) = groups.next() {
-        let next = groups.peek().map_or(&[][..], |&(_, next)| next);
+        let next = groups.peek().filter(|_| prefetch).map_or(&[][..], |&(_, next)| next);
         let reading = Reading { cache, positions, heads, next };
         let queries = Queries { values: queries.row(rows.start), ..queries };
         let out = &mut out[rows.start * width..rows.end * width];
-        attend_in_floats(isa, queries, reading, &mut weights, out);
+        attend_in_floats(isa, isa.techniques(), queries, reading, &mut weights, out);
     }
 }
 
 vector_kernel! {
     fn attend_in_floats(
+        techniques: Techniques,
         queries: Queries<'_>,
         reading: Reading<'_>,
         weights: &mut Aligned<f32>,
@@ -189,17 +190,19 @@ vector_kernel! {
 #[inline(always)]
 fn attend_body<I: Vectors>(
     isa: I,
+    techniques: Techniques,
     queries: Queries<'_>,
     reading: Reading<'_>,
     weights: &mut Aligned<f32>,
     out: &mut [f32],
 ) {
     with_kind!(reading, |kind| {
-        if Technique::SixteenRows.is_on() && turned::attend(isa, queries, kind, weights, out) {
+        let many = techniques.has(Technique::SixteenRows);
+        if many && turned::attend(isa, queries, kind, weights, out) {
             return;
         }
         weights.reshape(ROWS * kind.stride(), 0);
-        let (width, together) = (kind.kept.width, Technique::SharedReads.is_on());
+        let (width, together) = (kind.kept.width, techniques.has(Technique::SharedReads));
         let mut row = 0;
         while row * width < out.len() {
             // Once is enough.
@@ -478,6 +481,7 @@ fn mean_weights_body<I: Vectors>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::Pages;
     use crate::cache::Keeping;
     use crate::isa::{Level, same_everywhere};
     use crate::lanes::bits;
@@ -503,7 +507,7 @@ mod tests {
     ) -> (Vec<f32>, Vec<f32>, Cache) {
         let keys: Vec<f32> = (0..positions * width).map(wave).collect();
         let values: Vec<f32> = (0..positions * width).map(|i| wave(i + 11)).collect();
-        let mut cache = Cache::new(keeping);
+        let mut cache = Cache::new(keeping, Pages::Large);
         // In runs of all kinds: single ones, to the end of a block, and not from its beginning.
         let mut at: Vec<u32> = (0..positions as u32).collect();
         at[17..20].reverse();
@@ -607,7 +611,7 @@ mod tests {
             let positions: Vec<u32> = (0..70).rev().step_by(3).collect();
             let what = format!("{keeping:?}, {width} columns of {heads} heads");
             same_everywhere(&what, |isa| {
-                let mut cache = Cache::new(keeping);
+                let mut cache = Cache::new(keeping, Pages::Large);
                 cache.grow(70, width, heads);
                 cache.store(isa, &kept, 0, &(0..70).collect::<Vec<u32>>());
                 let rows = Queries { values: &queries, stride: width };

@@ -6,7 +6,7 @@ use peregrine_nn::{
     Question, Reads, Step, Term, Terms,
 };
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Pages};
 use crate::attention::{self, Queries, Reading};
 use crate::cache::{Cache, Keeping};
 use crate::either::Either;
@@ -66,8 +66,14 @@ impl Cpu {
             screening: true,
             integers: Integers::default(),
             tuner: None,
-            arena: Arena::default(),
+            arena: Arena::new(Pages::of(isa)),
         }
+    }
+
+    /// The same without some techniques.
+    pub fn without(self, techniques: &[Technique]) -> Cpu {
+        let isa = self.isa.without(techniques);
+        Cpu { isa, arena: Arena::new(Pages::of(isa)), ..self }
     }
 
     /// The same with another way to compute the functions of recurrent cells.
@@ -120,7 +126,7 @@ impl Cpu {
                 (Step::Tanh, _) => recurrent::tanh(self.isa, self.functions, y),
                 (Step::Clamp { least, most }, _) => elements::clamp(self.isa, *least, *most, y),
                 (Step::Add, Some(input)) => match behind {
-                    [Step::Norm(norm), behind @ ..] if Technique::FusedNorms.is_on() => {
+                    [Step::Norm(norm), behind @ ..] if self.isa.uses(Technique::FusedNorms) => {
                         elements::normalise(self.isa, norm, Some(input), y);
                         left = behind;
                     }
@@ -183,7 +189,7 @@ impl Backend for Cpu {
     }
 
     fn joins_products(&self) -> bool {
-        Technique::JointProducts.is_on()
+        self.isa.uses(Technique::JointProducts)
     }
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
@@ -225,7 +231,7 @@ impl Backend for Cpu {
     }
 
     fn rows(&self) -> Matrix {
-        Matrix::default()
+        Matrix::on(Pages::of(self.isa))
     }
 
     fn width(&self, rows: &Matrix) -> usize {
@@ -245,11 +251,11 @@ impl Backend for Cpu {
     }
 
     fn cache(&self) -> Cache {
-        Cache::new(self.keeping)
+        Cache::new(self.keeping, Pages::of(self.isa))
     }
 
     fn working_cache(&self) -> Cache {
-        Cache::new(Keeping::Float32)
+        Cache::new(Keeping::Float32, Pages::of(self.isa))
     }
 
     fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize, heads: usize) {

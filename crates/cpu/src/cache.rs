@@ -18,7 +18,7 @@
 use bytemuck::{Pod, Zeroable};
 use peregrine_model::Precision;
 
-use crate::arena::{Line, Store};
+use crate::arena::{Line, Pages, Store};
 use crate::attention::bytes::{self, Kept, Shape};
 use crate::half::Half;
 use crate::isa::Isa;
@@ -88,9 +88,9 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// With no positions yet.
-    pub(crate) fn new(keeping: Keeping) -> Cache {
-        Cache { keeping, rows: Store::zeroed(0), steps: Vec::new(), shape: Shape::default() }
+    /// With no positions yet; it lies on such pages once it is large.
+    pub(crate) fn new(keeping: Keeping, pages: Pages) -> Cache {
+        Cache { keeping, rows: Store::zeroed(0, pages), steps: Vec::new(), shape: Shape::default() }
     }
 
     pub(crate) fn keeping(&self) -> Keeping {
@@ -321,7 +321,7 @@ mod tests {
             let expected: Vec<i8> = row.iter().map(|v| (v * (127.0 / most)).round_ties_even() as i8).collect();
             let rows = Matrix::from_rows(2 * row.len(), [&row[..], &row[..]].concat());
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
-                let mut cache = Cache::new(Keeping::Int8);
+                let mut cache = Cache::new(Keeping::Int8, Pages::Large);
                 cache.grow(1, row.len(), 1);
                 cache.store(isa, &rows, 0, &[0]);
                 let Kept { rows, steps, shape, .. } = cache.bytes();

@@ -1,7 +1,10 @@
 //! Which instructions this processor has, found out once.
 //!
 //! An [`Isa`] can only be made by asking the processor, so holding one proves that its
-//! instructions exist: kernels take it by value and check nothing.
+//! instructions exist: kernels take it by value and check nothing. It also says which techniques
+//! they use.
+
+use crate::technique::{Technique, Techniques};
 
 /// Instruction sets there are kernels for, slower ones first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,24 +55,46 @@ impl Level {
     }
 }
 
-/// Proof that the processor has the instructions of a [`Level`].
+/// Proof that the processor has the instructions of a [`Level`], and the techniques to use with them.
 #[derive(Debug, Clone, Copy)]
-pub struct Isa(Level);
+pub struct Isa {
+    level: Level,
+    techniques: Techniques,
+}
 
 impl Isa {
-    /// The best there is.
+    /// What every processor of the architecture has.
+    const PORTABLE: Isa = Isa { level: Level::Portable, techniques: Techniques::ALL };
+
+    /// The best there is, with all techniques.
     pub fn best() -> Isa {
-        Level::ALL.into_iter().rev().find_map(Isa::new).unwrap_or(Isa(Level::Portable))
+        Level::ALL.into_iter().rev().find_map(Isa::new).unwrap_or(Isa::PORTABLE)
     }
 
-    /// A certain one, if the processor has it.
+    /// A certain one, if the processor has it, with all techniques.
     pub fn new(level: Level) -> Option<Isa> {
-        available(level).then_some(Isa(level))
+        available(level).then_some(Isa { level, ..Isa::PORTABLE })
+    }
+
+    /// The same without some techniques.
+    pub fn without(self, techniques: &[Technique]) -> Isa {
+        Isa { techniques: self.techniques.without(techniques), ..self }
     }
 
     /// Which one it is.
     pub fn level(self) -> Level {
-        self.0
+        self.level
+    }
+
+    /// Whether a technique is used.
+    #[inline(always)]
+    pub fn uses(self, technique: Technique) -> bool {
+        self.techniques.has(technique)
+    }
+
+    /// All techniques that are used.
+    pub(crate) fn techniques(self) -> Techniques {
+        self.techniques
     }
 }
 
@@ -158,7 +183,7 @@ macro_rules! kernel {
 /// Calls a function with each level there is and checks that all return the same.
 #[cfg(test)]
 pub(crate) fn same_everywhere<T: PartialEq + std::fmt::Debug>(what: &str, f: impl Fn(Isa) -> T) {
-    let expected = f(Isa(Level::Portable));
+    let expected = f(Isa::PORTABLE);
     for isa in Level::ALL.into_iter().filter_map(Isa::new) {
         assert_eq!(f(isa), expected, "{what}, {}", isa.level().name());
     }

@@ -50,5 +50,5 @@ pub use panels::Panels;
 pub use product::Packed;
 pub use recurrent::{FAST_ERROR, Functions};
 pub use split::split_products;
-pub use technique::{Technique, turn_off};
+pub use technique::Technique;
 pub use tuner::{Tuned, Tuner};

@@ -19,7 +19,7 @@ use crate::int16::{self, Packed16, Quantised16};
 use crate::isa::Isa;
 use crate::lanes::LANES;
 use crate::matrix::Matrix;
-use crate::product::{self, Packed, Task};
+use crate::product::{self, Packed};
 use crate::split;
 use crate::technique::Technique;
 use crate::tuner::Tuner;
@@ -106,9 +106,9 @@ impl Linear {
 
     /// The same layer, packed anew: what engines pay at every product that do not keep their packed
     /// weights.
-    fn packed_again(&self) -> Option<Linear> {
+    fn packed_again(&self, isa: Isa) -> Option<Linear> {
         let outputs = || (0..self.outputs() as u32).collect::<Vec<_>>();
-        (!Technique::PackedOnce.is_on()).then(|| self.select(&outputs()))
+        (!isa.uses(Technique::PackedOnce)).then(|| self.select(&outputs()))
     }
 
     /// Number of outputs.
@@ -146,11 +146,11 @@ impl Linear {
     /// `out = activation(x · Wᵀ + b)`, row by row.
     pub(crate) fn multiply(&self, isa: Isa, activation: Activation, x: &[f32], out: &mut [f32]) {
         let shape = (self.inputs(), self.outputs());
-        let again = self.packed_again();
+        let again = self.packed_again(isa);
         match again.as_ref().unwrap_or(self) {
             Linear::Float32(packed) => {
                 split::panels(0..packed.panels(), shape, out, &|panels, out| {
-                    product::multiply(isa, Task::some(x, packed, panels), out);
+                    product::multiply(isa, x, packed, panels, out);
                 });
                 activate(isa, activation, out);
             }
@@ -197,7 +197,7 @@ impl Linear {
             first.multiply(isa, activation, x, hidden.values_mut());
             return second.multiply(isa, last, hidden.values(), out);
         };
-        let again = second.packed_again();
+        let again = second.packed_again(isa);
         let packed = if let Some(Linear::Int8(again)) = &again { again } else { packed };
         let ways = packed.ways;
         let rounds = activation == Activation::Relu && ways.alpha.is_none() && !ways.float_hidden;
@@ -206,7 +206,7 @@ impl Linear {
             quantised.reserve(isa, rows, packed);
             match first {
                 Linear::Int8(int8) if rounds && int8::goes_to_halves(isa, rows, int8, packed) => {
-                    let again = first.packed_again();
+                    let again = first.packed_again(isa);
                     let int8 = if let Some(Linear::Int8(again)) = &again { again } else { int8 };
                     hidden_in_halves(isa, x, int8, quantised, hidden);
                 }
@@ -242,7 +242,7 @@ impl Linear {
                 linear.multiply_in_blocks(isa, x, block_panels, in_registers, take);
             });
         }
-        let again = self.packed_again();
+        let again = self.packed_again(isa);
         let this = again.as_ref().unwrap_or(self);
         let starts = (0..self.panels()).step_by(block_panels);
         let blocks = starts.map(|start| start..(start + block_panels).min(self.panels()));
@@ -269,7 +269,7 @@ impl Linear {
         match this {
             Linear::Float32(packed) => each(&mut |panels, out| {
                 split::panels(panels, shape, out, &|panels, out| {
-                    product::multiply(isa, Task::some(x, packed, panels), out);
+                    product::multiply(isa, x, packed, panels, out);
                 });
             }),
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
@@ -333,7 +333,7 @@ fn hidden_in_halves(
         x_quantised.fill(isa, x, packed);
         halves.reshape(x.len() / inputs * outputs, 0);
         let halves = halves.as_chunks_mut().0;
-        int8::multiply_to_halves(x_quantised, packed, halves);
+        int8::multiply_to_halves(isa, x_quantised, packed, halves);
         quantised.fill_from_halves(halves, &mut left);
         // Few rows in few networks: these are computed once more.
         if !left.is_empty() {

@@ -1,6 +1,6 @@
 //! Rows of activations.
 
-use crate::arena::{Line, Store};
+use crate::arena::{Line, Pages, Store};
 
 /// A row-major matrix whose memory is kept when it shrinks. It begins at a cache line, so that vectors of its rows do
 /// not straddle two.
@@ -12,11 +12,16 @@ pub struct Matrix {
 
 impl Default for Matrix {
     fn default() -> Matrix {
-        Matrix { data: Store::zeroed(0), rows: 0, width: 0 }
+        Matrix::on(Pages::default())
     }
 }
 
 impl Matrix {
+    /// An empty one, which lies on such pages once it is large.
+    pub(crate) fn on(pages: Pages) -> Matrix {
+        Matrix { data: Store::zeroed(0, pages), rows: 0, width: 0 }
+    }
+
     /// From numbers laid out row by row.
     pub fn from_rows(width: usize, data: Vec<f32>) -> Matrix {
         assert!(width > 0 && data.len().is_multiple_of(width), "rows of equal width");

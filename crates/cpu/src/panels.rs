@@ -69,7 +69,7 @@ impl<T: Copy + Zeroable + Send> Panels<T> {
     /// A layer with some of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Panels<T> {
         let panels = outputs.len().div_ceil(LANES);
-        let mut lines = Store::zeroed(panels * self.groups);
+        let mut lines = Store::zeroed(panels * self.groups, self.lines.pages());
         gather(&self.lines, self.groups, outputs, &mut lines);
         let mut bias = vec![Lanes::zeroed(); panels];
         gather(&self.bias, 1, outputs, &mut bias);

@@ -1,20 +1,17 @@
 //! What can be turned off to see what it gives.
 //!
 //! Precisions, caches and lists of words have options of their own, because they change results. What is here changes how
-//! soon they come, so its switches are for measuring, and for the whole process: kernels look at them where a product or a
-//! sentence's attention begins.
-
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+//! soon they come, so its switches are for measuring. They belong to an [`Isa`](crate::Isa), which goes wherever products do:
+//! kernels look at them where a product or a sentence's attention begins.
 
 /// A way to be faster that leaves results as they are, to the last bit where [`Technique::keeps_bits`] says so.
 ///
 /// ```
-/// use peregrine_cpu::{Technique, turn_off};
+/// use peregrine_cpu::{Isa, Technique};
 ///
-/// turn_off(&[Technique::Prefetch]);
-/// assert!(!Technique::Prefetch.is_on() && Technique::LargePages.is_on());
-/// turn_off(&[]);
-/// assert!(Technique::Prefetch.is_on());
+/// let isa = Isa::best().without(&[Technique::Prefetch]);
+/// assert!(!isa.uses(Technique::Prefetch) && isa.uses(Technique::LargePages));
+/// assert!(Isa::best().uses(Technique::Prefetch));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Technique {
@@ -36,13 +33,6 @@ pub enum Technique {
     SharedReads,
     /// Sixteen words of a source sentence at a time attend to all of it.
     SixteenRows,
-}
-
-static OFF: AtomicU32 = AtomicU32::new(0);
-
-/// Turns off these techniques and turns on all others, in the whole process. To be called while nothing is translated.
-pub fn turn_off(techniques: &[Technique]) {
-    OFF.store(techniques.iter().fold(0, |off, technique| off | technique.bit()), Relaxed);
 }
 
 impl Technique {
@@ -79,13 +69,140 @@ impl Technique {
         self != Technique::SixteenRows
     }
 
-    /// Whether nobody has turned it off.
-    #[inline(always)]
-    pub fn is_on(self) -> bool {
-        OFF.load(Relaxed) & self.bit() == 0
+    const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
+
+/// Some techniques.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Techniques(u16);
+
+impl Techniques {
+    /// All of them.
+    pub(crate) const ALL: Techniques = Techniques(!0);
+
+    /// These, but for some.
+    pub(crate) fn without(self, techniques: &[Technique]) -> Techniques {
+        Techniques(techniques.iter().fold(self.0, |left, technique| left & !technique.bit()))
     }
 
-    const fn bit(self) -> u32 {
-        1 << self as u32
+    /// Whether one of them is this.
+    #[inline(always)]
+    pub(crate) fn has(self, technique: Technique) -> bool {
+        self.0 & technique.bit() != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peregrine_model::{Activation, Precision, Weight};
+    use peregrine_nn::{After, Ask, Attention, Backend, Dense, NormWeights, Question, Reads};
+    use peregrine_nn::{Choices, Scoring, Step};
+
+    use super::*;
+    use crate::{Cpu, Isa, Level, Matrix};
+
+    const WIDTH: usize = 128;
+    const HIDDEN: usize = 192;
+    const ROWS: usize = 45;
+    const WORDS: usize = 500;
+
+    fn numbers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| (((i + seed) * 37 % 101) as f32 - 50.0) / 100.0).collect()
+    }
+
+    fn weights(outputs: usize, inputs: usize) -> Weight {
+        Weight::from_f32(vec![outputs, inputs], &numbers(outputs * inputs, outputs))
+    }
+
+    /// What some rows become: in a feed-forward block with its sum and norm, by attention over the keys and values they
+    /// share, and as the best of all words and of lists.
+    fn bits(cpu: &Cpu) -> Vec<u32> {
+        let layer = |outputs, inputs| {
+            let weight = weights(outputs, inputs);
+            cpu.prepare_linear(&[Dense { weight: &weight, bias: None, alpha: None }])
+        };
+        let scale = Weight::from_f32(vec![WIDTH], &numbers(WIDTH, 3));
+        let norm = NormWeights { scale: &scale, bias: None, epsilon: 1e-6, centred: true };
+        let ops = [Step::Add, Step::Norm(cpu.prepare_norm(norm))];
+        let x = Matrix::from_rows(2 * WIDTH, numbers(ROWS * 2 * WIDTH, 5));
+        let (first, second) = (layer(HIDDEN, 2 * WIDTH), layer(WIDTH, HIDDEN));
+        let half = Matrix::from_rows(WIDTH, numbers(ROWS * WIDTH, 11));
+        let (mut hidden, mut rows, mut attended) = (cpu.rows(), cpu.rows(), cpu.rows());
+        let after = After { activation: Activation::Identity, ops: &ops, input: Some(&half) };
+        let first = (&first, Activation::Relu);
+        cpu.feed_forward(&x, first, (&second, after), &mut hidden, &mut rows);
+
+        let mut cache = cpu.cache();
+        cpu.reserve_cache(&mut cache, ROWS, WIDTH, 4);
+        cpu.store(&x, 0, &(0..ROWS as u32).collect::<Vec<_>>(), &mut cache);
+        let mut reads = Reads::default();
+        for row in 0..ROWS as u32 {
+            match row % 15 {
+                0 => reads.push(row..row + 15),
+                _ => reads.push_same(),
+            }
+        }
+        let to = Attention { cache: &cache, reads: &reads, heads: 4, width: WIDTH };
+        cpu.attend(&rows, to, &mut attended);
+
+        let weight = weights(WORDS, WIDTH);
+        let output = cpu.prepare_output(Dense { weight: &weight, bias: None, alpha: None });
+        let lists = [2, 3, 5, 7, 11].map(|n| {
+            cpu.select(&output, &(0..WORDS as u32).filter(|word| word % n > 0).collect::<Vec<_>>())
+        });
+        let of_lists: Vec<_> = (0..ROWS).map(|row| Some(&lists[row % lists.len()])).collect();
+        let ask = Ask { count: 2, banned: &[7], forced: None, scoring: Scoring::Logit, path: 0.0 };
+        let asks = [ask; ROWS];
+        let question = Question { asks: &asks, contests: None };
+        let mut found = Vec::new();
+        for selections in [vec![None; ROWS], of_lists] {
+            let (mut pending, mut choices) = (Choices::default(), Choices::default());
+            cpu.ask(&attended, &output, &selections, question, &mut pending);
+            cpu.answer(&mut pending, &mut choices);
+            let choices = (0..ROWS).flat_map(|row| choices.of(row).to_vec());
+            found.extend(choices.flat_map(|choice| [choice.token, choice.score.to_bits()]));
+        }
+        let values = rows.values().iter().chain(attended.values());
+        values.map(|v| v.to_bits()).chain(found).collect()
+    }
+
+    fn both(level: Level, precision: Precision, off: &[Technique]) -> Option<[Cpu; 2]> {
+        let cpu = Cpu::new(Isa::new(level)?, precision);
+        Some([cpu.clone(), cpu.without(off)])
+    }
+
+    #[test]
+    fn two_processors_differ_in_techniques_and_in_no_bit() {
+        let off: Vec<Technique> =
+            Technique::ALL.into_iter().filter(|technique| technique.keeps_bits()).collect();
+        for (level, precision) in Level::ALL.into_iter().flat_map(|level| {
+            [Precision::Float32, Precision::Bfloat16, Precision::Int16, Precision::Int8]
+                .map(|precision| (level, precision))
+        }) {
+            let Some(cpus) = both(level, precision, &off) else { continue };
+            assert_eq!(cpus.each_ref().map(Backend::joins_products), [true, false]);
+            let [all, none] = std::thread::scope(|scope| {
+                let start = |cpu| scope.spawn(move || [0; 3].map(|_| bits(cpu)));
+                let both = cpus.each_ref().map(start);
+                both.map(|thread| thread.join().unwrap())
+            });
+            assert_eq!(all, none, "{}, {precision:?}", level.name());
+            assert!(all[0].len() > 2 * ROWS * WIDTH, "something was computed");
+        }
+    }
+
+    /// The only technique whose bits tell whether it is on.
+    #[test]
+    fn what_one_processor_lacks_another_has() {
+        for level in Level::ALL {
+            let off = [Technique::SixteenRows];
+            let Some([all, without]) = both(level, Precision::Float32, &off) else { continue };
+            let expected = bits(&all);
+            let other = bits(&without);
+            assert_ne!(other, expected, "{}", level.name());
+            assert_eq!((bits(&all), bits(&without)), (expected, other), "{}", level.name());
+        }
     }
 }

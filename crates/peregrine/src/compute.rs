@@ -1,6 +1,6 @@
 //! How products are computed.
 
-use peregrine_cpu::{Functions, Integers, Keeping, Level, Tuner, fits_int16};
+use peregrine_cpu::{Functions, Integers, Keeping, Level, Technique, Tuner, fits_int16};
 use peregrine_cuda::{Cuda, Numbers, OutputLayer};
 use peregrine_model::{Model, Precision};
 use peregrine_nn::Speedups;
@@ -23,6 +23,8 @@ pub struct Compute {
     /// Whether all bytes of the output layer are read even where half of them tell which words cannot be
     /// the best.
     pub all_output_bytes: bool,
+    /// Techniques that are not used, to see what each gives.
+    pub without: Vec<Technique>,
     /// Who times kernels and picks the fastest for each shape; without, rules do.
     pub tuner: Option<Tuner>,
     /// Short cuts of recurrent networks.

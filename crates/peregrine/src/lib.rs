@@ -69,16 +69,13 @@ pub fn has_instructions(level: Level) -> bool {
     peregrine_cpu::Isa::new(level).is_some()
 }
 
-pub use peregrine_cpu::{
-    FAST_ERROR, Functions, Integers, Keeping, Level, Technique, Tuned, Tuner, narrowed_rows,
-    turn_off,
-};
-pub use peregrine_cuda::{self as cuda, Numbers, OutputLayer};
+pub use peregrine_cpu::{Keeping, Level, Tuner};
+pub use peregrine_cuda::Numbers;
 pub use peregrine_decode::batching::{BatchSize, Policy, Priority, Scope};
-pub use peregrine_decode::{Counts, Guard, Stats, TracedStep, Verdict};
+pub use peregrine_decode::{Counts, Guard, Stats, Verdict};
 pub use peregrine_model::{
     self as model, AtLimit, Compat, Dialect, Finish, Model, ModelError, OpenOptions, Precision,
     Search, ShortlistChoice, ShortlistFile, Suppression,
 };
-pub use peregrine_nn::{Fault, Speedups};
+pub use peregrine_nn::Speedups;
 pub use peregrine_text::{self as text, Split};

@@ -1,8 +1,22 @@
-//! What only measuring uses: nothing in here is needed to translate.
+//! What only measuring needs: techniques and ways to compute that can be exchanged for comparison, and
+//! what tells afterwards what they gave. Whoever just translates needs nothing from here, as the
+//! defaults are the fastest known.
+
+pub use peregrine_cpu::{FAST_ERROR, Functions, Integers, Technique, Tuned, narrowed_rows};
+pub use peregrine_cuda::{self as cuda, OutputLayer};
+pub use peregrine_decode::TracedStep;
 
 use crate::Request;
 
 /// A text whose translation has exactly that many tokens, whatever they are: speed on equal terms.
+///
+/// ```
+/// let translator = peregrine::Translator::builtin()?;
+/// let request = peregrine::measure::of_length("Good morning!", 9);
+/// let translations = translator.translate_batch(&[request], &translator.options().with_beam(1))?;
+/// assert_eq!(translations[0].alternatives[0].tokens.len(), 9);
+/// # Ok::<(), peregrine::Error>(())
+/// ```
 pub fn of_length(text: &str, tokens: usize) -> Request<'_> {
     Request { length: Some(tokens), ..Request::new(text) }
 }

@@ -77,6 +77,7 @@ impl Translator {
         for member in &mut model.members {
             let weights = std::mem::take(&mut member.weights);
             let cpu = Cpu::new(isa, precision)
+                .without(&compute.without)
                 .with_functions(compute.functions)
                 .with_integers(compute.integers)
                 .with_tuner(compute.tuner.clone())

@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use peregrine::measure::{Integers, OutputLayer, Technique};
 use peregrine::{
-    Compat, Compute, Device, Error, Integers, Keeping, Level, Model, Numbers, OpenOptions,
-    OutputLayer, Precision, ShortlistChoice, ShortlistFile, Technique, Translator, Tuner, turn_off,
+    Compat, Compute, Device, Error, Keeping, Level, Model, Numbers, OpenOptions, Precision,
+    ShortlistChoice, ShortlistFile, Translator, Tuner,
 };
 
 use crate::args::numbers::number;
@@ -176,7 +177,6 @@ impl ModelArgs {
 
     /// Packs a model for this machine.
     pub(crate) fn prepare(&self, model: Model, tuner: Option<Tuner>) -> anyhow::Result<Translator> {
-        turn_off(&self.without);
         let compute = Compute { tuner, ..self.compute()? };
         Translator::prepare(model, &compute).map_err(|error| match error {
             Error::Gpu(reason) if self.device == Device::Auto => {
@@ -246,6 +246,7 @@ impl ModelArgs {
             },
             all_rows_at_once: self.row_blocks == "off",
             all_output_bytes: self.screening == "off",
+            without: self.without.clone(),
             tuner: None,
             speedups,
             functions,

@@ -1,6 +1,7 @@
 //! Short cuts of recurrent networks, each with a switch.
 
-use peregrine::{Functions, Speedups};
+use peregrine::Speedups;
+use peregrine::measure::Functions;
 
 /// Short cuts of recurrent networks, see docs/recurrent.md. Transformers take no notice.
 #[derive(clap::Args)]

@@ -27,6 +27,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
         panels: task.panels,
         starts: None,
         steps: packed.groups() / RUN_LINES,
+        prefetch: task.prefetch,
     };
     let bias = &packed.bias[first..];
     // SAFETY: the caller vouches for AMX; rows and panels are as long as each other.

@@ -46,7 +46,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
 ) {
     let (groups, width, stride) = (task.packed.groups(), task.width(), task.stride);
     let of_panel = task.first_panel + panel;
-    let (upper, asks) = (_mm512_set1_epi32(0xffff_0000u32 as i32), ahead::asks());
+    let (upper, asks) = (_mm512_set1_epi32(0xffff_0000u32 as i32), task.prefetch);
     // SAFETY: every address is inside what the caller vouches for; what is only prefetched need not be.
     unsafe {
         let x = task.floats.as_ptr().add(row * stride);

@@ -35,6 +35,7 @@ use crate::cache::round_to_upper;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
 use crate::panels::{Lanes, Panels, set_lane};
+use crate::technique::Technique;
 use crate::tiles::TILE_ROWS;
 
 /// Inputs summed from zero before they are added to the total.
@@ -135,7 +136,10 @@ fn round_rows<T: Copy + Default>(
 
 /// A part of a product: some panels, for some rows.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AMX reads halves"))]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only AMX reads halves, and only AVX-512 prefetches")
+)]
 struct Task<'a> {
     floats: &'a [f32],
     /// From the first row to the end of their memory: tiles are loaded whole.
@@ -145,6 +149,8 @@ struct Task<'a> {
     packed: &'a PackedHalf,
     first_panel: usize,
     panels: usize,
+    /// Whether the next panels are prefetched.
+    prefetch: bool,
 }
 
 impl Task<'_> {
@@ -171,6 +177,7 @@ pub(crate) fn multiply(
         packed,
         first_panel: panels.start,
         panels: panels.len(),
+        prefetch: isa.uses(Technique::Prefetch),
     };
     let width = task.width();
     assert_eq!(x.stride, packed.groups() * 2, "as many inputs as weights");

@@ -51,7 +51,7 @@ macro_rules! kernel {
             ) {
                 let (stride, packed, row) = (task.stride, task.packed, place.row);
                 let (groups, panel) = (stride / 2, task.first_panel + place.panel);
-                let asks = ahead::asks();
+                let asks = task.prefetch;
                 let last = ((1u32 << place.in_last) - 1) as __mmask16;
                 // SAFETY: every address is inside what the caller vouches for.
                 unsafe {

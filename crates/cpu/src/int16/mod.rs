@@ -33,6 +33,7 @@ use crate::arena::Arena;
 use crate::isa::{Isa, Level, kernel};
 use crate::lanes::LANES;
 use crate::panels::{Lanes, Panels, set_lane};
+use crate::technique::Technique;
 
 /// Steps of a weight in one, and of an input unless it does not fit.
 const STEPS: f32 = 1024.0;
@@ -184,6 +185,7 @@ fn round_body<const FMA: bool>(values: &[f32], scale: f32, out: &mut [i16]) {
 
 /// A product with everything a kernel needs.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 prefetches"))]
 struct Task<'a> {
     values: &'a [i16],
     stride: usize,
@@ -191,6 +193,8 @@ struct Task<'a> {
     packed: &'a Packed16,
     first_panel: usize,
     panels: usize,
+    /// Whether the next panels are prefetched.
+    prefetch: bool,
 }
 
 impl Task<'_> {
@@ -215,6 +219,7 @@ pub(crate) fn multiply(
         packed,
         first_panel: panels.start,
         panels: panels.len(),
+        prefetch: isa.uses(Technique::Prefetch),
     };
     assert!(panels.end <= packed.panels() && x.stride == 2 * packed.groups(), "panels that exist");
     if panels.is_empty() || x.stride == 0 {

@@ -219,6 +219,7 @@ fn product(task: Task<'_>) -> Product {
         panels: task.panels,
         starts: Some(packed.starts[first..].as_ptr().cast()),
         steps: task.stride / 64,
+        prefetch: task.prefetch,
     }
 }
 

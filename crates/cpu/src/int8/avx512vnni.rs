@@ -43,7 +43,6 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
 ) {
     let (stride, packed) = (task.stride, task.packed);
     let (groups, panel) = (stride / 4, task.first_panel + place.panel);
-    let asks = ahead::asks();
     // SAFETY: every address is inside what the caller vouches for; what is only prefetched need not be.
     unsafe {
         let x = task.bytes.as_ptr().add(place.row * stride);
@@ -61,7 +60,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let pace = PANELS * size_of::<Bytes>() / shares;
         // Of every fourth row; the three behind it are a multiple of the stride away.
         let mut x: [*const u8; 3] = array(|i| x.wrapping_add(i * 4 * stride));
-        let (spread, plain) = (asks && shares == 1, asks && shares > 1);
+        let (spread, plain) = (task.prefetch && shares == 1, task.prefetch && shares > 1);
         for g in 0..groups {
             if spread {
                 for line in 0..PANELS {

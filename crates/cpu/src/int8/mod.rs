@@ -52,11 +52,11 @@ use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
 use crate::panels::{Lanes, Panels, Row, gather, set_lane};
 use crate::product::Line;
-#[cfg(target_arch = "x86_64")]
 use crate::split;
 use crate::technique::Technique;
+use crate::tiles::Order;
 #[cfg(target_arch = "x86_64")]
-use crate::tiles::{Order, panels_for};
+use crate::tiles::panels_for;
 use crate::tuner::Shape;
 #[cfg(target_arch = "x86_64")]
 use crate::tuner::Way;
@@ -164,6 +164,10 @@ fn pack_panel(
 
 /// A part of a product: some panels, for all rows.
 #[derive(Clone, Copy)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only AVX-512 and AMX read all of it")
+)]
 struct Task<'a> {
     bytes: &'a [u8],
     /// From the first of these to the end of their memory: tiles are loaded whole.
@@ -175,10 +179,18 @@ struct Task<'a> {
     first_panel: usize,
     panels: usize,
     relu: bool,
+    /// Whether the next panels are prefetched.
+    prefetch: bool,
 }
 
 impl<'a> Task<'a> {
-    fn new(x: &'a Quantised, packed: &'a Packed8, panels: Range<usize>, relu: bool) -> Task<'a> {
+    fn new(
+        isa: Isa,
+        x: &'a Quantised,
+        packed: &'a Packed8,
+        panels: Range<usize>,
+        relu: bool,
+    ) -> Task<'a> {
         assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
         assert!(panels.end <= packed.panels(), "panels that exist");
         let (first_panel, panels) = (panels.start, panels.len());
@@ -192,6 +204,7 @@ impl<'a> Task<'a> {
             first_panel,
             panels,
             relu,
+            prefetch: isa.uses(Technique::Prefetch),
         }
     }
 
@@ -224,7 +237,7 @@ pub(crate) fn multiply(
     relu: bool,
     out: &mut [f32],
 ) {
-    let task = Task::new(x, packed, panels, relu);
+    let task = Task::new(isa, x, packed, panels, relu);
     let width = task.width();
     assert_eq!(out.len(), x.steps.len() * width, "room for every output");
     if out.is_empty() || x.stride == 0 {
@@ -232,7 +245,7 @@ pub(crate) fn multiply(
     }
     #[cfg(target_arch = "x86_64")]
     if x.order == Order::Tiles {
-        let rows = if Technique::TwoPanels.is_on() { x.steps.len() } else { BLOCK_ROWS };
+        let rows = if isa.uses(Technique::TwoPanels) { x.steps.len() } else { BLOCK_ROWS };
         for (task, out) in task.in_blocks(rows).zip(out.chunks_mut(rows * width)) {
             // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
             unsafe { amx::multiply(task, out) };
@@ -248,15 +261,20 @@ pub(crate) fn multiply(
 pub(crate) fn goes_to_halves(isa: Isa, rows: usize, packed: &Packed8, next: &Packed8) -> bool {
     let tiles = |packed| order_for(isa, rows, packed) == Order::Tiles;
     let whole = packed.outputs.is_multiple_of(INPUT_MULTIPLE);
-    let all_rows = Technique::TwoPanels.is_on() && split::members() == 1;
+    let all_rows = isa.uses(Technique::TwoPanels) && split::members() == 1;
     tiles(packed) && tiles(next) && whole && all_rows
 }
 
 /// As [`multiply`] with all panels and no negative outputs, in half precision, as [`Half`] has it but infinite where it is too
 /// large for that. A piece of all rows comes before the next: outputs of a row are written where those of the last one end, and not
 /// a page behind them.
-pub(crate) fn multiply_to_halves(x: &Quantised, packed: &Packed8, out: &mut [[Half; PIECE]]) {
-    let task = Task::new(x, packed, 0..packed.panels(), true);
+pub(crate) fn multiply_to_halves(
+    isa: Isa,
+    x: &Quantised,
+    packed: &Packed8,
+    out: &mut [[Half; PIECE]],
+) {
+    let task = Task::new(isa, x, packed, 0..packed.panels(), true);
     assert_eq!(x.order, Order::Tiles, "there is a kernel");
     assert_eq!(out.len() * PIECE, x.steps.len() * task.width(), "room for every output");
     assert!(task.width().is_multiple_of(PIECE), "whole pieces");
@@ -269,7 +287,7 @@ pub(crate) fn multiply_to_halves(x: &Quantised, packed: &Packed8, out: &mut [[Ha
 
 /// How so many rows of inputs are to lie for the layer's products.
 fn order_for(isa: Isa, rows: usize, packed: &Packed8) -> Order {
-    let tiles = isa.level() == Level::Amx && rows >= AMX_ROWS && Technique::TileOrder.is_on();
+    let tiles = isa.level() == Level::Amx && rows >= AMX_ROWS && isa.uses(Technique::TileOrder);
     if tiles && !packed.ways.saturating && packed.ways.alpha.is_none() {
         Order::Tiles
     } else {
@@ -331,16 +349,13 @@ pub(crate) trait Ear: Copy {
 
 /// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.
 pub(crate) fn hands_out_pieces(isa: Isa, rows: usize, packed: &Packed8) -> bool {
-    #[cfg(target_arch = "x86_64")]
     let there = isa.level() == Level::Amx && rows >= AMX_ROWS && split::members() == 1;
-    #[cfg(not(target_arch = "x86_64"))]
-    let there = false;
     there && !packed.ways.saturating && packed.inputs > 0
 }
 
 /// As [`multiply`], but `take` is handed each row's outputs, two panels at a time from an even one on, while they are in registers.
 pub(crate) fn multiply_in_pieces(isa: Isa, x: &Quantised, packed: &Packed8, take: &mut impl Take) {
-    let task = Task::new(x, packed, 0..packed.panels(), false);
+    let task = Task::new(isa, x, packed, 0..packed.panels(), false);
     assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
     assert_eq!(take.rows(), x.steps.len(), "somebody to take each row");
     // All rows at a time: no outputs want room in cache beside their inputs, and weights are wanted at an even pace.
@@ -349,6 +364,8 @@ pub(crate) fn multiply_in_pieces(isa: Isa, x: &Quantised, packed: &Packed8, take
     unsafe {
         amx::multiply_in_pieces(task, take)
     };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = task;
 }
 
 fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {

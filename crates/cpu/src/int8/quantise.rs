@@ -3,7 +3,9 @@
 use super::{INPUT_MULTIPLE, PIECE, Packed8};
 use crate::arena::Aligned;
 use crate::half::Half;
-use crate::isa::{Isa, Level, kernel};
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Level;
+use crate::isa::{Isa, kernel};
 use crate::lanes::largest_magnitude;
 use crate::tiles::{Order, TILE_ROWS};
 
@@ -78,18 +80,22 @@ impl Quantised {
         unsafe {
             avx512::quantise_halves(halves, self.bytes.as_chunks_mut().0, &mut self.steps, left)
         };
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = left;
     }
 
     /// Quantises one row that lies in tiles.
     pub(crate) fn fill_one(&mut self, row: usize, x: &[f32]) {
         assert_eq!(self.order, Order::Tiles, "as the other rows");
-        let tile = &mut self.bytes[row / TILE_ROWS * TILE_ROWS * self.stride..];
-        let lines = tile.as_chunks_mut().0.iter_mut().skip(row % TILE_ROWS).step_by(TILE_ROWS);
         #[cfg(target_arch = "x86_64")]
         {
+            let tile = &mut self.bytes[row / TILE_ROWS * TILE_ROWS * self.stride..];
+            let lines = tile.as_chunks_mut().0.iter_mut().skip(row % TILE_ROWS).step_by(TILE_ROWS);
             // SAFETY: as above.
             self.steps[row] = unsafe { avx512::quantise_row(x, lines) };
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (row, x);
     }
 }
 

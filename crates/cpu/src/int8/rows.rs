@@ -22,6 +22,8 @@ use crate::arena::{Line, Store};
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
 use crate::parallel;
+#[cfg(target_arch = "x86_64")]
+use crate::technique::Technique;
 
 /// Weights an output after the other.
 pub(crate) struct Rows8 {
@@ -69,7 +71,7 @@ impl Rows8 {
     pub(crate) fn new(packed: &Packed8) -> Rows8 {
         let width = packed.inputs.div_ceil(INPUT_MULTIPLE);
         let groups = packed.groups();
-        let mut lines = Store::zeroed(0);
+        let mut lines = Store::zeroed(0, packed.lines.pages());
         // On large pages, where there are many: words of a list are on as many pages as there are words.
         lines.grow(packed.outputs * width);
         let panels = packed.lines.chunks(groups.max(1)).zip(lines.chunks_mut(LANES * width.max(1)));
@@ -140,10 +142,15 @@ pub(crate) fn multiply(
     let exists = (picked.last as usize + 1) * rows.width <= rows.lines.len();
     assert!(exists || picked.count == 0, "outputs that exist");
     #[cfg(target_arch = "x86_64")]
+    let prefetch = isa.uses(Technique::Prefetch);
+    #[cfg(target_arch = "x86_64")]
     for (row, out) in of.zip(out.chunks_exact_mut(columns.len().max(1))) {
         let bytes = &x.bytes[row * x.stride..][..x.stride];
         // SAFETY: the level proves the instructions, and the sizes have just been checked.
-        unsafe { vnni::multiply_row((bytes, x.steps[row]), rows, picked, columns.clone(), out) };
+        unsafe {
+            let row = (bytes, x.steps[row]);
+            vnni::multiply_row(prefetch, row, rows, picked, columns.clone(), out);
+        }
     }
 }
 
@@ -153,13 +160,13 @@ pub(super) mod vnni {
     use std::ops::Range;
 
     use super::{INPUT_MULTIPLE, LANES, Picked8, Rows8};
-    use crate::technique::Technique;
 
     /// # Safety
     /// AVX-512F and VNNI; `x` has as many bytes as an output has weights; the `columns` of `picked`
     /// exist, begin at a multiple of 16 and name outputs of `rows`; `out` has room for them.
     #[target_feature(enable = "avx512f,avx512vnni")]
     pub(super) unsafe fn multiply_row(
+        prefetch: bool,
         (x, row_step): (&[u8], f32),
         rows: &Rows8,
         picked: &Picked8,
@@ -168,14 +175,13 @@ pub(super) mod vnni {
     ) {
         let width = rows.width;
         let row_step = _mm512_set1_ps(row_step);
-        let asks = Technique::Prefetch.is_on();
         // SAFETY: what the caller vouches for; lists are filled up to whole sixteens.
         unsafe {
             let weights = |output: u32| rows.weights(output).cast::<i8>();
             for (block, first) in columns.clone().step_by(LANES).enumerate() {
                 let outputs = &picked.outputs[first..first + LANES];
                 let following = picked.outputs.get(first + LANES..first + 2 * LANES).unwrap_or(&[]);
-                let following = if asks { following } else { &[] };
+                let following = if prefetch { following } else { &[] };
                 for &output in following {
                     for line in 0..width.min(8) {
                         _mm_prefetch::<_MM_HINT_T0>(weights(output).add(line * INPUT_MULTIPLE));

@@ -23,6 +23,8 @@ use crate::arena::Store;
 use crate::isa::Isa;
 use crate::lanes::LANES;
 use crate::parallel;
+#[cfg(target_arch = "x86_64")]
+use crate::technique::Technique;
 
 /// Where more than one word in so many is left, all of them are computed.
 const FEW: usize = 4;
@@ -34,6 +36,7 @@ const SAMPLED: usize = 16;
 const ROUNDING: f32 = 1e-6;
 
 /// An output layer's weights in four bits.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads all of it"))]
 pub(crate) struct Screen {
     lines: Store<Line4>,
     /// For each output `‖l‖`, filled up to whole panels.
@@ -61,7 +64,7 @@ fn coarse_step(weights: impl Iterator<Item = i8>, inputs: usize) -> f32 {
 impl Screen {
     pub(crate) fn new(packed: &Packed8) -> Screen {
         let groups = packed.groups();
-        let mut lines: Store<Line4> = Store::zeroed(0);
+        let mut lines: Store<Line4> = Store::zeroed(0, packed.lines.pages());
         lines.grow(packed.panels() * groups / 2);
         let mut errors = vec![0f32; packed.panels() * LANES];
         let mut steps = vec![1f32; errors.len()];
@@ -156,7 +159,8 @@ impl Screen {
         bounds.resize(self.errors.len(), 0.0);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: `is_fast` has told that the processor has the instructions; sizes have been checked.
-        let best = unsafe { vnni::bounds(self, packed, row, bounds) };
+        let best =
+            unsafe { vnni::bounds(isa.uses(Technique::Prefetch), self, packed, row, bounds) };
         // Never so: there is no kernel.
         #[cfg(not(target_arch = "x86_64"))]
         let best = [row.bytes.len(); LANES];
@@ -193,6 +197,7 @@ impl Sample {
 
 /// The row whose best words are sought.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads all of it"))]
 struct Row<'a> {
     bytes: &'a [u8],
     step: f32,
@@ -216,12 +221,13 @@ mod vnni {
     /// `out` has room for whole panels.
     #[target_feature(enable = "avx512f,avx512vnni")]
     pub(super) unsafe fn bounds(
+        prefetch: bool,
         screen: &Screen,
         packed: &Packed8,
         row: Row<'_>,
         out: &mut [f32],
     ) -> [usize; LANES] {
-        let (lines, panels, asks) = (packed.groups() / 2, packed.panels(), ahead::asks());
+        let (lines, panels) = (packed.groups() / 2, packed.panels());
         let (mut most, mut at) = (_mm512_set1_ps(f32::NEG_INFINITY), _mm512_setzero_si512());
         for panel in (0..panels).step_by(2) {
             // The last one twice where their number is odd.
@@ -236,7 +242,7 @@ mod vnni {
                         let signed = x.add(half).read_unaligned() ^ 0x8080_8080u32 as i32;
                         _mm512_set1_epi32(signed)
                     });
-                    if asks {
+                    if prefetch {
                         ahead::ask(from[0].wrapping_add(2 * line).cast());
                         ahead::ask(from[0].wrapping_add(2 * line + 1).cast());
                     }

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use super::rows::Rows8;
 use super::{Packed8, Quantised};
 use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::technique::Technique;
 
 /// Lists of a table: the bits of a mask.
 const SEATS: usize = u64::BITS as usize;
@@ -157,7 +159,7 @@ pub(crate) fn multiply(
     // SAFETY: the level proves the instructions; rows and words have just been checked, and no other list has a bit that
     // is present.
     unsafe {
-        vnni::multiply(x, (packed, rows), table, guests, rise);
+        vnni::multiply(isa.uses(Technique::Prefetch), x, (packed, rows), table, guests, rise);
     }
 }
 
@@ -170,7 +172,6 @@ mod vnni {
     use crate::int8::INPUT_MULTIPLE;
     use crate::int8::rows::vnni::add_lanes;
     use crate::lanes::{LANES, array};
-    use crate::technique::Technique;
 
     /// Words whose pairs are made before they are multiplied: few enough to stay in the first cache.
     const BLOCK: usize = 128;
@@ -253,6 +254,8 @@ mod vnni {
         /// The first word's weights, and the bytes of each word's.
         weights: *const u8,
         stride: usize,
+        /// Whether words are prefetched.
+        prefetch: bool,
         /// Each guest's inputs and what an integer of them stands for.
         inputs: [*const u8; SEATS],
         steps: [f32; SEATS],
@@ -262,6 +265,7 @@ mod vnni {
     /// AVX-512F and VNNI; the rows and the words of the lists that are present exist.
     #[target_feature(enable = "avx512f,avx512vl,avx512vnni,popcnt")]
     pub(super) unsafe fn multiply(
+        prefetch: bool,
         x: &Quantised,
         (packed, rows): (&Packed8, &Rows8),
         table: &Table,
@@ -272,6 +276,7 @@ mod vnni {
             packed,
             weights: rows.weights(0),
             stride: x.stride,
+            prefetch,
             inputs: [x.bytes.as_ptr(); SEATS],
             steps: [0.0; SEATS],
         };
@@ -308,7 +313,6 @@ mod vnni {
             rise: &mut impl FnMut(usize, u32, f32) -> f32,
         ) {
             now.begin(&[]);
-            let asks = Technique::Prefetch.is_on();
             let blocks = table.masks.chunks(BLOCK).map(Some).chain([None]);
             for (i, masks) in blocks.enumerate() {
                 // What does not fill a vector is taken along.
@@ -318,7 +322,7 @@ mod vnni {
                     // SAFETY: the caller's; blocks are not too long.
                     unsafe { next.add(masks, guests.present, i * BLOCK) };
                 }
-                let asked = if asks { next.words_count } else { 0 };
+                let asked = if self.prefetch { next.words_count } else { 0 };
                 let mut soon = &next.words[..asked];
                 let share = soon.len().div_ceil((whole / LANES).max(1));
                 for pairs in now.pairs[..whole].as_chunks().0 {

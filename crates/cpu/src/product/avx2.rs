@@ -16,7 +16,7 @@ const ROWS: usize = 6;
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
     let inputs = task.packed.inputs;
-    let width = task.outputs().len();
+    let width = task.width();
     for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
         let panel = task.first_panel + panel;
         let lines = &task.packed.lines[panel * inputs..][..inputs];

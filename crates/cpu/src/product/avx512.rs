@@ -51,7 +51,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
 /// As [`multiply`]; `x` has as many rows as `task`.
 #[target_feature(enable = "avx512f")]
 unsafe fn multiply_rows(task: Task<'_>, x: &[f32], stride: usize, out: &mut [f32]) {
-    let width = task.outputs().len();
+    let width = task.width();
     let rows = task.rows();
     let panels = if task.packed.inputs <= SHORT { panels_for(rows) } else { 2 };
     for place in tiles(rows, task.panels, width, panels) {
@@ -87,7 +87,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let next = lines.wrapping_add(PANELS * inputs).cast::<u8>();
         let mut soon = next.wrapping_add(PANELS * inputs * size_of::<Line>() / shares * share);
         let pace = PANELS * size_of::<Line>() / shares;
-        let asked = if ahead::asks() { PANELS.div_ceil(shares) } else { 0 };
+        let asked = if task.prefetch { PANELS.div_ceil(shares) } else { 0 };
         let mut sums = [[_mm512_setzero_ps(); PANELS]; R];
         for row in &mut sums {
             for (p, sum) in row.iter_mut().enumerate() {

@@ -23,12 +23,15 @@ mod avx512;
 mod neon;
 mod portable;
 
+use std::ops::Range;
+
 use peregrine_nn::Dense;
 
 use crate::arena::Arena;
 use crate::isa::{Isa, Level};
 use crate::lanes::LANES;
 use crate::panels::{Lanes, Panels};
+use crate::technique::Technique;
 
 /// A weight, or a bias, of each output of a panel.
 pub(crate) type Line = Lanes<f32>;
@@ -57,36 +60,24 @@ impl Packed {
     }
 }
 
-/// A part of a product: outputs `first_panel * 16 ..`, for all rows of `x`.
+/// A part of a product: some panels, for all rows of `x`.
 #[derive(Clone, Copy)]
-pub(crate) struct Task<'a> {
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 prefetches"))]
+struct Task<'a> {
     /// Rows of `packed.inputs()` numbers.
-    pub(crate) x: &'a [f32],
-    pub(crate) packed: &'a Packed,
-    pub(crate) first_panel: usize,
-    pub(crate) panels: usize,
+    x: &'a [f32],
+    packed: &'a Packed,
+    first_panel: usize,
+    panels: usize,
+    /// Whether the next panels are prefetched.
+    prefetch: bool,
 }
 
-impl<'a> Task<'a> {
-    /// The whole product.
-    #[cfg(test)]
-    pub(crate) fn all(x: &'a [f32], packed: &'a Packed) -> Task<'a> {
-        Task { x, packed, first_panel: 0, panels: packed.panels() }
-    }
-
-    /// Some panels of the product.
-    pub(crate) fn some(
-        x: &'a [f32],
-        packed: &'a Packed,
-        panels: std::ops::Range<usize>,
-    ) -> Task<'a> {
-        Task { x, packed, first_panel: panels.start, panels: panels.len() }
-    }
-
-    /// A run of outputs, in whole panels; `out` of [`multiply`] then has that many columns.
-    pub(crate) fn outputs(&self) -> std::ops::Range<usize> {
-        let start = self.first_panel * LANES;
-        start..((self.first_panel + self.panels) * LANES).min(self.packed.outputs)
+impl Task<'_> {
+    /// Columns of the result.
+    fn width(&self) -> usize {
+        let end = ((self.first_panel + self.panels) * LANES).min(self.packed.outputs);
+        end - self.first_panel * LANES
     }
 
     fn rows(&self) -> usize {
@@ -94,17 +85,25 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Writes the product to `out`, rows of `task.outputs().len()` numbers.
-pub(crate) fn multiply(isa: Isa, task: Task<'_>, out: &mut [f32]) {
-    let (rows, inputs, width) = (task.rows(), task.packed.inputs, task.outputs().len());
-    assert_eq!(task.x.len(), rows * inputs, "whole rows");
-    assert!(task.first_panel + task.panels <= task.packed.panels(), "panels that exist");
+/// Writes the outputs of a run of panels, for all rows of `x`, to `out`.
+pub(crate) fn multiply(
+    isa: Isa,
+    x: &[f32],
+    packed: &Packed,
+    panels: Range<usize>,
+    out: &mut [f32],
+) {
+    let (first_panel, prefetch) = (panels.start, isa.uses(Technique::Prefetch));
+    let task = Task { x, packed, first_panel, panels: panels.len(), prefetch };
+    let (rows, inputs, width) = (task.rows(), packed.inputs, task.width());
+    assert_eq!(x.len(), rows * inputs, "whole rows");
+    assert!(panels.end <= packed.panels(), "panels that exist");
     assert_eq!(out.len(), rows * width, "room for every output");
     if inputs == 0 || width == 0 {
         return;
     }
     let block = (BLOCK_BYTES / (inputs * size_of::<f32>())).max(1);
-    for (x, out) in task.x.chunks(block * inputs).zip(out.chunks_mut(block * width)) {
+    for (x, out) in x.chunks(block * inputs).zip(out.chunks_mut(block * width)) {
         multiply_block(isa, Task { x, ..task }, out);
     }
 }
@@ -170,7 +169,7 @@ mod tests {
             let expected = naive(&x, &w, &bias, inputs);
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let mut got = vec![f32::NAN; rows * outputs];
-                multiply(isa, Task::all(&x, &packed), &mut got);
+                multiply(isa, &x, &packed, 0..packed.panels(), &mut got);
                 for (g, e) in got.iter().zip(&expected) {
                     prop_assert!((f64::from(*g) - e).abs() < 1e-5, "{:?}: {g} for {e}", isa.level());
                 }
@@ -185,10 +184,10 @@ mod tests {
             let packed = pack(&w, &numbers(outputs, seed), inputs);
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let mut together = vec![0.0; rows * outputs];
-                multiply(isa, Task::all(&x, &packed), &mut together);
+                multiply(isa, &x, &packed, 0..packed.panels(), &mut together);
                 for (row, expected) in x.chunks(inputs).zip(together.chunks(outputs)) {
                     let mut alone = vec![0.0; outputs];
-                    multiply(isa, Task::all(row, &packed), &mut alone);
+                    multiply(isa, row, &packed, 0..packed.panels(), &mut alone);
                     prop_assert_eq!(&alone[..], expected);
                 }
             }
@@ -201,11 +200,9 @@ mod tests {
         let packed = pack(&w, &numbers(70, 5), 8);
         let isa = Isa::best();
         let mut whole = vec![0.0; 5 * 70];
-        multiply(isa, Task::all(&x, &packed), &mut whole);
-        let task = Task { first_panel: 3, panels: 2, ..Task::all(&x, &packed) };
-        assert_eq!(task.outputs(), 48..70);
+        multiply(isa, &x, &packed, 0..packed.panels(), &mut whole);
         let mut part = vec![0.0; 5 * 22];
-        multiply(isa, task, &mut part);
+        multiply(isa, &x, &packed, 3..5, &mut part);
         for (part, whole) in part.chunks(22).zip(whole.chunks(70)) {
             assert_eq!(part, &whole[48..]);
         }

@@ -6,7 +6,7 @@ use crate::lanes::LANES;
 /// See [`super::multiply`], which has checked the sizes.
 pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
     let inputs = task.packed.inputs;
-    let width = task.outputs().len();
+    let width = task.width();
     for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
         let panel = task.first_panel + panel;
         let lines = &task.packed.lines[panel * inputs..][..inputs];

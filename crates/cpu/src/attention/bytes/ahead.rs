@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::{Kept, Run};
 use crate::arena::Line;
-use crate::technique::Technique;
 
 /// Pieces that are asked for in turn.
 const SIDE_BY_SIDE: usize = 8;
@@ -33,7 +32,6 @@ impl Ahead {
     pub(super) fn plan(&mut self, kept: Kept<'_>, now: &[Run<'_>], next: &[Run<'_>], steps: usize) {
         self.pieces.clear();
         let mut lines = 0;
-        let next = if Technique::Prefetch.is_on() { next } else { &[] };
         for ((_, now), (_, next)) in now.iter().zip(next) {
             let now = now.iter().map(Some).chain(std::iter::repeat(None));
             for (&position, _) in next.iter().zip(now).filter(|&(next, now)| Some(next) != now) {

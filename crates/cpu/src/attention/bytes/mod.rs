@@ -173,7 +173,9 @@ pub(crate) fn attend(
     out: &mut [f32],
 ) {
     let (mut memory, width) = (Memory::default(), kept.shape.width());
-    let mut rest = &runs(reads)[..];
+    let prefetch = isa.uses(Technique::Prefetch);
+    let together = if isa.uses(Technique::SharedReads) { ROWS } else { 1 };
+    let mut rest = &runs(reads, together)[..];
     while !rest.is_empty() {
         let (runs, behind) = rest.split_at(batch(rest));
         rest = behind;
@@ -182,7 +184,7 @@ pub(crate) fn attend(
             list.find(kept, rows.len(), positions);
             steps += list.prefetch_steps(kept.shape, rows.len());
         }
-        memory.ahead.plan(kept, runs, behind, steps);
+        memory.ahead.plan(kept, runs, if prefetch { behind } else { &[] }, steps);
         let first = runs[0].0.start;
         for (list, (rows, positions)) in memory.lists.iter_mut().zip(runs) {
             let (task, _) = list.parts(kept);
@@ -190,7 +192,7 @@ pub(crate) fn attend(
                 let query = &queries.row(row)[..width];
                 let weights = &mut memory.weights[row - first];
                 let count = positions.len();
-                if row + 1 < reads.len() && Technique::Prefetch.is_on() {
+                if row + 1 < reads.len() && prefetch {
                     let next = queries.row(row + 1)[..width].chunks(LANES);
                     next.for_each(|line| ask(line.as_ptr().cast()));
                 }
@@ -215,8 +217,7 @@ pub(crate) fn attend(
 /// Up to [`ROWS`] rows that read the same positions, and these.
 type Run<'a> = (Range<usize>, &'a [u32]);
 
-fn runs(reads: &Reads) -> Vec<Run<'_>> {
-    let most = if Technique::SharedReads.is_on() { ROWS } else { 1 };
+fn runs(reads: &Reads, most: usize) -> Vec<Run<'_>> {
     let cut = |(rows, positions): (Range<usize>, _)| {
         rows.clone().step_by(most).map(move |row| (row..rows.end.min(row + most), positions))
     };
@@ -326,6 +327,7 @@ fn nearest(v: f32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::Pages;
     use crate::cache::{Cache, Keeping};
     use crate::isa::Level;
     use crate::matrix::Matrix;
@@ -355,7 +357,7 @@ mod tests {
             let reads: Vec<u32> = (0..positions as u32).map(|i| i * 7 % 40).collect();
             let mut expected = None;
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
-                let mut cache = Cache::new(Keeping::Int8);
+                let mut cache = Cache::new(Keeping::Int8, Pages::Large);
                 cache.grow(40, width, heads);
                 cache.store(isa, &kept, 0, &at);
                 let mut bits: Vec<u32> =
