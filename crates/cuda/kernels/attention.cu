@@ -87,7 +87,11 @@ struct Attend {
     u32 query_stride, stride, width, size, team, heads, out_stride;
     u32 early; // what is cached was stored long before, but for `at`
     const u32 *parties; // where rows come in such: the first row of each, and how many it has
+    const u32 *rows;    // where only some rows come singly: which ones, `count` of them
 };
+
+// The row of a block that has one.
+__device__ __forceinline__ u32 single_row(const Attend &a) { return a.rows ? a.rows[blockIdx.x] : blockIdx.x; }
 
 // A warp a head, four heads of a row a block. The warp takes BATCH positions a team at a time: their
 // keys and values are asked for together (beyond the end of the list the last again, which then
@@ -172,8 +176,9 @@ template <bool WHOLE> __device__ __forceinline__ void attend_row(const Attend &a
 
 extern "C" __global__ void __launch_bounds__(128, 5) attend(Attend a) {
     begin();
-    u32 row = blockIdx.x, head = blockIdx.y * ATTEND_WARPS + threadIdx.x / 32;
-    if (row >= *a.count || head >= a.heads) return;
+    u32 head = blockIdx.y * ATTEND_WARPS + threadIdx.x / 32;
+    if (blockIdx.x >= *a.count || head >= a.heads) return;
+    u32 row = single_row(a);
     if (8 * a.team == a.size)
         attend_row<true>(a, row, head);
     else
@@ -232,8 +237,9 @@ template <int PIECES> __device__ __forceinline__ void attend_positions(const Att
     const int EACH = 8 * PIECES;
     __shared__ float found[ATTEND_WARPS][EACH + 2][32];
     let_next_begin();
-    u32 row = blockIdx.x, warp = threadIdx.x / 32, lane = LANE;
-    if (row >= *a.count) return;
+    u32 warp = threadIdx.x / 32, lane = LANE;
+    if (blockIdx.x >= *a.count) return;
+    u32 row = single_row(a);
     u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
     const u32 *list = a.lists + start;
     u32 head = blockIdx.y * (32 / a.team) + lane / a.team;
@@ -512,18 +518,20 @@ extern "C" __global__ void __launch_bounds__(128, 4) attend_few_64(Attend a) { a
 extern "C" __global__ void __launch_bounds__(128, 3) attend_few_128(Attend a) { attend_tile<128, 1>(a); }
 #endif
 
-// The mean of the weights of the first `heads` heads; they go where the lists stand, row after row.
+// The mean of the weights of the first `heads` heads; they go where the lists stand, row after row. A row's scores
+// are in shared memory, or, where there is `scratch`, where its weights stand in that.
 extern "C" __global__ void attention_weights(const act *queries, u32 query_stride, const act *keys,
                                              u32 stride, const u32 *spans, const u32 *lists,
                                              const u32 *starts, u32 size, u32 team, u32 heads,
-                                             float *out, const u32 *count) {
-    extern __shared__ float scores[];
+                                             float *scratch, float *out, const u32 *count) {
+    extern __shared__ float shared_scores[];
     __shared__ float shared_most[ATTEND_WARPS];
     begin();
     u32 row = blockIdx.x;
     if (row >= *count) return;
     u32 start = spans[2 * row], length = spans[2 * row + 1] - start;
     const act *query = queries + (u64)row * query_stride;
+    float *scores = scratch ? scratch + starts[row] : shared_scores;
     out += starts[row];
     for (u32 head = 0; head < heads; head++) {
         u32 column = head * size;

@@ -249,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) softmax(Logits l, Aske
     float most = -INFINITE, sum = 0.0f, v[4 * SLAB_QUARTETS];
     for (u32 first = 0; first < l.columns; first += SLAB) {
         read_slab<SLAB_QUARTETS>(values, 0, l.columns, first, v);
-        if (asked.probabilities == 2) ban(asked, row, first, v);
+        if (asked.probabilities[row] == 2) ban(asked, row, first, v);
 #pragma unroll
         for (int i = 0; i < 4 * SLAB_QUARTETS; i++) most = fmaxf(most, v[i]);
     }
@@ -260,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) softmax(Logits l, Aske
     for (int w = 0; w < ROW_THREADS / 32; w++) most = fmaxf(most, of_warp[0][w]);
     for (u32 first = 0; first < l.columns; first += SLAB) {
         read_slab<SLAB_QUARTETS>(values, 0, l.columns, first, v);
-        if (asked.probabilities == 2) ban(asked, row, first, v);
+        if (asked.probabilities[row] == 2) ban(asked, row, first, v);
 #pragma unroll
         for (int i = 0; i < 4 * SLAB_QUARTETS; i++) sum += most > -INFINITE ? expf(v[i] - most) : 0.0f;
     }
@@ -299,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) k_best(Logits l, Asked
         ban(asked, row, first, v);
         search(best, k, first, v);
     }
-    const float *from = asked.probabilities ? probabilities + (u64)row * l.stride : values;
+    const float *from = asked.probabilities[row] ? probabilities + (u64)row * l.stride : values;
     float forced = forced_score(from, 0, l.columns, asked.forced[row]);
     answer(best, asked, row, forced, 0.0f, from, words, scores, latest);
 }
@@ -313,18 +313,18 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) fused_best(Logits l, A
     if (row >= *l.count) return;
     const float *values = l.values + (u64)row * l.stride;
     begin_search(best);
-    u32 k = wanted(asked, row);
+    u32 k = wanted(asked, row), scoring = asked.probabilities[row];
     Sum sum = {-INFINITE, 0.0f};
     float v[4 * SLAB_QUARTETS];
     for (u32 first = 0; first < l.columns; first += 4 * SLAB_QUARTETS * ROW_THREADS) {
         read_slab<SLAB_QUARTETS>(values, l.bias, l.columns, first, v);
         // Exponentials are summed before words are banned, or after.
-        if (asked.probabilities == 1) add(sum, v);
+        if (scoring == 1) add(sum, v);
         ban(asked, row, first, v);
-        if (asked.probabilities == 2) add(sum, v);
+        if (scoring == 2) add(sum, v);
         search(best, k, first, v);
     }
-    float shift = asked.probabilities ? log_of_all(sum) : 0.0f;
+    float shift = scoring ? log_of_all(sum) : 0.0f;
     float forced = forced_score(values, l.bias, l.columns, asked.forced[row]);
     answer(best, asked, row, forced, shift, 0, words, scores, latest);
 }

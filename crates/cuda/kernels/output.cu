@@ -9,11 +9,12 @@ struct Asked {
     const u32 *forced;       // NONE, or the word whose score is the answer
     const u32 *banned_spans; // into `banned`, two a row
     const u32 *banned;
-    u32 probabilities; // 0 logits, 1 of all words, 2 of those not banned
-    u32 most;          // room for choices a row and tile
+    const u32 *probabilities; // of each row: 0 logits, 1 of all words, 2 of those not banned
+    u32 most;                 // room for choices a row and tile
 };
 
-// What a tile found: `most` scores and words, then maximum and sum, for each row.
+// What a tile found for each row: scores and words, as many of `most` as the row wants, and where it wants
+// probabilities maximum and sum.
 struct Found {
     float *scores;
     u32 *words;
@@ -86,6 +87,7 @@ __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked
         bool there = r < rows;
         u32 row = first_row + min(r, rows - 1);
         u32 forced = asked.forced[row], wanted = min(asked.counts[row], asked.most);
+        u32 probabilities = asked.probabilities[row];
         u32 banned_start = asked.banned_spans[2 * row], banned_end = asked.banned_spans[2 * row + 1];
         const float *logits = tile + (u64)(row - first_row) * stride + share;
         float score[EACH];
@@ -109,8 +111,10 @@ __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked
                 }
         }
         u64 at = (u64)row * found.tiles + tile_number;
-        // Exponentials are summed before words are banned, or after.
-        if (asked.probabilities == 1) sum_tile(found, score, at, share == 0 && there);
+        // Exponentials are summed before words are banned, or after. A warp's rows may differ in that, and its lanes
+        // sum together.
+        bool writes = share == 0 && there;
+        if (__any_sync(0xffffffffu, probabilities == 1)) sum_tile(found, score, at, writes && probabilities == 1);
         for (u32 b = banned_start; b < banned_end; b++) {
             u32 word = asked.banned[b], c = word - first_column;
             if (p.words) {
@@ -123,22 +127,22 @@ __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked
                 for (int i = 0; i < EACH; i++)
                     if (share + SHARERS * i == c) score[i] = -INFINITE;
         }
-        if (asked.probabilities == 2) sum_tile(found, score, at, share == 0 && there);
-        for (u32 k = 0; k < asked.most; k++) {
+        if (__any_sync(0xffffffffu, probabilities == 2)) sum_tile(found, score, at, writes && probabilities == 2);
+        u32 most_wanted = __reduce_max_sync(0xffffffffu, wanted);
+        for (u32 k = 0; k < most_wanted; k++) {
             float best = -INFINITE;
             u32 column = NONE;
 #pragma unroll
             for (int i = 0; i < EACH; i++)
                 if (score[i] > best) best = score[i], column = share + SHARERS * i;
             group_best<SHARERS>(best, column);
-            if (k + 1 < asked.most)
+            if (k + 1 < most_wanted)
 #pragma unroll
                 for (int i = 0; i < EACH; i++)
                     if (share + SHARERS * i == column) score[i] = -INFINITE;
-            if (share == 0 && there) {
-                bool counts = k < wanted && column != NONE;
-                found.scores[at * asked.most + k] = counts ? best : -INFINITE;
-                found.words[at * asked.most + k] = !counts ? NONE : WORD(column);
+            if (writes && k < wanted) {
+                found.scores[at * asked.most + k] = best;
+                found.words[at * asked.most + k] = column == NONE ? NONE : WORD(column);
             }
         }
     }
@@ -225,7 +229,8 @@ extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked a
 #endif
 
 // One block of four warps a row: the best of all tiles, written where the host reads, and once more where
-// the next step's rows look for them (`latest`; their scores, if somebody wants them, too).
+// the next step looks for them (`latest`): all of a row's with their scores, where rows compete for places, or
+// else the best of each row.
 extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found, const u32 *tile_counts,
                                                         u32 *answer_words, float *answer_scores, u32 *latest,
                                                         float *latest_scores, const u32 *count) {
@@ -240,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
     u64 at = (u64)row * found.tiles;
     if (warp == 0) {
         float shift = 0.0f;
-        if (asked.probabilities) {
+        if (asked.probabilities[row]) {
             float most = -INFINITE, sum = 0.0f;
             for (u32 t = LANE; t < tiles; t += 32) most = fmaxf(most, found.maxima[at + t]);
             most = warp_max(most);
@@ -249,24 +254,27 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
         }
         if (LANE == 0) shared_shift = shift;
     }
-    u32 all = tiles * asked.most;
+    u32 wanted = min(asked.counts[row], asked.most), all = tiles * wanted;
     u32 *words = (u32 *)(candidates + all);
     for (u32 i = threadIdx.x; i < all; i += 128) {
-        candidates[i] = found.scores[at * asked.most + i];
-        words[i] = found.words[at * asked.most + i];
+        u64 from = (at + i / wanted) * asked.most + i % wanted;
+        candidates[i] = found.scores[from];
+        words[i] = found.words[from];
     }
     __syncthreads();
     u32 forced = asked.forced[row];
+    u64 list = (u64)row * asked.most;
+    if (latest_scores) latest += list, latest_scores += list;
+    else latest += row;
     if (forced != NONE) {
         if (threadIdx.x == 0) {
             float score = found.forced[row] - shared_shift;
-            answer_words[(u64)row * asked.most] = latest[(u64)row * asked.most] = forced;
-            answer_scores[(u64)row * asked.most] = score;
-            if (latest_scores) latest_scores[(u64)row * asked.most] = score;
+            answer_words[list] = latest[0] = forced;
+            answer_scores[list] = score;
+            if (latest_scores) latest_scores[0] = score;
         }
         return;
     }
-    u32 wanted = min(asked.counts[row], asked.most);
     for (u32 k = 0; k < wanted; k++) {
         float best = -INFINITE;
         u32 best_word = NONE;
@@ -281,9 +289,10 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
         for (u32 i = threadIdx.x; i < all; i += 128)
             if (words[i] == best_word) candidates[i] = -INFINITE, words[i] = NONE;
         if (threadIdx.x == 0) {
-            answer_words[(u64)row * asked.most + k] = latest[(u64)row * asked.most + k] = best_word;
-            answer_scores[(u64)row * asked.most + k] = best - shared_shift;
-            if (latest_scores) latest_scores[(u64)row * asked.most + k] = best - shared_shift;
+            answer_words[list + k] = best_word;
+            answer_scores[list + k] = best - shared_shift;
+            if (latest_scores || k == 0) latest[k] = best_word;
+            if (latest_scores) latest_scores[k] = best - shared_shift;
         }
         __syncthreads();
     }

@@ -1,18 +1,20 @@
 // Search on the device: which hypotheses go on, and what they read of their past. The host comes to
-// the same when it hears the answer, a step later: see `peregrine_nn::Race`.
+// the same when it hears the answer, a step later: see `peregrine_nn::Contest`.
 
-// Who is at the places of a question, `beam` a sentence.
+// Who is at the places of a question, sentence by sentence.
 struct Places {
     u32 *words;   // NONE: nobody
     u32 *parents; // the row of the step that goes on,
     float *paths; // and the sum of its scores
-    u32 *widths;  // a sentence: how many may still go on where beams shrink
+    u32 *widths;  // of a sentence, at its first place: how many may still go on where beams shrink
 };
 
 struct Contest {
     u32 first_row, rows;
     u32 follows; // the first place its rows go on from, or NONE: the host knows paths and width
     u32 width, free;
+    u32 beam, finish, end; // finish: 0 shrink, 1 full, 2 bounded
+    u32 first_place;       // of its `beam` places
 };
 
 struct Race {
@@ -21,7 +23,6 @@ struct Race {
     const u32 *words;    // the answers, `Asked::most` a row
     const float *scores;
     Places before, after;
-    u32 beam, finish, end; // finish: 0 shrink, 1 full, 2 bounded
 };
 
 // Numbers in the order of `f32::total_cmp`.
@@ -41,10 +42,10 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
     u32 sentence = ROW_OF_WARP;
     if (sentence >= *count) return;
     const u32 all = 0xffffffffu;
-    u32 lane = LANE, beam = race.beam;
     Contest contest = race.contests[sentence];
+    u32 lane = LANE, beam = contest.beam, finish = contest.finish, end = contest.end;
     bool follows = contest.follows != NONE;
-    u32 width = follows ? race.before.widths[contest.follows / beam] : contest.width;
+    u32 width = follows ? race.before.widths[contest.follows] : contest.width;
     u32 row = contest.first_row + lane, from = contest.follows + lane;
     u32 left = 0, next = 0;
     float path = 0.0f;
@@ -59,10 +60,10 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
     if (word != NONE) sum = __fadd_rn(path, contest.free ? 0.0f : race.scores[list]), key = ordered(sum);
     u32 my_word = NONE, my_parent = contest.first_row, taken = 0, holes = 0, ended = 0;
     float my_path = 0.0f;
-    u32 most = race.finish == 0 ? width : 2 * beam;
+    u32 most = finish == 0 ? width : 2 * beam;
     for (u32 t = 0; t < most; t++) {
-        if (race.finish == 1 && t >= beam && !holes) break;
-        if (race.finish == 2 && taken == beam) break;
+        if (finish == 1 && t >= beam && !holes) break;
+        if (finish == 2 && taken == beam) break;
         u32 best = __reduce_max_sync(all, key);
         u32 winners = __ballot_sync(all, word != NONE && key == best);
         if (!winners) break;
@@ -70,16 +71,16 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
         u32 won = __shfl_sync(all, word, winner);
         float won_path = __shfl_sync(all, sum, winner);
         u32 place = NONE;
-        if (race.finish == 1) {
+        if (finish == 1) {
             // Those that end leave holes, which the next that do not end fill.
-            if (won == race.end) {
+            if (won == end) {
                 if (t < beam) holes |= 1u << t;
             } else if (t < beam) {
                 place = t;
             } else {
                 place = __ffs(holes) - 1, holes &= holes - 1;
             }
-        } else if (won == race.end) {
+        } else if (won == end) {
             ended++;
         } else {
             place = taken++;
@@ -95,10 +96,10 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
     u32 there = __ballot_sync(all, my_word != NONE), below = (1u << lane) - 1;
     u32 at = my_word != NONE ? __popc(there & below) : __popc(there) + __popc(~there & below);
     if (at < beam) {
-        u32 to = sentence * beam + at;
+        u32 to = contest.first_place + at;
         race.after.words[to] = my_word, race.after.parents[to] = my_parent, race.after.paths[to] = my_path;
     }
-    if (lane == 0) race.after.widths[sentence] = width - (race.finish == 0 ? ended : 0);
+    if (lane == 0) race.after.widths[contest.first_place] = width - (finish == 0 ? ended : 0);
 }
 
 // What rows read of their own past, a warp a row, lists `room` apart: what the row before read, and the row's own
