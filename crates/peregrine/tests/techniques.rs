@@ -20,6 +20,7 @@ fn results(translator: &Translator) -> Vec<(String, Vec<u32>)> {
     let mut options = translator.options().with_beam(4);
     options.scores = true;
     let translations = translator.translate_batch(&LINES.map(Request::new), &options);
+    let translations = translations.expect("a translation");
     let best = translations.iter().map(|t| &t.alternatives[0]);
     best.map(|best| {
         (best.text.clone(), best.token_scores.iter().map(|score| score.to_bits()).collect())
