@@ -6,12 +6,12 @@ use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa, Tuner, split_products};
-use peregrine_cuda::Cuda;
 use peregrine_decode::batching::{BatchSize, Queue, Waiting};
 use peregrine_decode::{Decoder, Done, Job, Member, Settings, Stats};
 use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
 
+use crate::gpu::{self, OnGpu};
 use crate::{Compute, Error, Options, Translation};
 
 /// A model ready to translate. Threads may share it.
@@ -57,7 +57,7 @@ impl Translator {
         Translator::new(peregrine_model::open(paths, options)?)
     }
 
-    /// Opens the built-in English-Portuguese model.
+    /// Opens the built-in English-Portuguese model. A build without the feature `builtin` has none.
     pub fn builtin() -> Result<Translator, Error> {
         Translator::new(crate::builtin_model()?)
     }
@@ -69,8 +69,9 @@ impl Translator {
 
     /// Packs a model's weights.
     pub fn prepare(mut model: Model, compute: &Compute) -> Result<Translator, Error> {
-        if let Some(gpu) = compute.gpu()? {
-            return Translator::prepare_on(gpu, model, compute);
+        if let Some(OnGpu { networks, precision, device }) = gpu::prepare(&mut model, compute)? {
+            let decoders = Mutex::default();
+            return Ok(Translator { model, networks, precision, device, on_gpu: true, decoders });
         }
         let isa = match compute.isa {
             Some(level) => Isa::new(level).ok_or(Error::Instructions(level.name()))?,
@@ -105,19 +106,6 @@ impl Translator {
         let device = format!("CPU, {}", isa.level().name());
         let decoders = Mutex::default();
         Ok(Translator { model, networks, precision, device, on_gpu: false, decoders })
-    }
-
-    fn prepare_on(gpu: Cuda, mut model: Model, compute: &Compute) -> Result<Translator, Error> {
-        let mut networks = Vec::new();
-        for member in &mut model.members {
-            let weights = std::mem::take(&mut member.weights);
-            let (architecture, speedups) = (&member.architecture, &compute.speedups);
-            networks.push(prepare_with(gpu.clone(), architecture, &weights, speedups)?);
-        }
-        gpu.finish()?;
-        let (precision, device) = (gpu.numbers().name(), gpu.properties().name.clone());
-        let decoders = Mutex::default();
-        Ok(Translator { model, networks, precision, device, on_gpu: true, decoders })
     }
 
     /// The precision products are computed in.
