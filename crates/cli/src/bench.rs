@@ -13,8 +13,8 @@ use crate::args::search::{SearchArgs, Setup};
 use crate::bench_ablate::Ablation;
 use crate::bench_batching;
 use crate::bench_devlin;
-use crate::bench_gpu;
 use crate::bench_service;
+use crate::gpu;
 use crate::io::console::show;
 use crate::io::lines::Lines;
 use crate::measures::{count_tokens, cpu_time, read_lengths};
@@ -87,7 +87,7 @@ pub(crate) struct Args {
 enum What {
     Batching(Box<bench_batching::Args>),
     Devlin(bench_devlin::Args),
-    Gpu(bench_gpu::Args),
+    Gpu(gpu::bench::Args),
     Service(Box<bench_service::Args>),
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match (&args.what, &args.source) {
         (Some(What::Batching(args)), _) => bench_batching::run(args),
         (Some(What::Devlin(args)), _) => bench_devlin::run(args),
-        (Some(What::Gpu(args)), _) => bench_gpu::run(args),
+        (Some(What::Gpu(args)), _) => gpu::bench::run(args),
         (Some(What::Service(args)), _) => bench_service::run(args),
         (None, Some(source)) => run_text(args, source),
         (None, None) => bail!("--source: which text?"),

@@ -113,7 +113,8 @@ fn content(paths: &[OsString]) -> anyhow::Result<String> {
     Ok(format!("with the hash {:016x}", hash.value()))
 }
 
-#[cfg(test)]
+// Whole builds have all options, and a model to ask with.
+#[cfg(all(test, feature = "cuda", feature = "builtin"))]
 mod tests {
     use super::*;
 

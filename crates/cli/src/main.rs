@@ -10,14 +10,17 @@ mod answers;
 mod args;
 mod bench;
 mod bench_ablate;
-mod bench_amun;
 mod bench_batching;
 mod bench_devlin;
-mod bench_gpu;
 mod bench_service;
 mod convert;
 mod doctor;
 mod fingerprint;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_gpu.rs"]
+mod gpu;
 mod inspect;
 mod io;
 mod make_model;
@@ -25,7 +28,6 @@ mod measures;
 mod notes;
 mod plot;
 mod score;
-mod selftest;
 mod shortlist;
 mod stats;
 mod translate;
@@ -40,8 +42,10 @@ use crate::io::{lines, signals};
 
 /// Translates with the neural models people already have: Marian, Bergamot/Firefox, CTranslate2,
 /// Hugging Face MarianMT and Peregrine's own files.
-///
-/// Without a model, `peregrine translate` uses a small English-Portuguese one that is built in.
+#[cfg_attr(
+    feature = "builtin",
+    doc = "\nWithout a model, `peregrine translate` uses a small English-Portuguese one that is built in."
+)]
 #[derive(Parser)]
 #[command(name = "peregrine", version, max_term_width = 100)]
 struct Cli {
@@ -58,7 +62,7 @@ enum Command {
     Bench(Box<bench::Args>),
     MakeModel(make_model::Args),
     Doctor(doctor::Args),
-    Selftest(selftest::Args),
+    Selftest(gpu::selftest::Args),
     Shortlist(Box<shortlist::Args>),
     Tune(Box<tune::Args>),
 }
@@ -94,7 +98,7 @@ fn run(command: Command, matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Command::MakeModel(args) => make_model::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Selftest(args) => selftest::run(&args),
+        Command::Selftest(args) => gpu::selftest::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Shortlist(args) => shortlist::run(&args),
     }

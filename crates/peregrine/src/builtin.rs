@@ -1,14 +1,27 @@
-//! The model inside: English to Portuguese, so that the first command needs nothing else.
+//! The model inside: English to Portuguese, so that the first command needs nothing else. Builds without the feature
+//! `builtin` leave it out.
 
 use peregrine_formats::Bytes;
+use peregrine_model::Model;
+
+use crate::Error;
 
 /// Tensors are mapped at their own alignment, so the file must begin at a good one.
+#[cfg(feature = "builtin")]
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
-static EN_PT: &Aligned<[u8]> = &Aligned(*include_bytes!("../models/en-pt.peregrine"));
+#[cfg(feature = "builtin")]
+static EN_PT: Option<&[u8]> = {
+    static FILE: &Aligned<[u8]> = &Aligned(*include_bytes!("../models/en-pt.peregrine"));
+    Some(&FILE.0)
+};
 
-/// The built-in model's name in messages, and its bytes.
-pub(crate) fn english_portuguese() -> (&'static str, Bytes) {
-    ("built-in en-pt.peregrine", Bytes::from_static(&EN_PT.0))
+#[cfg(not(feature = "builtin"))]
+static EN_PT: Option<&[u8]> = None;
+
+/// The built-in model as it is stored, or [`Error::NoBuiltin`] in a build without the feature `builtin`.
+pub fn builtin_model() -> Result<Model, Error> {
+    let bytes = EN_PT.ok_or(Error::NoBuiltin)?;
+    Ok(peregrine_model::open_bytes("built-in en-pt.peregrine", Bytes::from_static(bytes))?)
 }

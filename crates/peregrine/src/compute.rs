@@ -1,9 +1,10 @@
 //! How products are computed.
 
 use peregrine_cpu::{Functions, Integers, Keeping, Level, Technique, Tuner, fits_int16};
-use peregrine_cuda::{Cuda, Numbers, OutputLayer};
 use peregrine_model::{Model, Precision};
 use peregrine_nn::Speedups;
+
+use crate::gpu::{Numbers, OutputLayer};
 
 /// How products are computed. The default is what the model and the machine are best at.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +48,7 @@ pub enum Device {
     /// On the processor.
     #[default]
     Cpu,
-    /// On a GPU, by its number.
+    /// On a GPU, by its number. A build without the feature `cuda` refuses it.
     Cuda(usize),
     /// On the first GPU, if there is one that can be used, else on the processor.
     Auto,
@@ -92,19 +93,6 @@ impl Compute {
     /// On a GPU.
     pub fn cuda(number: usize, numbers: Numbers) -> Compute {
         Compute { device: Device::Cuda(number), numbers: Some(numbers), ..Compute::default() }
-    }
-
-    /// The GPU to compute on, if it is to be one.
-    pub(crate) fn gpu(&self) -> Result<Option<Cuda>, peregrine_cuda::Error> {
-        let numbers = self.numbers.unwrap_or(Numbers::Float16);
-        let gpu = match self.device {
-            Device::Cpu => None,
-            Device::Cuda(number) => Some(Cuda::open(number, numbers)?),
-            Device::Auto => Cuda::open(0, numbers).ok(),
-        };
-        let with =
-            |gpu: Cuda| gpu.with_output_layer(self.output_layer).in_turn(self.encode_in_turn);
-        Ok(gpu.map(with))
     }
 
     /// Matrices that do not fit 16-bit fixed point, and so are computed in float32: a note each.

@@ -22,9 +22,12 @@ pub enum Error {
     /// Instructions this processor does not have.
     #[error("this processor has no {0} instructions")]
     Instructions(&'static str),
-    /// A GPU that is not there or cannot be used.
+    /// A GPU that is not there or cannot be used; any in a build without the feature `cuda`.
     #[error(transparent)]
-    Gpu(#[from] peregrine_cuda::Error),
+    Gpu(#[from] crate::gpu::Error),
+    /// The built-in model in a build without the feature `builtin`.
+    #[error("this build has no built-in model")]
+    NoBuiltin,
     /// A device that failed while it translated.
     #[error("{0}")]
     Device(String),

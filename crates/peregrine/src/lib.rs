@@ -5,6 +5,7 @@
 //! English-Portuguese model is built in:
 //!
 //! ```
+//! # if cfg!(not(feature = "builtin")) { return Ok(()); }
 //! let translator = peregrine::Translator::builtin()?;
 //! assert_eq!(translator.translate("Two dogs play in the snow.")?, "Dois cães brincam na neve.");
 //! # Ok::<(), peregrine::Error>(())
@@ -16,6 +17,7 @@
 //! ```
 //! use peregrine::{Request, Translator};
 //!
+//! # if cfg!(not(feature = "builtin")) { return Ok(()); }
 //! let translator = Translator::builtin()?;
 //! let options = translator.options().with_beam(4).with_n_best(2);
 //! let requests = [Request::new("Good morning!"), Request::new("Where is the station?")];
@@ -24,12 +26,20 @@
 //! assert_eq!(translations[0].alternatives.len(), 2);
 //! # Ok::<(), peregrine::Error>(())
 //! ```
+//!
+//! Both features are on by default: `cuda`, the GPU backend, and `builtin`, the built-in model. Without them a GPU or that
+//! model is refused with an [`Error`] that says so.
 
 #![forbid(unsafe_code)]
 
 mod builtin;
 mod compute;
 mod error;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_gpu.rs"]
+mod gpu;
 mod line;
 pub mod marian_format;
 pub mod measure;
@@ -42,8 +52,10 @@ mod stream;
 mod translation;
 mod translator;
 
+pub use builtin::builtin_model;
 pub use compute::{Compute, Device};
 pub use error::Error;
+pub use gpu::Numbers;
 pub use options::{Options, Workers};
 pub use replace::Dictionary;
 pub use request::Request;
@@ -52,12 +64,6 @@ pub use service::{Caller, Latencies, Pending, Progress, Service, ServiceOptions,
 pub use stream::{Answer, Line, StreamOptions, Summary};
 pub use translation::{Alternative, Translation};
 pub use translator::Translator;
-
-/// The built-in model as it is stored.
-pub fn builtin_model() -> Result<Model, Error> {
-    let (name, bytes) = builtin::english_portuguese();
-    Ok(peregrine_model::open_bytes(name, bytes)?)
-}
 
 /// The instruction set this machine computes with.
 pub fn instruction_set() -> &'static str {
@@ -70,7 +76,6 @@ pub fn has_instructions(level: Level) -> bool {
 }
 
 pub use peregrine_cpu::{Keeping, Level, Tuner};
-pub use peregrine_cuda::Numbers;
 pub use peregrine_decode::batching::{BatchSize, Policy, Priority, Scope};
 pub use peregrine_decode::{Counts, Guard, Stats, Verdict};
 pub use peregrine_model::{

@@ -3,14 +3,18 @@
 //! defaults are the fastest known.
 
 pub use peregrine_cpu::{FAST_ERROR, Functions, Integers, Technique, Tuned, narrowed_rows};
-pub use peregrine_cuda::{self as cuda, OutputLayer};
+#[cfg(feature = "cuda")]
+pub use peregrine_cuda as cuda;
 pub use peregrine_decode::TracedStep;
+
+pub use crate::gpu::OutputLayer;
 
 use crate::Request;
 
 /// A text whose translation has exactly that many tokens, whatever they are: speed on equal terms.
 ///
 /// ```
+/// # if cfg!(not(feature = "builtin")) { return Ok(()); }
 /// let translator = peregrine::Translator::builtin()?;
 /// let request = peregrine::measure::of_length("Good morning!", 9);
 /// let translations = translator.translate_batch(&[request], &translator.options().with_beam(1))?;

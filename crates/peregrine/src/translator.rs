@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa, Tuner, split_products};
-use peregrine_cuda::Cuda;
 use peregrine_decode::batching::{BatchSize, Priority, Queue, Waiting};
 use peregrine_decode::{
     Counters, Done, Event, Failure, Job, Member, Settings, Stats, Worker, Workplace,
@@ -13,6 +12,7 @@ use peregrine_decode::{
 use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
 
+use crate::gpu::{self, OnGpu};
 use crate::{Compute, Error, Options, Request, Translation, Workers};
 
 /// A model ready to translate. A clone is the same model: threads may share it, and the memory is given
@@ -46,7 +46,7 @@ impl Translator {
         Translator::new(peregrine_model::open(paths, options)?)
     }
 
-    /// Opens the built-in English-Portuguese model.
+    /// Opens the built-in English-Portuguese model. A build without the feature `builtin` has none.
     pub fn builtin() -> Result<Translator, Error> {
         Translator::new(crate::builtin_model()?)
     }
@@ -58,8 +58,10 @@ impl Translator {
 
     /// Packs a model's weights.
     pub fn prepare(mut model: Model, compute: &Compute) -> Result<Translator, Error> {
-        if let Some(gpu) = compute.gpu()? {
-            return Translator::prepare_on(gpu, model, compute);
+        if let Some(OnGpu { networks, precision, device }) = gpu::prepare(&mut model, compute)? {
+            let (on_gpu, workers) = (true, Mutex::default());
+            let shared = Shared { model, networks, precision, device, on_gpu, workers };
+            return Ok(Translator { shared: Arc::new(shared) });
         }
         let isa = match compute.isa {
             Some(level) => Isa::new(level).ok_or(Error::Instructions(level.name()))?,
@@ -92,39 +94,9 @@ impl Translator {
         }
         let precision = if across { "float32 or int16" } else { precision.name() };
         let device = format!("CPU, {}", isa.level().name());
-        let on_gpu = false;
-        Ok(Translator::of(Shared {
-            model,
-            networks,
-            precision,
-            device,
-            on_gpu,
-            workers: Mutex::default(),
-        }))
-    }
-
-    fn prepare_on(gpu: Cuda, mut model: Model, compute: &Compute) -> Result<Translator, Error> {
-        let mut networks = Vec::new();
-        for member in &mut model.members {
-            let weights = std::mem::take(&mut member.weights);
-            let (architecture, speedups) = (&member.architecture, &compute.speedups);
-            networks.push(prepare_with(gpu.clone(), architecture, &weights, speedups)?);
-        }
-        gpu.finish()?;
-        let (precision, device) = (gpu.numbers().name(), gpu.properties().name.clone());
-        let on_gpu = true;
-        Ok(Translator::of(Shared {
-            model,
-            networks,
-            precision,
-            device,
-            on_gpu,
-            workers: Mutex::default(),
-        }))
-    }
-
-    fn of(shared: Shared) -> Translator {
-        Translator { shared: Arc::new(shared) }
+        let (on_gpu, workers) = (false, Mutex::default());
+        let shared = Shared { model, networks, precision, device, on_gpu, workers };
+        Ok(Translator { shared: Arc::new(shared) })
     }
 
     /// The precision products are computed in.

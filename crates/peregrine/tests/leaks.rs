@@ -1,6 +1,8 @@
 //! Nothing is left behind: not by requests, whether they are answered or given up, not by a service, and
 //! not by a model.
 
+#![cfg(feature = "builtin")]
+
 mod common;
 
 use std::time::Duration;

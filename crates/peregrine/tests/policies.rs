@@ -263,6 +263,7 @@ fn paragraphs_keep_their_lines() {
 
 /// Products that are shared by several threads are the same.
 #[test]
+#[cfg_attr(not(feature = "builtin"), ignore = "no built-in model")]
 fn threads_that_share_a_sentence() {
     let translator = Translator::builtin().expect("the built-in model");
     let lines = ["Good morning!", "Two dogs play in the snow.", "Where is the station?"];

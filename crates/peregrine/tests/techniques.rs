@@ -29,6 +29,7 @@ fn results(translator: &Translator) -> Vec<(String, Vec<u32>)> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "builtin"), ignore = "no built-in model")]
 fn translators_with_and_without_agree_at_the_same_time() {
     let off: Vec<Technique> =
         Technique::ALL.into_iter().filter(|technique| technique.keeps_bits()).collect();
@@ -44,6 +45,7 @@ fn translators_with_and_without_agree_at_the_same_time() {
 
 /// Scores tell whether this one technique is on.
 #[test]
+#[cfg_attr(not(feature = "builtin"), ignore = "no built-in model")]
 fn what_one_translator_lacks_another_has() {
     let all = without(&[], Compute::float32());
     let expected = results(&all);

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use peregrine::measure::{Integers, OutputLayer, Technique};
+use peregrine::measure::{Integers, Technique};
 use peregrine::{
     Compat, Compute, Device, Error, Keeping, Level, Model, Numbers, OpenOptions, Precision,
     ShortlistChoice, ShortlistFile, Translator, Tuner,
@@ -12,6 +12,7 @@ use peregrine::{
 
 use crate::args::numbers::number;
 use crate::args::speedups::SpeedupArgs;
+use crate::gpu::{GpuArgs, parse_device};
 use crate::tune;
 
 /// Which model computes, and where.
@@ -19,7 +20,11 @@ use crate::tune;
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
     /// Model file or directory of any format; several -m are an ensemble. A directory's parts are
-    /// found by their usual names. Without a model the built-in English-Portuguese one is used
+    /// found by their usual names.
+    #[cfg_attr(
+        feature = "builtin",
+        doc = "Without a model the built-in English-Portuguese one is used"
+    )]
     #[arg(short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
 
@@ -36,14 +41,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_parser = ["auto", "float32", "tf32", "float16", "bfloat16", "int16", "int8", "fp8"], default_value = "auto", hide_possible_values = true, value_name = "NAME")]
     precision: String,
 
-    /// How a GPU finds the best words: in the `epilogue` of the output product, or from logits in memory,
-    /// by one `fused` kernel, by `separate` ones, or the `best` word alone, without softmax (docs/gpu.md)
-    #[arg(long, value_parser = |name: &str| name.parse::<OutputLayer>(), value_name = "epilogue|fused|separate|best", default_value = "epilogue")]
-    output_layer: OutputLayer,
-
-    /// Have a GPU encode the sentences that will join a running batch beside the steps of that batch
-    #[arg(long, value_parser = ["on", "off"], default_value = "on")]
-    encode_beside: String,
+    #[command(flatten)]
+    gpu: GpuArgs,
 
     /// Instructions to use [default: the best this processor has]
     #[arg(long, value_parser = parse_isa, value_name = "portable|neon|neon-dot|avx2|avx-vnni|avx512|avx512-vnni|amx")]
@@ -214,7 +213,12 @@ impl ModelArgs {
             "int8" => Some(Precision::Int8),
             _ => None,
         };
-        let numbers = name.parse::<Numbers>().ok();
+        let numbers = match name.parse::<Numbers>() {
+            Err(reason) if name != "auto" && precision.is_none() => {
+                bail!("--precision {name}: {reason}")
+            }
+            numbers => numbers.ok(),
+        };
         let mut device = self.device;
         if self.tune == "precisions" {
             if !matches!(name, "auto" | "float32" | "int16") {
@@ -235,7 +239,7 @@ impl ModelArgs {
             (Device::Cpu | Device::Cuda(_), _, _) => {}
         }
         let (speedups, functions) = (self.speedups.speedups(), self.speedups.functions());
-        Ok(Compute {
+        Ok(self.gpu.apply(Compute {
             precision,
             isa: self.isa,
             cache: self.cache,
@@ -252,9 +256,8 @@ impl ModelArgs {
             functions,
             device,
             numbers,
-            output_layer: self.output_layer,
-            encode_in_turn: self.encode_beside == "off",
-        })
+            ..Compute::default()
+        }))
     }
 }
 
@@ -263,7 +266,8 @@ impl OpenArgs {
     pub(crate) fn read(&self, paths: &[PathBuf]) -> anyhow::Result<Model> {
         let options = self.open_options()?;
         if paths.is_empty() && self.config.is_none() {
-            let mut model = peregrine::builtin_model()?;
+            let model = peregrine::builtin_model();
+            let mut model = model.map_err(|reason| anyhow!("{reason}: name one by -m"))?;
             peregrine::model::choose_shortlist(&mut model, &options.shortlist)?;
             return Ok(model);
         }
@@ -327,10 +331,6 @@ fn files_of(path: &Path) -> Vec<PathBuf> {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
         Err(_) => vec![path.to_owned()],
     }
-}
-
-fn parse_device(name: &str) -> Result<Device, String> {
-    name.parse()
 }
 
 fn parse_cache(name: &str) -> Result<Keeping, String> {

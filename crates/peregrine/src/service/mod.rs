@@ -41,6 +41,7 @@ const USUAL_SENTENCES: usize = 100_000;
 /// ```
 /// use peregrine::{ServiceOptions, Translator};
 ///
+/// # if cfg!(not(feature = "builtin")) { return Ok(()); }
 /// let translator = Translator::builtin()?;
 /// let options = ServiceOptions::new(translator.workers().with_threads(2)).with_room(1000);
 /// assert_eq!(options.most_sentences, 1000);
@@ -74,6 +75,7 @@ impl ServiceOptions {
 /// ```
 /// use peregrine::{Request, Service, ServiceOptions, Translator};
 ///
+/// # if cfg!(not(feature = "builtin")) { return Ok(()); }
 /// let translator = Translator::builtin()?;
 /// let service = Service::new(&translator, &ServiceOptions::new(translator.workers()));
 /// std::thread::scope(|scope| {
@@ -120,6 +122,7 @@ pub(crate) struct Shared {
 /// ```
 /// use peregrine::{Priority, Request, Service, ServiceOptions, Translator};
 ///
+/// # if cfg!(not(feature = "builtin")) { return Ok(()); }
 /// let translator = Translator::builtin()?;
 /// let service = Service::new(&translator, &ServiceOptions::new(translator.workers()));
 /// let caller = service.caller(Priority::Bulk);

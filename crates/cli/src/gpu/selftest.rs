@@ -129,7 +129,8 @@ fn subjects(args: &Args) -> Vec<(String, Vec<String>, Open)> {
         (shape.to_owned(), numbered_words(), Box::new(open))
     });
     let builtin: Open = Box::new(|| Ok(peregrine::builtin_model()?));
-    made_up.chain([("built-in".to_owned(), english(), builtin)]).collect()
+    let builtin = cfg!(feature = "builtin").then(|| ("built-in".to_owned(), english(), builtin));
+    made_up.chain(builtin).collect()
 }
 
 fn english() -> Vec<String> {

@@ -9,8 +9,8 @@ use peregrine::model::{made_up_model, preset};
 use peregrine::{BatchSize, Compute, Device, Numbers, Request, Stats, Translator};
 use serde_json::json;
 
+use super::amun::{Amun, Part};
 use crate::args::search::Setup;
-use crate::bench_amun::{Amun, Part};
 use crate::io::console::show;
 
 /// Milliseconds of a step and tokens a second on a GPU, by network, batch and beam

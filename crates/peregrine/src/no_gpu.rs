@@ -1,0 +1,45 @@
+//! What stands in for `gpu.rs` in builds without the feature `cuda`: there is never a GPU.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use peregrine_model::Model;
+use peregrine_nn::Prepared;
+
+use crate::{Compute, Device};
+
+/// A GPU was asked for, and this build cannot use any.
+#[derive(Debug, thiserror::Error)]
+#[error("this build has no CUDA backend")]
+pub struct Error;
+
+/// How numbers are computed with on a GPU: this build knows no way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {}
+
+impl FromStr for Numbers {
+    type Err = Error;
+
+    fn from_str(_: &str) -> Result<Numbers, Error> {
+        Err(Error)
+    }
+}
+
+/// How a GPU finds the best words: without a GPU, there is nothing to choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputLayer;
+
+/// A model's networks, packed for a GPU.
+pub(crate) struct OnGpu {
+    pub(crate) networks: Vec<Arc<dyn Prepared>>,
+    pub(crate) precision: &'static str,
+    pub(crate) device: String,
+}
+
+/// Refuses to compute on a GPU.
+pub(crate) fn prepare(_: &mut Model, compute: &Compute) -> Result<Option<OnGpu>, crate::Error> {
+    match compute.device {
+        Device::Cuda(_) => Err(Error.into()),
+        Device::Cpu | Device::Auto => Ok(None),
+    }
+}
