@@ -11,15 +11,21 @@ use crate::clock::{self, Moment};
 use crate::decoder::{Decoder, Work};
 use crate::job::{Event, Failure};
 use crate::scorer::Member;
-use crate::stats::{Counters, Stats};
+use crate::stats::{Clock, Counters, Stats};
 
 /// How long a worker without work keeps its caches.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Steps in a row that interactive batches may have while a bulk batch waits. Without a limit somebody
+/// who always has one more sentence would starve a book; with this one nobody notices.
+const INTERACTIVE_STEPS: u32 = 32;
 
 /// One worker of a model: it takes sentences from a queue and translates them in batches.
 pub struct Worker {
     members: Box<dyn Fn() -> Vec<Member> + Send>,
     decoders: [Option<Decoder>; Priority::COUNT],
+    /// Steps of interactive batches since the last one of a bulk batch.
+    interactive_steps: u32,
 }
 
 /// What workers work by, and who wants to know how it goes.
@@ -36,7 +42,7 @@ pub struct Workplace<'a> {
 impl Worker {
     /// A worker for a model whose networks, with empty batches, `members` makes.
     pub fn new(members: impl Fn() -> Vec<Member> + Send + 'static) -> Worker {
-        Worker { members: Box::new(members), decoders: [None, None] }
+        Worker { members: Box::new(members), decoders: [None, None], interactive_steps: 0 }
     }
 
     /// Translates what is in the queue until it is closed and empty, or stopped. `tell` hears of each
@@ -69,7 +75,10 @@ impl Worker {
                 patience = Some(PATIENCE);
                 continue;
             }
-            match queue.wait(batching.size, patience) {
+            let mut clock = Clock::new(measured);
+            let wake = queue.wait(batching.size, patience);
+            stats.waiting += clock.lap();
+            match wake {
                 Wake::Work => {}
                 Wake::Idle => {
                     self.trim();
@@ -93,7 +102,8 @@ impl Worker {
         }
     }
 
-    /// A step of the first batch that has something to do; whether there was one.
+    /// A step of the first batch that has something to do, or of the second where that has waited long
+    /// enough. Whether there was one.
     fn turn(
         &mut self,
         work: &Work<'_>,
@@ -101,7 +111,11 @@ impl Worker {
         stats: &mut Stats,
         tell: &mut dyn FnMut(Event),
     ) -> bool {
-        for priority in Priority::ALL {
+        let mut order = Priority::ALL;
+        if self.interactive_steps >= INTERACTIVE_STEPS {
+            order.reverse();
+        }
+        for priority in order {
             let waits = work.queue.waiting(priority).sentences > 0;
             let busy = self.decoders[priority as usize].as_ref().is_some_and(Decoder::is_busy);
             if !waits && !busy {
@@ -118,6 +132,10 @@ impl Worker {
             if self.caught(priority, work, tell, |decoder, tell| {
                 decoder.turn(priority, work, now, stats, tell)
             }) {
+                self.interactive_steps = match priority {
+                    Priority::Interactive => self.interactive_steps.saturating_add(1),
+                    Priority::Bulk => 0,
+                };
                 return true;
             }
         }
@@ -132,7 +150,7 @@ impl Worker {
         tell: &mut dyn FnMut(Event),
         act: impl FnOnce(&mut Decoder, &mut dyn FnMut(Event)) -> bool,
     ) -> bool {
-        let Worker { members, decoders } = self;
+        let Worker { members, decoders, .. } = self;
         let decoder = &mut decoders[priority as usize];
         let acted = catch_unwind(AssertUnwindSafe(|| {
             let new = || Decoder::new(members(), work.batching);

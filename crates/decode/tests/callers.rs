@@ -229,6 +229,29 @@ fn a_book_rests_while_somebody_waits() {
     assert_eq!(events, expected);
 }
 
+/// Somebody who always has one more sentence does not hold a book up for ever.
+#[test]
+fn a_book_is_not_starved() {
+    let queue = Queue::new(Policy::Auto, usize::MAX, 1);
+    let batching = Batching::new(Policy::Auto, BatchSize { sentences: 4, tokens: 1000 });
+    let settings = settings();
+    let job = || Job::new((1..=9).collect(), &settings, &Arc::default());
+    let (book, person) = (queue.open(Priority::Bulk), queue.open(Priority::Interactive));
+    queue.push(book, Waiting { ticket: 0, job: job() });
+    queue.push(person, Waiting { ticket: 1, job: job() });
+    let mut sentences = 0;
+    serve(&queue, &batching, &mut |event| match event {
+        Event::Done(done) if done.ticket == 0 => queue.close(),
+        Event::Done(_) => {
+            sentences += 1;
+            assert!(sentences < 100, "the book waits and waits");
+            queue.push(person, Waiting { ticket: 1, job: job() });
+        }
+        _ => panic!("{event:?}"),
+    });
+    assert!(sentences > 10, "{sentences} sentences before the book");
+}
+
 /// What was cancelled or is late costs no further step.
 #[test]
 fn a_sentence_that_was_given_up_leaves_at_the_next_step() {
