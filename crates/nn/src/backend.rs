@@ -412,17 +412,27 @@ impl Reads {
 
     /// Runs of rows that share a list, and the list.
     pub fn groups(&self) -> impl Iterator<Item = (Range<usize>, &[u32])> {
-        let mut start = 0;
-        self.lists.chunk_by(|a, b| a == b).map(move |group| {
-            let rows = start..start + group.len();
-            start = rows.end;
-            (rows.clone(), self.of(rows.start))
-        })
+        self.runs().map(|rows| (rows.clone(), self.of(rows.start)))
+    }
+
+    /// The rows of each party.
+    pub fn parties(&self) -> impl Iterator<Item = Range<usize>> {
+        self.runs().filter(|rows| self.is_in_party(rows.start))
     }
 
     /// Whether row `row` is in a party.
     pub fn is_in_party(&self, row: usize) -> bool {
         self.parties[self.lists[row] as usize]
+    }
+
+    /// Runs of rows that share a list.
+    fn runs(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut start = 0;
+        self.lists.chunk_by(|a, b| a == b).map(move |run| {
+            let rows = start..start + run.len();
+            start = rows.end;
+            rows
+        })
     }
 
     /// Number of rows.

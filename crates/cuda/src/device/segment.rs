@@ -217,12 +217,10 @@ impl Segment<'_> {
 
     /// Parties of rows that share a list, if there are any.
     fn parties(&mut self, reads: &Reads) -> Result<Option<Parties>, Error> {
-        let parties =
-            || reads.groups().map(|(rows, _)| rows).filter(|r| reads.is_in_party(r.start));
-        let large = parties().any(|rows| rows.len() > 8);
+        let large = reads.parties().any(|rows| rows.len() > 8);
         let most = if large { 16 } else { 8 };
         let mut staged: Vec<u32> = Vec::new();
-        for rows in parties() {
+        for rows in reads.parties() {
             for first in rows.clone().step_by(most) {
                 staged.extend([as_u32(first)?, as_u32(most.min(rows.end - first))?]);
             }
