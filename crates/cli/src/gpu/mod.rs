@@ -3,6 +3,7 @@
 
 mod amun;
 pub(crate) mod bench;
+mod company;
 pub(crate) mod doctor;
 pub(crate) mod selftest;
 

@@ -7,6 +7,7 @@ use peregrine::measure::cuda::{Cuda, try_output_layers, try_races};
 use peregrine::model::{OpenOptions, made_up_model, preset};
 use peregrine::{BatchSize, Compute, Device, Model, Numbers, Request, Translation, Translator};
 
+use super::company::{Outcome, mixed_company};
 use crate::args::search::Setup;
 use crate::io::console::show;
 use crate::io::lines::Lines;
@@ -74,6 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         for &numbers in precisions {
             let gpu = Translator::prepare(open()?, &Compute::cuda(number, numbers))?;
             failures += usize::from(!subject.compare(&reference, numbers, &gpu)?);
+            failures += usize::from(!subject.in_company(numbers, &gpu)?);
         }
     }
     for &numbers in precisions {
@@ -205,6 +207,20 @@ impl Subject<'_> {
             if exact { "" } else { "NOT AS ON THE PROCESSOR" },
         );
         Ok(exact && independent)
+    }
+
+    /// Whether requests with settings of their own get what they get alone; says so in a line.
+    fn in_company(&self, numbers: Numbers, gpu: &Translator) -> anyhow::Result<bool> {
+        let outcome = mixed_company(gpu, &self.lines)?;
+        let Outcome { answered, wrong, exact, given_up } = outcome;
+        let fine = wrong == 0 && answered > 0;
+        show!(
+            "{:12} {:9} in mixed company {answered} answered, {given_up} given up: {} ({exact} to the bit)",
+            self.name,
+            numbers.name(),
+            if fine { "as alone" } else { "NOT AS ALONE" },
+        );
+        Ok(fine)
     }
 }
 
