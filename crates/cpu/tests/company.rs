@@ -1,0 +1,121 @@
+//! A sentence in the company of others, whose searches want other things: every row has the bits it has alone.
+
+use peregrine_cpu::{Cpu, Isa};
+use peregrine_model::{Precision, made_up_model, preset};
+use peregrine_nn::{
+    Ask, Choices, Network, Origin, Question, Row, Scoring, Sentence, Slot, prepare,
+};
+
+const WORDS: usize = 300;
+
+/// A sentence, how many hypotheses it has after the first step, and what each asks.
+#[derive(Clone, Copy)]
+struct Search {
+    source: &'static [u32],
+    words: Option<&'static [u32]>,
+    beam: usize,
+    ask: Ask<'static>,
+}
+
+const fn search(source: &'static [u32], beam: usize, count: usize, scoring: Scoring) -> Search {
+    let ask = Ask { count, banned: &[3, 9], forced: None, path: 0.0, scoring };
+    Search { source, words: None, beam, ask }
+}
+
+const SEARCHES: [Search; 5] = [
+    search(&[5, 6, 7, 8], 1, 1, Scoring::Logit),
+    search(&[15, 6], 4, 8, Scoring::LogProbability),
+    Search {
+        words: Some(&[0, 3, 5, 7, 8, 9, 30]),
+        ..search(&[25, 7, 3], 3, 3, Scoring::LogProbability)
+    },
+    search(&[7, 7, 8, 5, 6], 2, 2, Scoring::LogProbabilityOfAllowed),
+    search(&[9], 1, 1, Scoring::LogProbability),
+];
+
+/// What is known of a row: the bits of all its logits, its answer, and its attention where that is wanted.
+#[derive(Debug, Clone, PartialEq)]
+struct Known {
+    logits: Vec<u32>,
+    answer: Vec<(u32, u32)>,
+    alignment: Vec<u32>,
+}
+
+/// Steps sentences together. Of each sentence what is known of its rows, step by step.
+fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<Vec<Known>> {
+    let sentences: Vec<Sentence<'_>> = searches
+        .iter()
+        .map(|s| Sentence { source: s.source, words: s.words, beam: s.beam > 1 })
+        .collect();
+    let slots = session.admit(&sentences);
+    let mut known = vec![Vec::new(); searches.len()];
+    let mut before: Vec<usize> = Vec::new();
+    for position in 0..4 {
+        let mut rows: Vec<Row> = Vec::new();
+        let (mut asks, mut owners, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
+        for (owner, (search, slot)) in searches.iter().zip(&slots).enumerate() {
+            firsts.push(rows.len());
+            let first_row = before.get(owner).copied();
+            let count = if position == 0 { 1 } else { search.beam };
+            for hypothesis in 0..count {
+                // The second hypothesis goes on from the first, as beams do.
+                let parent = if position == 1 { 0 } else { hypothesis.saturating_sub(1) };
+                let from = match first_row {
+                    None => Origin::Start,
+                    Some(first) => {
+                        let token = (7 * hypothesis as u32 + position + 4) % WORDS as u32;
+                        Origin::Row { row: (first + parent) as u32, token }
+                    }
+                };
+                rows.push(Row { slot: *slot, from, position });
+                asks.push(search.ask);
+                owners.push(owner);
+            }
+        }
+        before = firsts;
+        session.step(&rows, alignments);
+        session.ask(Question { asks: &asks, contests: None });
+        let (mut choices, mut logits) = (Choices::default(), Vec::new());
+        session.answer(&mut choices);
+        session.logits(&mut logits);
+        let mut rest = logits.as_slice();
+        for (row, &owner) in owners.iter().enumerate() {
+            let own = rest.split_off(..searches[owner].words.map_or(WORDS, <[u32]>::len));
+            let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
+            known[owner].push(Known {
+                logits: bits(own.expect("logits of every row")),
+                answer: choices.of(row).iter().map(|c| (c.token, c.score.to_bits())).collect(),
+                alignment: if alignments { bits(session.alignment(row)) } else { Vec::new() },
+            });
+        }
+    }
+    slots.into_iter().for_each(|slot: Slot| session.release(slot));
+    known
+}
+
+#[test]
+fn neither_company_nor_alignments_change_a_bit() {
+    for shape in ["student", "gru", "mlstm", "rnnfc-s2", "rnnfc-s3"] {
+        let model = made_up_model(preset(shape, Some(WORDS)).expect("a known shape"), 1);
+        let member = &model.expect("a model").members[0];
+        for precision in [Precision::Float32, Precision::Int8] {
+            let cpu = Cpu::new(Isa::best(), precision);
+            let network = prepare(cpu, &member.architecture, &member.weights).expect("weights");
+            let mut session = network.session();
+            let plain = run(&mut *session, &SEARCHES, false);
+            let aligned = run(&mut *session, &SEARCHES, true);
+            for (number, search) in SEARCHES.iter().enumerate() {
+                let what = format!("{shape}, {precision:?}, sentence {number}");
+                let alone = run(&mut *session, &[*search], true).remove(0);
+                assert!(alone.iter().all(|row| row.answer.len() == search.ask.count), "{what}");
+                assert!(
+                    alone.iter().all(|row| row.alignment.len() == search.source.len()),
+                    "{what}"
+                );
+                assert!(aligned[number] == alone, "{what}");
+                let without = |row: &Known| Known { alignment: Vec::new(), ..row.clone() };
+                assert!(plain[number] == alone.iter().map(without).collect::<Vec<_>>(), "{what}");
+            }
+        }
+    }
+}
