@@ -54,6 +54,14 @@ struct Limits {
     shrunk: bool,
 }
 
+impl Limits {
+    fn new(batching: &Batching, scorer: &Scorer) -> Limits {
+        let Batching { size, encode_tokens, .. } = *batching;
+        let encodes_ahead = batching.rules().joins_running && scorer.encodes_beside();
+        Limits { size, encode_tokens, encodes_ahead, shrunk: false }
+    }
+}
+
 /// What a decoder works by.
 pub(crate) struct Work<'a> {
     pub(crate) queue: &'a Queue,
@@ -67,16 +75,20 @@ impl Decoder {
     /// An empty batch for a model of one or several networks.
     pub(crate) fn new(members: Vec<Member>, batching: &Batching) -> Decoder {
         let scorer = Scorer::new(members);
-        let encodes_ahead = batching.rules().joins_running && scorer.encodes_beside();
-        let Batching { size, encode_tokens, .. } = *batching;
         Decoder {
+            limits: Limits::new(batching, &scorer),
             scorer,
             batch: Batch::default(),
-            limits: Limits { size, encode_tokens, encodes_ahead, shrunk: false },
             plan: Plan::default(),
             trial: Trial::default(),
             last_step: None,
         }
+    }
+
+    /// Gets ready for other work.
+    pub(crate) fn begin(&mut self, batching: &Batching) {
+        self.limits = Limits::new(batching, &self.scorer);
+        self.last_step = None;
     }
 
     /// Whether anybody is in the batch, or its last question has no answer.

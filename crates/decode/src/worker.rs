@@ -65,6 +65,7 @@ impl Worker {
         if measured {
             profile::begin();
         }
+        self.decoders.iter_mut().flatten().for_each(|decoder| decoder.begin(batching));
         let mut patience = Some(PATIENCE);
         loop {
             let now = clock::now();

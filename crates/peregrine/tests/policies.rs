@@ -178,6 +178,9 @@ fn top_up_keeps_the_batch_full() {
     let lengths: Vec<usize> = (0..64).map(|i| 2 + (i * 7) % 20).collect();
     let requests: Vec<Request<'_>> = lengths.iter().map(|&n| of_length("w1 w2", n)).collect();
     let steps = |batching, sentences| {
+        // A worker that has had another batch before forgets its size.
+        let one = translator.workers().with_batch(BatchSize { sentences: 1, tokens: 1 });
+        translated(&translator, &requests[..2], &translator.options(), &one);
         let batch = BatchSize { sentences: 8, tokens: 1000 };
         let options = translator.options().with_beam(1);
         let workers = translator.workers().with_batching(batching).with_batch(batch);
