@@ -15,6 +15,11 @@ use crate::scorer::{Member, Scorer};
 use crate::sentence::{Plan, Running};
 use crate::stats::{Clock, Counters, Stats, TracedStep};
 
+/// Sentences that are not worth an encoding of their own while a batch runs: less than this part of it.
+const FEW: usize = 8;
+/// Steps for which they may wait for others.
+const MOST_DEFERRED: u32 = 6;
+
 /// A batch of one worker, and the networks with its state.
 pub(crate) struct Decoder {
     scorer: Scorer,
@@ -25,6 +30,8 @@ pub(crate) struct Decoder {
     plan: Plan<'static>,
     /// What the policy `auto` has found out.
     trial: Trial,
+    /// Steps for which sentences have waited although there was a place.
+    deferred: u32,
     /// When the last turn began and what its step had, unless it was more than a step.
     last_step: Option<(Moment, usize, usize)>,
 }
@@ -81,6 +88,7 @@ impl Decoder {
             batch: Batch::default(),
             plan: Plan::default(),
             trial: Trial::default(),
+            deferred: 0,
             last_step: None,
         }
     }
@@ -250,6 +258,11 @@ impl Decoder {
             let waiting = work.queue.waiting(priority).sentences + ready.len() + running.len();
             wanted.sentences = self.trial.sentences(wanted.sentences, waiting);
         }
+        if self.defers(wanted, work.queue.waiting(priority).sentences) {
+            self.deferred += 1;
+            return false;
+        }
+        self.deferred = 0;
         let mut encoded = false;
         loop {
             while self.batch.has_place(wanted) {
@@ -267,6 +280,17 @@ impl Decoder {
             }
             encoded = true;
         }
+    }
+
+    /// Whether a batch that is nearly full is stepped as it is: sentences that come one by one are cheaper to
+    /// encode together, and may wait for each other for some steps.
+    fn defers(&self, wanted: BatchSize, waiting: usize) -> bool {
+        let Batch { ready, running, .. } = &self.batch;
+        let few = wanted.sentences / FEW;
+        ready.is_empty()
+            && (1..few).contains(&waiting)
+            && running.len() + few > wanted.sentences
+            && self.deferred < MOST_DEFERRED
     }
 
     /// Encodes sentences for a batch they can join later. Whether there were any.

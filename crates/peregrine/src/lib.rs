@@ -27,6 +27,9 @@
 //! # Ok::<(), peregrine::Error>(())
 //! ```
 //!
+//! Where many callers share a model, a [`Service`] runs workers all the time. The `guide` has an example
+//! of everything.
+//!
 //! Both features are on by default: `cuda`, the GPU backend, and `builtin`, the built-in model. Without them a GPU or that
 //! model is refused with an [`Error`] that says so.
 
@@ -40,6 +43,8 @@ mod gpu;
 #[cfg(not(feature = "cuda"))]
 #[path = "no_gpu.rs"]
 mod gpu;
+#[cfg(feature = "builtin")]
+pub mod guide;
 mod line;
 pub mod marian_format;
 pub mod measure;
