@@ -19,6 +19,7 @@ use crate::trial::{time_output_layers, try_output_layers};
 
 mod networks;
 mod races;
+mod workers;
 
 const WIDTH: usize = 64;
 const WORDS: usize = 1000;
