@@ -251,7 +251,7 @@ fn company_changes_nothing() {
         let together = translate(&translator, lines, &options);
         let alone: Vec<Translation> = lines
             .iter()
-            .flat_map(|line| translate(&translator, &[line.clone()], &options))
+            .flat_map(|line| translate(&translator, std::slice::from_ref(line), &options))
             .collect();
         for (a, b) in together.iter().zip(&alone) {
             assert_eq!(a.text(), b.text());
