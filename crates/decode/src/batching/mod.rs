@@ -2,7 +2,7 @@
 //!
 //! A [`Policy`] answers three questions, each policy in a file of its own: in which order waiting
 //! sentences are taken, when they may join the running batch, and whether the rows of a finished
-//! sentence go on being computed. One loop ([`Decoder::serve`](crate::Decoder::serve)) asks them;
+//! sentence go on being computed. One loop ([`Worker::serve`](crate::Worker::serve)) asks them;
 //! since no row sees another, every policy gives the same translations.
 //!
 //! | policy | order | joins | finished sentences |
