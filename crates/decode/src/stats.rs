@@ -2,7 +2,9 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock::{self, Moment};
 
 /// What is always counted, by all workers together: cheap enough for every step.
 #[derive(Debug, Default)]
@@ -207,17 +209,17 @@ impl Stats {
 }
 
 /// A clock that runs only where somebody wants to know.
-pub(crate) struct Clock(Option<Instant>);
+pub(crate) struct Clock(Option<Moment>);
 
 impl Clock {
     pub(crate) fn new(on: bool) -> Clock {
-        Clock(on.then(Instant::now))
+        Clock(on.then(clock::now))
     }
 
     /// The time since the last lap, or since the start.
     pub(crate) fn lap(&mut self) -> Duration {
         let Some(last) = self.0 else { return Duration::ZERO };
-        let now = Instant::now();
+        let now = clock::now();
         self.0 = Some(now);
         now - last
     }

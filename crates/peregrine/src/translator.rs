@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa, Tuner, split_products};
 use peregrine_decode::batching::{BatchSize, Priority, Queue, Waiting};
 use peregrine_decode::{
-    Counters, Done, Event, Failure, Job, Member, Settings, Stats, Worker, Workplace,
+    Counters, Done, Event, Failure, Job, Member, Settings, Stats, Worker, Workplace, clock,
 };
 use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
@@ -160,7 +159,7 @@ impl Translator {
         workers: &Workers,
         mut stats: Option<&mut Stats>,
     ) -> Result<Vec<Translation>, Error> {
-        let start = Instant::now();
+        let start = clock::now();
         let common = self.common(options);
         let mut jobs = Vec::new();
         let mut lines = Vec::with_capacity(requests.len());
@@ -180,7 +179,7 @@ impl Translator {
             stats.tokenise += start.elapsed();
         }
         let results = self.run(jobs, workers, stats.as_deref_mut())?;
-        let start = Instant::now();
+        let start = clock::now();
         for ((line, part), done) in places.into_iter().zip(results) {
             lines[line][part].finish(done);
         }

@@ -17,10 +17,9 @@ mod paragraph;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use peregrine_decode::batching::{Queue, SourceId, Waiting};
-use peregrine_decode::{Counters, Event, Stats};
+use peregrine_decode::{Counters, Event, Stats, clock};
 use peregrine_text::Split;
 
 pub(crate) use budget::{Budget, memory_in_use};
@@ -279,7 +278,7 @@ impl<T: Send> Stream<'_, T> {
     }
 
     fn measured_plan<P>(&self, plan: impl FnOnce() -> P) -> P {
-        let start = self.measure.then(Instant::now);
+        let start = self.measure.then(clock::now);
         let plan = plan();
         if let (Some(start), Ok(mut stats)) = (start, self.stats.lock()) {
             stats.tokenise += start.elapsed();
@@ -317,7 +316,7 @@ impl<T: Send> Stream<'_, T> {
             };
             let (number, part) = place(done.ticket);
             let Some(parts) = self.flow.part_done(number, part, done) else { return };
-            let start = self.measure.then(Instant::now);
+            let start = self.measure.then(clock::now);
             let translation = self.translator.translation(&parts, self.common.options);
             detokenise += start.map(|start| start.elapsed()).unwrap_or_default();
             self.flow.finish(number, translation);
