@@ -21,9 +21,9 @@ const QUIET: Duration = Duration::from_millis(2);
 /// How much a worker needs sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Haste {
-    /// Its batch has become small, or empty: it takes what it can get.
+    /// Its batch has become small: it takes what it can get.
     Eager,
-    /// It has enough to do: it takes what has been read ahead far enough.
+    /// It has enough to do, or nothing yet: it takes what has been read ahead far enough.
     Busy,
 }
 
