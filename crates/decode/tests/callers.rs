@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use common::{END, copiers};
+use common::{END, Room, copiers};
 use peregrine_decode::batching::{
     BatchSize, Batching, Bound, Policy, Priority, Queue, Refusal, SourceId, Waiting,
 };
@@ -125,7 +125,7 @@ fn run(seed: u64, stops: bool) {
             for worker in 0..3 {
                 let (queue, ledger, batching, counters) = (&queue, &ledger, &batching, &counters);
                 scope.spawn(move || {
-                    let mut worker = Worker::new(move || copiers(worker % 2 == 1));
+                    let mut worker = Worker::new(move || copiers(Room::ENOUGH, worker % 2 == 1));
                     let place = Workplace { queue, batching, counters };
                     worker.serve(place, None, &mut |event| ledger.hear(event));
                 });
@@ -191,7 +191,7 @@ fn nobody_waits_for_a_queue_that_was_stopped() {
 fn serve(queue: &Queue, batching: &Batching, tell: &mut dyn FnMut(Event)) {
     let counters = Counters::default();
     let place = Workplace { queue, batching, counters: &counters };
-    Worker::new(|| copiers(false)).serve(place, None, tell);
+    Worker::new(|| copiers(Room::ENOUGH, false)).serve(place, None, tell);
 }
 
 /// Sentences with priority come first, and the others go on where they were.

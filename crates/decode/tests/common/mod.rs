@@ -1,16 +1,34 @@
 //! A network whose answers are known: it translates every sentence into itself.
 
 use std::collections::VecDeque;
+use std::panic::resume_unwind;
 
 use peregrine_decode::Member;
-use peregrine_nn::{Ahead, Choice, Choices, Network, Question, Row, Sentence, Slot};
+use peregrine_nn::{Ahead, Choice, Choices, Fault, Network, Question, Row, Sentence, Slot};
 
 /// The end symbol.
 pub(crate) const END: u32 = 0;
 
+/// What a device has room for.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// Sentences in the batch.
+    pub(crate) sentences: usize,
+    /// Rows of a step. What a step that was too large took stays taken until a reset.
+    pub(crate) rows: usize,
+}
+
+impl Room {
+    /// More than anybody asks for.
+    #[allow(dead_code, reason = "each test program uses some of these")]
+    pub(crate) const ENOUGH: Room = Room { sentences: usize::MAX, rows: usize::MAX };
+}
+
 /// A network that copies, and knows which sentences are in its batch.
-#[derive(Default)]
-pub(crate) struct Copier {
+struct Copier {
+    room: Room,
+    /// Rows that a step which was too large has taken.
+    taken: usize,
     slots: Vec<Option<Vec<u32>>>,
     last: Vec<u32>,
     unanswered: VecDeque<Vec<u32>>,
@@ -18,12 +36,27 @@ pub(crate) struct Copier {
 }
 
 /// The members of a model that copies. With `ahead` it answers a question while the next step runs.
-pub(crate) fn copiers(ahead: bool) -> Vec<Member> {
-    vec![Member { network: Box::new(Copier { ahead, ..Copier::default() }), weight: 1.0 }]
+pub(crate) fn copiers(room: Room, ahead: bool) -> Vec<Member> {
+    let copier = Copier {
+        room,
+        taken: 0,
+        slots: Vec::new(),
+        last: Vec::new(),
+        unanswered: VecDeque::new(),
+        ahead,
+    };
+    vec![Member { network: Box::new(copier), weight: 1.0 }]
+}
+
+fn full() -> ! {
+    resume_unwind(Box::new(Fault { reason: "full".to_owned(), out_of_memory: true }))
 }
 
 impl Network for Copier {
     fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot> {
+        if self.slots.iter().flatten().count() + sentences.len() > self.room.sentences {
+            full();
+        }
         let mut add = |sentence: &Sentence<'_>| {
             let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
             self.slots.resize(self.slots.len().max(free + 1), None);
@@ -38,10 +71,16 @@ impl Network for Copier {
     }
 
     fn reset(&mut self) {
+        assert!(self.slots.iter().all(Option::is_none), "no sentence is in the batch");
+        self.taken = 0;
         self.unanswered.clear();
     }
 
     fn step(&mut self, rows: &[Row], _: bool) {
+        if self.taken + rows.len() > self.room.rows {
+            self.taken = self.room.rows;
+            full();
+        }
         let word = |row: &Row| {
             let source = self.slots[row.slot.0 as usize].as_ref().expect("an admitted sentence");
             source.get(row.position as usize).copied().unwrap_or(END)
