@@ -15,7 +15,7 @@ use crate::io::lines::Lines;
 /// Compare a GPU with the processor, word by word
 ///
 /// In float32 both must choose the same words; in every precision the words must not depend on the
-/// size of the batch, nor on the output layer (--output-layer). Without a model, random transformers
+/// size of the batch, on requests with other settings in it, nor on the output layer (--output-layer). Without a model, random transformers
 /// and recurrent networks are compared, and the built-in model.
 #[derive(clap::Args)]
 pub(crate) struct Args {
