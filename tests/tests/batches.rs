@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use peregrine::{
-    BatchSize, Compute, Keeping, OpenOptions, Options, Precision, Request, ShortlistChoice,
+    BatchSize, CachePrecision, Compute, OpenOptions, Options, Precision, Request, ShortlistChoice,
     ShortlistFile, Translation, Translator, Tuner,
 };
 use peregrine_tests::{beam, fixture, full, lines, open, open_as, shared};
@@ -152,7 +152,7 @@ fn the_fixture() {
 fn other_ways_to_compute() {
     let folder = fixture("transformer-post");
     let input = lines(&folder.join("input.en"));
-    for cache in Keeping::ALL {
+    for cache in CachePrecision::ALL {
         let tuner = Some(Tuner::default());
         let ways = [
             Compute { cache: Some(cache), tuner, ..Compute::int8() },

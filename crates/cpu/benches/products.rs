@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa, Level, Matrix};
 use peregrine_model::{Activation, Precision, Weight};
-use peregrine_nn::{After, Backend, Dense};
+use peregrine_nn::{Backend, Dense, Epilogue};
 
 fn main() {
     let shapes =
@@ -39,7 +39,7 @@ fn measure(isa: Isa, precision: Precision, inputs: usize, outputs: usize, rows: 
     let start = Instant::now();
     while start.elapsed().as_secs_f64() < 0.05 {
         let one = Instant::now();
-        cpu.linear(&x, &linear, After::activation(Activation::Identity), &mut out);
+        cpu.linear(&x, &linear, Epilogue::activation(Activation::Identity), &mut out);
         best = best.min(one.elapsed().as_secs_f64());
     }
     let products = (inputs * outputs) as f64;

@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use peregrine_cpu::{Cache, Cpu, Isa, Keeping, Level, Matrix};
+use peregrine_cpu::{Cache, CachePrecision, Cpu, Isa, Level, Matrix};
 use peregrine_model::Precision;
 use peregrine_nn::{Attention, Backend, Reads};
 
@@ -23,12 +23,12 @@ fn main() {
     let name = std::env::args().nth(1);
     let level = Level::ALL.into_iter().find(|level| Some(level.name()) == name.as_deref());
     let isa = level.and_then(Isa::new).unwrap_or_else(Isa::best);
-    for keeping in Keeping::ALL {
-        let cpu = Cpu::new(isa, Precision::Float32).with_cache(keeping);
+    for cache_precision in CachePrecision::ALL {
+        let cpu = Cpu::new(isa, Precision::Float32).with_cache(cache_precision);
         for (layers, beam) in [(1, 1), (6, 1), (1, 4), (6, 4)] {
             let least = step(&cpu, layers, beam);
-            let bytes = SENTENCES * beam * WIDTH * 2 * (13 + 25 / beam) * size(keeping);
-            print!("{:9} {layers} layers, beam {beam}:", keeping.name());
+            let bytes = SENTENCES * beam * WIDTH * 2 * (13 + 25 / beam) * size(cache_precision);
+            print!("{:9} {layers} layers, beam {beam}:", cache_precision.name());
             println!(
                 " past {:6.0} source {:6.0} store {:5.0} µs a layer, {:5.1} GB/s",
                 least[0] * 1e6,
@@ -47,11 +47,11 @@ fn main() {
     println!("encoder {:6.0} µs a layer", encoder(&Cpu::new(isa, Precision::Float32)) * 1e6);
 }
 
-fn size(keeping: Keeping) -> usize {
-    match keeping {
-        Keeping::Float32 => 4,
-        Keeping::Float16 | Keeping::Bfloat16 => 2,
-        Keeping::Int8 => 1,
+fn size(cache_precision: CachePrecision) -> usize {
+    match cache_precision {
+        CachePrecision::Float32 => 4,
+        CachePrecision::Float16 | CachePrecision::Bfloat16 => 2,
+        CachePrecision::Int8 => 1,
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa, Linear, Matrix};
 use peregrine_model::{Precision, Weight};
-use peregrine_nn::{After, Backend, Dense};
+use peregrine_nn::{Backend, Dense, Epilogue};
 
 const ROUNDS: usize = 25;
 
@@ -65,7 +65,7 @@ fn clock(mut product: impl FnMut()) -> f64 {
 }
 
 fn our_product(cpu: &Cpu, x: &Matrix, linear: &Linear, out: &mut Matrix) {
-    cpu.linear(x, linear, After::nothing(), out);
+    cpu.linear(x, linear, Epilogue::nothing(), out);
 }
 
 /// (inputs, outputs), row by row: what `gemm` reads fastest.

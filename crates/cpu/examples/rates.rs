@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use peregrine_cpu::{Cpu, Isa, Level, Matrix};
 use peregrine_model::{Precision, Weight};
-use peregrine_nn::{After, Backend, Dense};
+use peregrine_nn::{Backend, Dense, Epilogue};
 
 const ROUNDS: usize = 12;
 /// Bytes of all weights where they are not to stay in cache.
@@ -60,7 +60,7 @@ fn rate(
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for linear in linears.iter().cycle().take(calls) {
-            cpu.linear(&x, linear, After::nothing(), &mut out);
+            cpu.linear(&x, linear, Epilogue::nothing(), &mut out);
         }
         least = least.min(start.elapsed().as_secs_f64() / calls as f64);
     }

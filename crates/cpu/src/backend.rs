@@ -2,22 +2,22 @@
 
 use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
-    After, Ahead, Attention, Backend, Choices, Dense, Embed, Grow, Moves, NormWeights, PastReads,
-    Question, Reads, Step, Term, Terms,
+    Attention, Backend, Choices, Dense, Embed, Epilogue, Grow, Moves, NormWeights, PastReads,
+    PreparedOp, Question, Reads, RunAhead, Term, Terms,
 };
 
-use crate::arena::{Arena, Pages};
+use crate::attention::kv_cache::{Cache, CachePrecision};
 use crate::attention::{self, Queries, Reading};
-use crate::cache::{Cache, Keeping};
-use crate::either::Either;
 use crate::elementwise::{self as elements, Norm};
+use crate::gemm::linear::Linear;
 use crate::isa::Isa;
-use crate::linear::Linear;
-use crate::matrix::Matrix;
+use crate::memory::arena::{Arena, Pages};
+use crate::memory::matrix::Matrix;
 use crate::output::{self, Output, Selection};
-use crate::recurrent::{self, Functions, RowTerms};
+use crate::recurrent_cells::{self, Functions, RowTerms};
 use crate::technique::Technique;
-use crate::tuner::Tuner;
+use crate::tuning::precision_trial::PrecisionTrial;
+use crate::tuning::tuner::Tuner;
 
 /// Most rows a product is followed up in: few enough to be in cache when their sums, norms and the next
 /// product's quantisation come, enough to read weights for.
@@ -28,7 +28,7 @@ const BLOCK_MULTIPLE: usize = 32;
 
 /// Ways to compute in int8 that others use, for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Integers {
+pub struct Int8Options {
     /// Inputs are rounded to steps the file fixes (Bergamot's alphas), where it does, in place of steps
     /// fit to each row. One product of several layers takes the largest step of them.
     pub fixed_scales: bool,
@@ -45,10 +45,10 @@ pub struct Cpu {
     isa: Isa,
     precision: Precision,
     functions: Functions,
-    keeping: Keeping,
+    cache_precision: CachePrecision,
     row_blocks: bool,
     screening: bool,
-    integers: Integers,
+    int8_options: Int8Options,
     tuner: Option<Tuner>,
     arena: Arena,
 }
@@ -61,10 +61,10 @@ impl Cpu {
             isa,
             precision,
             functions: Functions::default(),
-            keeping: Keeping::beside(precision),
+            cache_precision: CachePrecision::beside(precision),
             row_blocks: true,
             screening: true,
-            integers: Integers::default(),
+            int8_options: Int8Options::default(),
             tuner: None,
             arena: Arena::new(Pages::of(isa)),
         }
@@ -82,8 +82,8 @@ impl Cpu {
     }
 
     /// The same with keys and values of past words and of the source kept in so many bits.
-    pub fn with_cache(self, keeping: Keeping) -> Cpu {
-        Cpu { keeping, ..self }
+    pub fn with_cache(self, cache_precision: CachePrecision) -> Cpu {
+        Cpu { cache_precision, ..self }
     }
 
     /// The same with each product's rows followed up in blocks that stay in cache, or all at once.
@@ -97,8 +97,8 @@ impl Cpu {
     }
 
     /// The same with another way to compute in int8.
-    pub fn with_integers(self, integers: Integers) -> Cpu {
-        Cpu { integers, ..self }
+    pub fn with_int8_options(self, int8_options: Int8Options) -> Cpu {
+        Cpu { int8_options, ..self }
     }
 
     /// The same with a tuner that times kernels for each shape, or without.
@@ -107,13 +107,13 @@ impl Cpu {
     }
 
     /// `y` becomes `ops(y)`, rows of `width` numbers. `input` has as many.
-    fn apply(&self, ops: &[Step<Cpu>], width: usize, input: Option<&[f32]>, y: &mut [f32]) {
+    fn apply(&self, ops: &[PreparedOp<Cpu>], width: usize, input: Option<&[f32]>, y: &mut [f32]) {
         let mut left = ops;
         while let [op, behind @ ..] = left {
             left = behind;
             match (op, input) {
-                (Step::Norm(norm), _) => elements::normalise(self.isa, norm, None, y),
-                (Step::Norms(norms), _) => {
+                (PreparedOp::Norm(norm), _) => elements::normalise(self.isa, norm, None, y),
+                (PreparedOp::Norms(norms), _) => {
                     for row in y.chunks_exact_mut(width.max(1)) {
                         let mut rest = row;
                         for norm in norms {
@@ -123,21 +123,25 @@ impl Cpu {
                         }
                     }
                 }
-                (Step::Tanh, _) => recurrent::tanh(self.isa, self.functions, y),
-                (Step::Clamp { least, most }, _) => elements::clamp(self.isa, *least, *most, y),
-                (Step::Add, Some(input)) => match behind {
-                    [Step::Norm(norm), behind @ ..] if self.isa.uses(Technique::FusedNorms) => {
+                (PreparedOp::Tanh, _) => recurrent_cells::tanh(self.isa, self.functions, y),
+                (PreparedOp::Clamp { least, most }, _) => {
+                    elements::clamp(self.isa, *least, *most, y)
+                }
+                (PreparedOp::Add, Some(input)) => match behind {
+                    [PreparedOp::Norm(norm), behind @ ..]
+                        if self.isa.uses(Technique::FusedNorms) =>
+                    {
                         elements::normalise(self.isa, norm, Some(input), y);
                         left = behind;
                     }
                     _ => elements::add(self.isa, input, y),
                 },
-                (Step::Highway(linear), Some(input)) => {
+                (PreparedOp::Highway(linear), Some(input)) => {
                     let mut gate = vec![0.0; y.len()];
                     linear.multiply(self.isa, Activation::Sigmoid, input, &mut gate);
                     elements::highway(self.isa, &gate, input, y);
                 }
-                (Step::Add | Step::Highway(_), None) => {
+                (PreparedOp::Add | PreparedOp::Highway(_), None) => {
                     debug_assert!(false, "an op has no input to add");
                 }
             }
@@ -149,7 +153,7 @@ impl Cpu {
     fn in_blocks(
         &self,
         x: &Matrix,
-        after: &After<'_, Cpu>,
+        after: &Epilogue<'_, Cpu>,
         out: &mut Matrix,
         mut product: impl FnMut(&[f32], &mut [f32]),
     ) {
@@ -157,7 +161,8 @@ impl Cpu {
         let blocks = if self.row_blocks { x.rows().div_ceil(BLOCK_ROWS).max(1) } else { 1 };
         let block = x.rows().div_ceil(blocks).next_multiple_of(BLOCK_MULTIPLE);
         // Where nothing is added, what stands there may be of any size.
-        let adds = after.ops.iter().any(|op| matches!(op, Step::Add | Step::Highway(_)));
+        let adds =
+            after.ops.iter().any(|op| matches!(op, PreparedOp::Add | PreparedOp::Highway(_)));
         let input = after.input.filter(|_| adds);
         let input_width = input.map_or(0, Matrix::width);
         let outs = out.values_mut().chunks_mut((block * width).max(1));
@@ -184,8 +189,8 @@ impl Backend for Cpu {
     type Past = PastReads;
     type Beside = ();
 
-    fn ahead(&self) -> Ahead {
-        Ahead::No
+    fn run_ahead(&self) -> RunAhead {
+        RunAhead::No
     }
 
     fn joins_products(&self) -> bool {
@@ -194,15 +199,16 @@ impl Backend for Cpu {
 
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Linear {
         let mut parts = parts.to_vec();
-        if !self.integers.fixed_scales {
+        if !self.int8_options.fixed_scales {
             parts.iter_mut().for_each(|part| part.alpha = None);
         }
         if let Some(tuner) = self.tuner.as_ref().filter(|tuner| tuner.crosses_precisions()) {
-            return Either::prepare(&parts, tuner, &self.arena);
+            return PrecisionTrial::prepare(&parts, tuner, &self.arena);
         }
         let linear = Linear::prepare(&parts, self.precision, &self.arena);
-        let linear = if self.integers.saturating { linear.saturating() } else { linear };
-        let linear = if self.integers.float_hidden { linear.with_float_hidden() } else { linear };
+        let linear = if self.int8_options.saturating { linear.saturating() } else { linear };
+        let linear =
+            if self.int8_options.float_hidden { linear.with_float_hidden() } else { linear };
         match &self.tuner {
             Some(tuner) => linear.tuned(tuner),
             None => linear,
@@ -251,11 +257,11 @@ impl Backend for Cpu {
     }
 
     fn cache(&self) -> Cache {
-        Cache::new(self.keeping, Pages::of(self.isa))
+        Cache::new(self.cache_precision, Pages::of(self.isa))
     }
 
     fn working_cache(&self) -> Cache {
-        Cache::new(Keeping::Float32, Pages::of(self.isa))
+        Cache::new(CachePrecision::Float32, Pages::of(self.isa))
     }
 
     fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize, heads: usize) {
@@ -279,7 +285,7 @@ impl Backend for Cpu {
         }
     }
 
-    fn linear(&self, x: &Matrix, linear: &Linear, after: After<'_, Cpu>, out: &mut Matrix) {
+    fn linear(&self, x: &Matrix, linear: &Linear, after: Epilogue<'_, Cpu>, out: &mut Matrix) {
         out.shape(x.rows(), linear.outputs());
         self.in_blocks(x, &after, out, |x, y| linear.multiply(self.isa, after.activation, x, y));
     }
@@ -288,7 +294,7 @@ impl Backend for Cpu {
         &self,
         x: &Matrix,
         (first, activation): (&Linear, Activation),
-        (second, after): (&Linear, After<'_, Cpu>),
+        (second, after): (&Linear, Epilogue<'_, Cpu>),
         hidden: &mut Matrix,
         out: &mut Matrix,
     ) {
@@ -299,7 +305,13 @@ impl Backend for Cpu {
         });
     }
 
-    fn process(&self, x: &Matrix, ops: &[Step<Cpu>], input: Option<&Matrix>, out: &mut Matrix) {
+    fn process(
+        &self,
+        x: &Matrix,
+        ops: &[PreparedOp<Cpu>],
+        input: Option<&Matrix>,
+        out: &mut Matrix,
+    ) {
         out.shape(x.rows(), x.width());
         out.values_mut().copy_from_slice(x.values());
         self.apply(ops, x.width(), input.map(Matrix::values), out.values_mut());
@@ -438,14 +450,14 @@ impl Backend for Cpu {
             let terms =
                 RowTerms { x: row(&terms.x, i), s: row(&terms.s, i), raw: row(&terms.raw, i) };
             let cell = c.as_mut().map_or(&mut [][..], |c| c.row_mut(i));
-            recurrent::recur(self.isa, self.functions, kind, terms, h.row_mut(i), cell);
+            recurrent_cells::recur(self.isa, self.functions, kind, terms, h.row_mut(i), cell);
         }
     }
 
     fn modulate(&self, a: Term<'_, Cpu>, s: Term<'_, Cpu>, h: &mut Matrix) {
         for (i, h) in h.iter_mut().enumerate() {
             let (a, s) = (a.rows.row(a.of.row(i)), s.rows.row(s.of.row(i)));
-            recurrent::multiply_rows(self.isa, a, s, h);
+            recurrent_cells::multiply_rows(self.isa, a, s, h);
         }
     }
 
@@ -463,7 +475,7 @@ impl Backend for Cpu {
             let (start, reads) = (weights.len(), reads.of(i));
             weights.resize(start + reads.len(), 0.0);
             let (keys, weights) = (keys.values(), &mut weights[start..]);
-            recurrent::align(self.isa, self.functions, query, keys, reads, energy, weights);
+            recurrent_cells::align(self.isa, self.functions, query, keys, reads, energy, weights);
         }
     }
 
@@ -471,7 +483,7 @@ impl Backend for Cpu {
         out.shape(reads.len(), values.width());
         for (i, out) in out.iter_mut().enumerate() {
             let weights = &weights[reads.range(i)];
-            recurrent::weigh(self.isa, values.values(), reads.of(i), weights, out);
+            recurrent_cells::weigh(self.isa, values.values(), reads.of(i), weights, out);
         }
     }
 
@@ -504,8 +516,8 @@ impl Backend for Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::half::round_rows;
     use crate::isa::Level;
+    use crate::isa::float16::round_rows;
 
     #[test]
     fn a_feed_forward_block_is_two_products() {
@@ -527,8 +539,8 @@ mod tests {
                 for (precision, float_hidden) in
                     [(Precision::Float32, false), (Precision::Int8, false), (Precision::Int8, true)]
                 {
-                    let integers = Integers { float_hidden, ..Integers::default() };
-                    let cpu = Cpu::new(isa, precision).with_integers(integers);
+                    let int8_options = Int8Options { float_hidden, ..Int8Options::default() };
+                    let cpu = Cpu::new(isa, precision).with_int8_options(int8_options);
                     let rounds = precision == Precision::Int8
                         && activation == Activation::Relu
                         && !float_hidden;
@@ -543,13 +555,13 @@ mod tests {
                         }
                         let (mut hidden, mut out, mut apart) =
                             (Matrix::default(), Matrix::default(), Matrix::default());
-                        let last = (&second, After::nothing());
+                        let last = (&second, Epilogue::nothing());
                         cpu.feed_forward(&x, (&first, activation), last, &mut hidden, &mut out);
-                        cpu.linear(&x, &first, After::activation(activation), &mut hidden);
+                        cpu.linear(&x, &first, Epilogue::activation(activation), &mut hidden);
                         if rounds {
                             round_rows(plain, inner, hidden.values_mut());
                         }
-                        cpu.linear(&hidden, &second, After::nothing(), &mut apart);
+                        cpu.linear(&hidden, &second, Epilogue::nothing(), &mut apart);
                         assert_eq!(out.values(), apart.values(), "{rows} rows, {inner} inside");
                     }
                 }

@@ -3,7 +3,7 @@
 use peregrine_model::Activation;
 
 use crate::isa::kernel;
-use crate::lanes::{exp, multiply_add, sigmoid, sum};
+use crate::isa::lanes::{exp, multiply_add, sigmoid, sum};
 
 kernel! {
     /// Applies an activation in place.
@@ -170,8 +170,8 @@ fn average_body<const FMA: bool>(x: &[f32], before: u32, state: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::lanes::bits;
     use crate::isa::{Isa, Level, same_everywhere};
-    use crate::lanes::bits;
 
     fn levels() -> impl Iterator<Item = Isa> {
         Level::ALL.into_iter().filter_map(Isa::new)

@@ -1,54 +1,46 @@
 //! The verbs of a [`Backend`](peregrine_nn::Backend) on a CPU.
 //!
-//! Kernels are in `product`, `int8`, `int16` and `bfloat16` (matrix products, one file an instruction set) and in `elementwise`,
-//! `attention` and `output`, which are plain Rust over `lanes`, compiled once for each instruction
-//! set. `isa` decides at start which of them run.
+//! | module | what is in it |
+//! |---|---|
+//! | `isa` | instruction sets and their detection, vectors of sixteen lanes, float16 |
+//! | `memory` | the arena of packed weights, matrices, software prefetch |
+//! | `gemm` | matrix products in float32, bfloat16, int16 and int8, one file an instruction set; packing into panels, register tiles, AMX tiles |
+//! | `attention` | the KV cache and attention over it, in float32, float16, bfloat16 and int8 |
+//! | `output` | the output layer: fused top-k and log-sum-exp, shortlists, screening |
+//! | `tuning` | auto-tuning: the fastest kernel for a shape, found by timing |
+//! | `elementwise`, `recurrent_cells` | norms, activations and sums; GRU and LSTM cells |
+//! | `technique` | speed-ups that can be turned off to measure them |
+//! | `emulated` | AMX and VNNI instructions in software, for tests on machines without them |
+//!
+//! `backend` puts the verbs together.
 
-#[cfg(target_arch = "x86_64")]
-mod ahead;
-#[cfg(target_arch = "x86_64")]
-mod amx;
-mod arena;
 mod attention;
 mod backend;
-mod bfloat16;
-mod cache;
-mod either;
 mod elementwise;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
 mod emulated;
-mod half;
-mod int16;
-mod int8;
+mod gemm;
 mod isa;
-mod lanes;
-mod linear;
-mod matrix;
+mod memory;
 mod output;
-mod panels;
-mod parallel;
-mod product;
-mod recurrent;
-mod split;
+mod recurrent_cells;
 mod technique;
-mod tiles;
-mod tuner;
-mod vectors;
+mod tuning;
 
-pub use backend::{Cpu, Integers};
-pub use bfloat16::PackedHalf;
-pub use cache::{Cache, Keeping};
-pub use either::Either;
+pub use attention::kv_cache::{Cache, CachePrecision};
+pub use backend::{Cpu, Int8Options};
 pub use elementwise::Norm;
-pub use int8::Packed8;
-pub use int16::{Packed16, fits_int16, narrowed_rows};
+pub use gemm::bfloat16::PackedBfloat16;
+pub use gemm::float32::PackedFloat32;
+pub use gemm::int8::PackedInt8;
+pub use gemm::int16::{PackedInt16, fits_int16, narrowed_rows};
+pub use gemm::linear::Linear;
+pub use gemm::panels::Panels;
+pub use gemm::split::split_products;
 pub use isa::{Isa, Level};
-pub use linear::Linear;
-pub use matrix::Matrix;
+pub use memory::matrix::Matrix;
 pub use output::{Output, Selection};
-pub use panels::Panels;
-pub use product::Packed;
-pub use recurrent::{FAST_ERROR, Functions};
-pub use split::split_products;
+pub use recurrent_cells::{FAST_ERROR, Functions};
 pub use technique::Technique;
-pub use tuner::{Tuned, Tuner};
+pub use tuning::precision_trial::PrecisionTrial;
+pub use tuning::tuner::{Tuned, Tuner};

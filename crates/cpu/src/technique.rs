@@ -97,8 +97,8 @@ impl Techniques {
 #[cfg(test)]
 mod tests {
     use peregrine_model::{Activation, Precision, Weight};
-    use peregrine_nn::{After, Ask, Attention, Backend, Dense, NormWeights, Question, Reads};
-    use peregrine_nn::{Choices, Scoring, Step};
+    use peregrine_nn::{Ask, Attention, Backend, Dense, Epilogue, NormWeights, Question, Reads};
+    use peregrine_nn::{Choices, PreparedOp, Scoring};
 
     use super::*;
     use crate::{Cpu, Isa, Level, Matrix};
@@ -125,12 +125,12 @@ mod tests {
         };
         let scale = Weight::from_f32(vec![WIDTH], &numbers(WIDTH, 3));
         let norm = NormWeights { scale: &scale, bias: None, epsilon: 1e-6, centred: true };
-        let ops = [Step::Add, Step::Norm(cpu.prepare_norm(norm))];
+        let ops = [PreparedOp::Add, PreparedOp::Norm(cpu.prepare_norm(norm))];
         let x = Matrix::from_rows(2 * WIDTH, numbers(ROWS * 2 * WIDTH, 5));
         let (first, second) = (layer(HIDDEN, 2 * WIDTH), layer(WIDTH, HIDDEN));
         let half = Matrix::from_rows(WIDTH, numbers(ROWS * WIDTH, 11));
         let (mut hidden, mut rows, mut attended) = (cpu.rows(), cpu.rows(), cpu.rows());
-        let after = After { activation: Activation::Identity, ops: &ops, input: Some(&half) };
+        let after = Epilogue { activation: Activation::Identity, ops: &ops, input: Some(&half) };
         let first = (&first, Activation::Relu);
         cpu.feed_forward(&x, first, (&second, after), &mut hidden, &mut rows);
 
@@ -155,7 +155,7 @@ mod tests {
         let of_lists: Vec<_> = (0..ROWS).map(|row| Some(&lists[row % lists.len()])).collect();
         let ask = Ask { count: 2, banned: &[7], forced: None, scoring: Scoring::Logit, path: 0.0 };
         let asks = [ask; ROWS];
-        let question = Question { asks: &asks, contests: None };
+        let question = Question { asks: &asks, device_beams: None };
         let mut found = Vec::new();
         for selections in [vec![None; ROWS], of_lists] {
             let (mut pending, mut choices) = (Choices::default(), Choices::default());

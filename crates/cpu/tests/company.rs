@@ -74,7 +74,7 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
         }
         before = firsts;
         session.step(&rows, alignments);
-        session.ask(Question { asks: &asks, contests: None });
+        session.ask(Question { asks: &asks, device_beams: None });
         let (mut choices, mut logits) = (Choices::default(), Vec::new());
         session.answer(&mut choices);
         session.logits(&mut logits);

@@ -382,7 +382,7 @@ __device__ __forceinline__ u32 pair_of(float low, float high) { return (u32)down
 
 // Keys and values of the next positions of a list, some of which may lie beyond its end: those are the last
 // again, or zero, and count nothing.
-template <int HEAD> struct Ahead {
+template <int HEAD> struct RunAhead {
     static const int POSITIONS = HEAD > 64 ? 16 : 32;
     Pairs<HEAD / 8, 32> k[POSITIONS / 8];
     Pairs<HEAD / 16, 8> v[POSITIONS / 4];
@@ -412,7 +412,7 @@ template <int HEAD> struct Ahead {
 };
 
 template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(const Attend &a) {
-    const int POSITIONS = Ahead<HEAD>::POSITIONS;
+    const int POSITIONS = RunAhead<HEAD>::POSITIONS;
     let_next_begin();
     u32 row = a.parties[2 * blockIdx.x], rows = a.parties[2 * blockIdx.x + 1];
     u32 head = blockIdx.y * ATTEND_WARPS + threadIdx.x / 32;
@@ -421,7 +421,7 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
     u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
     const u32 *list = a.lists + start;
     const act *query = a.queries + (u64)row * a.query_stride + column;
-    Ahead<HEAD> now;
+    RunAhead<HEAD> now;
     if (a.early) now.read(a, list, 0, length, column);
     after_previous();
     if (!a.early) now.read(a, list, 0, length, column);
@@ -429,7 +429,7 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
     // Beyond the last row the last again, which nobody looks at.
 #pragma unroll
     for (int half = 0; half < HALVES; half++)
-        q[half].read(query + (u64)min(g + 8 * half, rows - 1) * a.query_stride + Ahead<HEAD>::key_column());
+        q[half].read(query + (u64)min(g + 8 * half, rows - 1) * a.query_stride + RunAhead<HEAD>::key_column());
     float sum[HEAD / 8][2 * HALVES] = {}, weights[HALVES] = {}, most[HALVES];
 #pragma unroll
     for (int half = 0; half < HALVES; half++) most[half] = -INFINITE;

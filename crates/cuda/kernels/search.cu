@@ -1,5 +1,5 @@
 // Search on the device: which hypotheses go on, and what they read of their past. The host comes to
-// the same when it hears the answer, a step later: see `peregrine_nn::Contest`.
+// the same when it hears the answer, a step later: see `peregrine_nn::DeviceBeam`.
 
 // Who is at the places of a question, sentence by sentence.
 struct Places {
@@ -9,7 +9,7 @@ struct Places {
     u32 *widths;  // of a sentence, at its first place: how many may still go on where beams shrink
 };
 
-struct Contest {
+struct DeviceBeam {
     u32 first_row, rows;
     u32 follows; // the first place its rows go on from, or NONE: the host knows paths and width
     u32 width, free;
@@ -18,7 +18,7 @@ struct Contest {
 };
 
 struct Race {
-    const Contest *contests;
+    const DeviceBeam *device_beams;
     const float *paths;  // of rows whose host knows it
     const u32 *words;    // the answers, `Asked::most` a row
     const float *scores;
@@ -42,23 +42,23 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
     u32 sentence = ROW_OF_WARP;
     if (sentence >= *count) return;
     const u32 all = 0xffffffffu;
-    Contest contest = race.contests[sentence];
-    u32 lane = LANE, beam = contest.beam, finish = contest.finish, end = contest.end;
-    bool follows = contest.follows != NONE;
-    u32 width = follows ? race.before.widths[contest.follows] : contest.width;
-    u32 row = contest.first_row + lane, from = contest.follows + lane;
+    DeviceBeam device_beam = race.device_beams[sentence];
+    u32 lane = LANE, beam = device_beam.beam, finish = device_beam.finish, end = device_beam.end;
+    bool follows = device_beam.follows != NONE;
+    u32 width = follows ? race.before.widths[device_beam.follows] : device_beam.width;
+    u32 row = device_beam.first_row + lane, from = device_beam.follows + lane;
     u32 left = 0, next = 0;
     float path = 0.0f;
     // Of the rows, those that go on from an empty place are nobody's.
-    if (lane < contest.rows && !(follows && race.before.words[from] == NONE)) {
+    if (lane < device_beam.rows && !(follows && race.before.words[from] == NONE)) {
         path = follows ? race.before.paths[from] : race.paths[row];
         left = asked.forced[row] != NONE ? 1 : min(asked.counts[row], asked.most);
     }
     u64 list = (u64)row * asked.most;
     u32 word = left ? race.words[list] : NONE, key = 0;
     float sum = 0.0f;
-    if (word != NONE) sum = __fadd_rn(path, contest.free ? 0.0f : race.scores[list]), key = ordered(sum);
-    u32 my_word = NONE, my_parent = contest.first_row, taken = 0, holes = 0, ended = 0;
+    if (word != NONE) sum = __fadd_rn(path, device_beam.free ? 0.0f : race.scores[list]), key = ordered(sum);
+    u32 my_word = NONE, my_parent = device_beam.first_row, taken = 0, holes = 0, ended = 0;
     float my_path = 0.0f;
     u32 most = finish == 0 ? width : 2 * beam;
     for (u32 t = 0; t < most; t++) {
@@ -85,21 +85,21 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
         } else {
             place = taken++;
         }
-        if (lane == place) my_word = won, my_parent = contest.first_row + winner, my_path = won_path;
+        if (lane == place) my_word = won, my_parent = device_beam.first_row + winner, my_path = won_path;
         if (lane == winner) {
             next++;
             word = next < left ? race.words[list + next] : NONE, key = 0;
-            if (word != NONE) sum = __fadd_rn(path, contest.free ? 0.0f : race.scores[list + next]), key = ordered(sum);
+            if (word != NONE) sum = __fadd_rn(path, device_beam.free ? 0.0f : race.scores[list + next]), key = ordered(sum);
         }
     }
     // Holes that nobody filled go to the end.
     u32 there = __ballot_sync(all, my_word != NONE), below = (1u << lane) - 1;
     u32 at = my_word != NONE ? __popc(there & below) : __popc(there) + __popc(~there & below);
     if (at < beam) {
-        u32 to = contest.first_place + at;
+        u32 to = device_beam.first_place + at;
         race.after.words[to] = my_word, race.after.parents[to] = my_parent, race.after.paths[to] = my_path;
     }
-    if (lane == 0) race.after.widths[contest.first_place] = width - (finish == 0 ? ended : 0);
+    if (lane == 0) race.after.widths[device_beam.first_place] = width - (finish == 0 ? ended : 0);
 }
 
 // What rows read of their own past, a warp a row, lists `room` apart: what the row before read, and the row's own

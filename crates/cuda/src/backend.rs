@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use peregrine_model::{Activation, CellKind, Weight};
 use peregrine_nn::{
-    After, Ahead, Attention, Backend, Choices, Dense, Embed, Fault, Grow, Moves, NormWeights, Of,
-    PositionTable, Question, Reads, Source, Step, Term, Terms,
+    Attention, Backend, Choices, Dense, Embed, Epilogue, Fault, Grow, Moves, NormWeights, Of,
+    PositionTable, PreparedOp, Question, Reads, RunAhead, Source, Term, Terms,
 };
 
 use crate::Error;
@@ -16,7 +16,7 @@ use crate::logits::OutputLayer;
 use crate::memory::{Buffer, Cache, FEW_ROWS, FOLLOWS, NONE, Rows, stride};
 use crate::output::{self, Asking, Output, Pending, Selection};
 use crate::past::Past;
-use crate::precision::Numbers;
+use crate::precision::GpuPrecision;
 use crate::product::{self, Linear, Target};
 
 /// Head widths kernels can do.
@@ -119,7 +119,7 @@ pub struct Weights {
 
 impl Cuda {
     /// GPU `number`, computing with these numbers.
-    pub fn open(number: usize, numbers: Numbers) -> Result<Cuda, Error> {
+    pub fn open(number: usize, numbers: GpuPrecision) -> Result<Cuda, Error> {
         Ok(Cuda::on(Device::open(number, numbers)?))
     }
 
@@ -148,7 +148,7 @@ impl Cuda {
     }
 
     /// What is computed with.
-    pub fn numbers(&self) -> Numbers {
+    pub fn numbers(&self) -> GpuPrecision {
         self.device.numbers
     }
 
@@ -229,7 +229,7 @@ impl Cuda {
     fn apply(
         &self,
         mut from: Option<Address>,
-        ops: &[Step<Cuda>],
+        ops: &[PreparedOp<Cuda>],
         input: Option<&Rows>,
         y: &mut Rows,
     ) -> Result<(), Error> {
@@ -239,16 +239,16 @@ impl Cuda {
             let x = from.take();
             let here = x.unwrap_or(y.address());
             ops = match (ops, input) {
-                ([Step::Add, Step::Norm(norm), rest @ ..], Some(input)) => {
+                ([PreparedOp::Add, PreparedOp::Norm(norm), rest @ ..], Some(input)) => {
                     let whole = (norm, rows, width, stride);
                     self.norm(here, input.address(), y.address(), whole)?;
                     rest
                 }
-                ([Step::Add, rest @ ..], Some(input)) => {
+                ([PreparedOp::Add, rest @ ..], Some(input)) => {
                     self.add(here, input.address(), y)?;
                     rest
                 }
-                ([Step::Norm(norm), rest @ ..], _) => {
+                ([PreparedOp::Norm(norm), rest @ ..], _) => {
                     self.norm(here, 0, y.address(), (norm, rows, width, stride))?;
                     rest
                 }
@@ -256,7 +256,7 @@ impl Cuda {
                     self.add(here, 0, y)?;
                     ops
                 }
-                ([Step::Norms(norms), rest @ ..], _) => {
+                ([PreparedOp::Norms(norms), rest @ ..], _) => {
                     let mut offset = 0;
                     for norm in norms {
                         let size = self.device.numbers.row_size();
@@ -266,21 +266,21 @@ impl Cuda {
                     }
                     rest
                 }
-                ([Step::Tanh, rest @ ..], _) => {
+                ([PreparedOp::Tanh, rest @ ..], _) => {
                     self.element(0, y, [0; 3], [0.0; 2])?;
                     rest
                 }
-                ([Step::Clamp { least, most }, rest @ ..], _) => {
+                ([PreparedOp::Clamp { least, most }, rest @ ..], _) => {
                     self.element(1, y, [0; 3], [*least, *most])?;
                     rest
                 }
-                ([Step::Highway(linear), rest @ ..], Some(input)) => {
+                ([PreparedOp::Highway(linear), rest @ ..], Some(input)) => {
                     let mut gate = Rows::default();
                     self.multiply(input, linear, (Activation::Sigmoid, None), None, &mut gate)?;
                     self.element(2, y, [gate.address(), input.address(), 0], [0.0; 2])?;
                     rest
                 }
-                ([Step::Add | Step::Highway(_), rest @ ..], None) => {
+                ([PreparedOp::Add | PreparedOp::Highway(_), rest @ ..], None) => {
                     debug_assert!(false, "an op has no input");
                     rest
                 }
@@ -448,10 +448,10 @@ impl Backend for Cuda {
     }
 
     /// The papers' output layers leave no lists for a race.
-    fn ahead(&self) -> Ahead {
+    fn run_ahead(&self) -> RunAhead {
         match self.output_layer {
-            OutputLayer::Epilogue => Ahead::Beams,
-            _ => Ahead::Greedy,
+            OutputLayer::Epilogue => RunAhead::Beams,
+            _ => RunAhead::Greedy,
         }
     }
 
@@ -563,15 +563,15 @@ impl Backend for Cuda {
         }));
     }
 
-    fn linear(&self, x: &Rows, linear: &Linear, after: After<'_, Cuda>, out: &mut Rows) {
+    fn linear(&self, x: &Rows, linear: &Linear, after: Epilogue<'_, Cuda>, out: &mut Rows) {
         // A sum that follows belongs to the product; a norm needs whole rows and comes after it. Where
         // the product after that may do it, it is not done in place: see `few_normed` in the kernels.
         let (input, ops) = match (after.ops, after.input) {
-            ([Step::Add, rest @ ..], Some(input)) => (Some(input), rest),
+            ([PreparedOp::Add, rest @ ..], Some(input)) => (Some(input), rest),
             (ops, _) => (None, ops),
         };
         let raw = match ops {
-            [Step::Norm(norm), ..] if product::norms(&self.device, x.count, norm.width) => {
+            [PreparedOp::Norm(norm), ..] if product::norms(&self.device, x.count, norm.width) => {
                 let bytes = FEW_ROWS * stride(linear.outputs) * self.device.numbers.row_size();
                 Some(done(self.device.record(|segment| segment.raw(bytes))))
             }
@@ -581,7 +581,7 @@ impl Backend for Cuda {
         done(self.apply(raw, ops, after.input, out));
     }
 
-    fn process(&self, x: &Rows, ops: &[Step<Cuda>], input: Option<&Rows>, out: &mut Rows) {
+    fn process(&self, x: &Rows, ops: &[PreparedOp<Cuda>], input: Option<&Rows>, out: &mut Rows) {
         done(out.shape(&self.device, x.count, x.width));
         done(self.apply(Some(x.address()), ops, input, out));
     }

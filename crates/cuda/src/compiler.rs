@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::Error;
 use crate::driver::{functions, open_first};
 use crate::portable;
-use crate::precision::Numbers;
+use crate::precision::GpuPrecision;
 
 functions!(Nvrtc {
     version = "nvrtcVersion" (*mut c_int, *mut c_int);
@@ -139,7 +139,7 @@ pub(crate) struct Target {
     /// Compute capability, major and minor.
     pub(crate) capability: (i32, i32),
     pub(crate) driver: i32,
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: GpuPrecision,
 }
 
 impl Target {
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     fn target() -> Target {
-        Target { capability: (9, 0), driver: 13000, numbers: Numbers::Float16 }
+        Target { capability: (9, 0), driver: 13000, numbers: GpuPrecision::Float16 }
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         assert_ne!(one, key(&target(), "12.8"));
         assert_ne!(one, key(&Target { driver: 12080, ..target() }, "13.0"));
         assert_ne!(one, key(&Target { capability: (8, 9), ..target() }, "13.0"));
-        assert_ne!(one, key(&Target { numbers: Numbers::Int8, ..target() }, "13.0"));
+        assert_ne!(one, key(&Target { numbers: GpuPrecision::Int8, ..target() }, "13.0"));
         assert!(target().flags()[0].ends_with("sm_90a"));
     }
 
@@ -321,7 +321,7 @@ mod tests {
             eprintln!("skipped: no NVRTC");
             return;
         };
-        for numbers in Numbers::ALL {
+        for numbers in GpuPrecision::ALL {
             let code = nvrtc.build(&Target { numbers, ..target() }.flags());
             assert!(code.is_ok_and(|code| code.starts_with(b"\x7fELF")), "{numbers:?}");
         }

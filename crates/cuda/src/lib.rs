@@ -8,6 +8,8 @@
 mod backend;
 mod compiler;
 mod device;
+mod device_beam;
+mod device_beam_trial;
 mod driver;
 mod error;
 #[cfg(test)]
@@ -20,20 +22,18 @@ mod past;
 mod portable;
 mod precision;
 mod product;
-mod race;
-mod race_trial;
 #[cfg(test)]
 mod tests;
 mod trial;
 
 pub use backend::{Cuda, Norm, Table, Weights};
 pub use device::{Properties, Survey, devices, survey};
+pub use device_beam_trial::try_device_beams;
 pub use error::Error;
 pub use logits::OutputLayer;
 pub use memory::{Cache, Rows};
 pub use output::{Output, Selection};
 pub use past::Past;
-pub use precision::Numbers;
+pub use precision::GpuPrecision;
 pub use product::Linear;
-pub use race_trial::try_races;
 pub use trial::{OutputTimes, time_output_layers, try_output_layers};

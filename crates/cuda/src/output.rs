@@ -7,12 +7,12 @@ use peregrine_nn::{Ask, Candidates, Choice, Choices, Question, Scoring, choose};
 
 use crate::Error;
 use crate::device::{Answer, Device, Segment, Sent, bucket};
+use crate::device_beam;
 use crate::driver::Address;
 use crate::kernel;
 use crate::logits::{self, OutputLayer};
 use crate::memory::{Buffer, NONE, Rows, copy};
 use crate::product::{LARGE_BYTES, Linear, MIDDLE_BEST_BYTES, Target};
-use crate::race;
 
 /// Words a block looks at.
 const TILE: usize = 128;
@@ -219,7 +219,7 @@ impl Asking<'_> {
                 (ask.count, ask.forced, ask.scoring) = (0, None, Scoring::Logit);
             }
             let (mut pending, mut choices) = (Pending::default(), Choices::default());
-            self.ask_one_way(way, Question { asks: &asks, contests: None }, &mut pending)?;
+            self.ask_one_way(way, Question { asks: &asks, device_beams: None }, &mut pending)?;
             let sent = pending.sent;
             pending.answer(self.device, &mut choices)?;
             sent.map_or(Ok(()), |sent| self.device.reuse_answer(sent))?;
@@ -236,12 +236,12 @@ impl Asking<'_> {
     /// Lets the next step go on from what the host has found.
     fn follow(self, question: Question<'_>, found: &Choices) -> Result<(), Error> {
         let rows = question.asks.len();
-        if let Some(contests) = question.contests {
+        if let Some(device_beams) = question.device_beams {
             let most = room_for(question.asks.iter().map(|ask| ask.count).max().unwrap_or(0));
             return self.device.record(|segment| {
                 let asked = asked(segment, question, most)?;
-                let lists = race::stage(segment, found, rows, most)?;
-                race::record(segment, contests, question.asks, asked, lists)
+                let lists = device_beam::stage(segment, found, rows, most)?;
+                device_beam::record(segment, device_beams, question.asks, asked, lists)
             });
         }
         let best = |row: usize| found.of(row).first().map_or(NONE, |choice| choice.token);
@@ -312,14 +312,14 @@ impl Asking<'_> {
                 answer_words: answer.address,
                 answer_scores: answer.address + (4 * rows * most) as Address,
                 latest,
-                latest_scores: question.contests.map_or(0, |_| latest_scores),
+                latest_scores: question.device_beams.map_or(0, |_| latest_scores),
                 count,
             };
             let shared = asks.iter().zip(selections).map(|(ask, &words)| self.shared(ask, words));
             let shared = shared.max().unwrap_or(0);
             segment.launch(kernel::merge, [rows, 1], 128, shared, &merge)?;
-            if let Some(contests) = question.contests {
-                race::record(segment, contests, asks, asked, (latest, latest_scores))?;
+            if let Some(device_beams) = question.device_beams {
+                device_beam::record(segment, device_beams, asks, asked, (latest, latest_scores))?;
             }
             Ok(answer)
         })?;

@@ -26,12 +26,12 @@ use std::fmt::Write;
 use std::io::Read;
 
 use crate::Error;
-use crate::precision::Numbers;
+use crate::precision::GpuPrecision;
 
 const STORED: &[u8] = include_bytes!("../kernels/portable.ptx.z");
 
 /// The stored kernels of a precision, as the driver takes them.
-pub(crate) fn kernels(numbers: Numbers) -> Result<Vec<u8>, Error> {
+pub(crate) fn kernels(numbers: GpuPrecision) -> Result<Vec<u8>, Error> {
     let damaged = || Error::Compiler("the kernels made ahead are damaged".to_owned());
     let bytes = inflate(STORED).ok_or_else(damaged)?;
     let mut ptx = restore(&bytes, numbers).ok_or_else(damaged)?.into_bytes();
@@ -45,7 +45,7 @@ fn inflate(deflated: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn restore(bytes: &[u8], numbers: Numbers) -> Option<String> {
+fn restore(bytes: &[u8], numbers: GpuPrecision) -> Option<String> {
     let mut parts = bytes.splitn(3, |&byte| byte == 0);
     let mut text = || std::str::from_utf8(parts.next()?).ok();
     let (head, forms) = (text()?, text()?);
@@ -54,7 +54,7 @@ fn restore(bytes: &[u8], numbers: Numbers) -> Option<String> {
     let list = |line: usize| -> Option<Vec<usize>> {
         lists.get(line)?.split(' ').map(|number| number.parse().ok()).collect()
     };
-    let lengths = list(Numbers::ALL.len())?;
+    let lengths = list(GpuPrecision::ALL.len())?;
     let lines: usize = lengths.iter().sum();
     let (form_of, mut distances) = rest.split_at_checked(2 * lines)?;
     let forms: Vec<&str> = forms.lines().collect();
@@ -68,7 +68,7 @@ fn restore(bytes: &[u8], numbers: Numbers) -> Option<String> {
         }
         pieces.push(piece);
     }
-    let wanted = list(Numbers::ALL.into_iter().position(|other| other == numbers)?)?;
+    let wanted = list(GpuPrecision::ALL.into_iter().position(|other| other == numbers)?)?;
     wanted.into_iter().map(|piece| pieces.get(piece).map(String::as_str)).collect()
 }
 
@@ -134,7 +134,7 @@ mod tests {
     use crate::device;
 
     /// Flags for the compiler.
-    fn flags(numbers: Numbers) -> Vec<String> {
+    fn flags(numbers: GpuPrecision) -> Vec<String> {
         let (major, minor) = numbers.needs();
         let mut flags = vec![format!("--gpu-architecture=compute_{major}{minor}")];
         flags.extend(numbers.flags());
@@ -143,18 +143,18 @@ mod tests {
 
     /// What the stored kernels must have been made from.
     fn origin() -> String {
-        let flags: Vec<String> = Numbers::ALL.into_iter().flat_map(flags).collect();
+        let flags: Vec<String> = GpuPrecision::ALL.into_iter().flat_map(flags).collect();
         let all = format!("{SOURCE}{}", flags.join(" "));
         format!("{:016x}", checksum(all.as_bytes()))
     }
 
     /// The oldest version of the language that has all that is used, so that older drivers take it.
-    fn version(numbers: Numbers) -> &'static str {
-        if numbers == Numbers::Fp8 { ".version 8.4" } else { ".version 8.0" }
+    fn version(numbers: GpuPrecision) -> &'static str {
+        if numbers == GpuPrecision::Fp8 { ".version 8.4" } else { ".version 8.0" }
     }
 
     /// PTX without comments and indents, labels without the number of their function.
-    fn plain(ptx: &str, numbers: Numbers) -> String {
+    fn plain(ptx: &str, numbers: GpuPrecision) -> String {
         let mut out = String::new();
         for line in ptx.lines() {
             let code = line.split("//").next().unwrap_or_default();
@@ -277,7 +277,7 @@ mod tests {
             let ptx = String::from_utf8(ptx).expect("text");
             plain(ptx.trim_end_matches('\0'), numbers)
         };
-        Numbers::ALL.into_iter().map(one).collect()
+        GpuPrecision::ALL.into_iter().map(one).collect()
     }
 
     /// Kernels were changed? `cargo test -p peregrine-cuda make_portable_kernels -- --ignored`
@@ -294,7 +294,7 @@ mod tests {
             return eprintln!("skipped: made by another NVRTC than {version}");
         }
         let (old, texts) = (inflate(STORED).expect("whole"), make(&nvrtc));
-        for (numbers, text) in Numbers::ALL.into_iter().zip(&texts) {
+        for (numbers, text) in GpuPrecision::ALL.into_iter().zip(&texts) {
             assert!(restore(&old, numbers).as_ref() == Some(text), "{numbers:?}");
         }
         assert!(old == store(&texts, &version), "not stored as it would be now");
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn portable_kernels_are_all_there() {
-        for numbers in Numbers::ALL {
+        for numbers in GpuPrecision::ALL {
             let ptx = String::from_utf8(kernels(numbers).expect("whole")).expect("text");
             let (major, minor) = numbers.needs();
             let head = format!("\n{}\n.target sm_{major}{minor}\n", version(numbers));
@@ -331,18 +331,18 @@ mod tests {
     fn texts_come_back() {
         let first =
             ".reg .b32 %r<9>;\n@%p1 ld.f32 %f812, [%rd6+41];\nmov %r3, %tid.x; mov %r2, %r3;\n";
-        let texts: Vec<String> = Numbers::ALL
+        let texts: Vec<String> = GpuPrecision::ALL
             .iter()
             .map(|numbers| {
                 format!("{first}.visible .entry {}(\nadd %r70000, %r1, %r0;\n", numbers.name())
             })
             .collect();
         let bytes = store(&texts, "1.0");
-        for (numbers, text) in Numbers::ALL.into_iter().zip(&texts) {
+        for (numbers, text) in GpuPrecision::ALL.into_iter().zip(&texts) {
             assert_eq!(restore(&bytes, numbers).as_ref(), Some(text));
         }
         for length in 0..bytes.len() {
-            assert_eq!(restore(&bytes[..length], Numbers::Fp8), None, "{length} bytes");
+            assert_eq!(restore(&bytes[..length], GpuPrecision::Fp8), None, "{length} bytes");
         }
     }
 

@@ -1,6 +1,6 @@
 /// How numbers are computed with on a GPU. Norms, softmax and sums are float32 in all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Numbers {
+pub enum GpuPrecision {
     /// Single precision throughout, without tensor cores.
     Float32,
     /// Single precision, products rounded to tf32 on tensor cores.
@@ -15,35 +15,35 @@ pub enum Numbers {
     Fp8,
 }
 
-impl Numbers {
+impl GpuPrecision {
     /// All of them.
-    pub const ALL: [Numbers; 6] = [
-        Numbers::Float32,
-        Numbers::Tf32,
-        Numbers::Float16,
-        Numbers::Bfloat16,
-        Numbers::Int8,
-        Numbers::Fp8,
+    pub const ALL: [GpuPrecision; 6] = [
+        GpuPrecision::Float32,
+        GpuPrecision::Tf32,
+        GpuPrecision::Float16,
+        GpuPrecision::Bfloat16,
+        GpuPrecision::Int8,
+        GpuPrecision::Fp8,
     ];
 
     /// The name used on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Numbers::Float32 => "float32",
-            Numbers::Tf32 => "tf32",
-            Numbers::Float16 => "float16",
-            Numbers::Bfloat16 => "bfloat16",
-            Numbers::Int8 => "int8",
-            Numbers::Fp8 => "fp8",
+            GpuPrecision::Float32 => "float32",
+            GpuPrecision::Tf32 => "tf32",
+            GpuPrecision::Float16 => "float16",
+            GpuPrecision::Bfloat16 => "bfloat16",
+            GpuPrecision::Int8 => "int8",
+            GpuPrecision::Fp8 => "fp8",
         }
     }
 
     /// What products of the source are computed with. They are done once a sentence, and with three bits of
     /// mantissa their errors would be most of what fp8 loses: those of keys and queries go through a softmax, and
     /// every word reads what comes of them.
-    pub(crate) fn for_source(self) -> Numbers {
+    pub(crate) fn for_source(self) -> GpuPrecision {
         match self {
-            Numbers::Fp8 => Numbers::Float16,
+            GpuPrecision::Fp8 => GpuPrecision::Float16,
             other => other,
         }
     }
@@ -51,7 +51,7 @@ impl Numbers {
     /// Least compute capability.
     pub(crate) fn needs(self) -> (i32, i32) {
         match self {
-            Numbers::Fp8 => (8, 9),
+            GpuPrecision::Fp8 => (8, 9),
             _ => (8, 0),
         }
     }
@@ -59,21 +59,21 @@ impl Numbers {
     /// `ROWS` of the kernels: how activations are stored.
     pub(crate) fn rows_code(self) -> u32 {
         match self {
-            Numbers::Float32 | Numbers::Tf32 => 0,
-            Numbers::Float16 | Numbers::Int8 | Numbers::Fp8 => 1,
-            Numbers::Bfloat16 => 2,
+            GpuPrecision::Float32 | GpuPrecision::Tf32 => 0,
+            GpuPrecision::Float16 | GpuPrecision::Int8 | GpuPrecision::Fp8 => 1,
+            GpuPrecision::Bfloat16 => 2,
         }
     }
 
     /// `PRODUCT` of the kernels.
     pub(crate) fn product_code(self) -> u32 {
         match self {
-            Numbers::Float32 => 0,
-            Numbers::Float16 => 1,
-            Numbers::Bfloat16 => 2,
-            Numbers::Tf32 => 3,
-            Numbers::Int8 => 4,
-            Numbers::Fp8 => 5,
+            GpuPrecision::Float32 => 0,
+            GpuPrecision::Float16 => 1,
+            GpuPrecision::Bfloat16 => 2,
+            GpuPrecision::Tf32 => 3,
+            GpuPrecision::Int8 => 4,
+            GpuPrecision::Fp8 => 5,
         }
     }
 
@@ -91,9 +91,9 @@ impl Numbers {
     /// Bytes of an operand of a product.
     pub(crate) fn product_size(self) -> usize {
         match self {
-            Numbers::Float32 | Numbers::Tf32 => 4,
-            Numbers::Float16 | Numbers::Bfloat16 => 2,
-            Numbers::Int8 | Numbers::Fp8 => 1,
+            GpuPrecision::Float32 | GpuPrecision::Tf32 => 4,
+            GpuPrecision::Float16 | GpuPrecision::Bfloat16 => 2,
+            GpuPrecision::Int8 | GpuPrecision::Fp8 => 1,
         }
     }
 
@@ -104,15 +104,15 @@ impl Numbers {
 
     /// Whether products run on tensor cores.
     pub fn uses_tensor_cores(self) -> bool {
-        self != Numbers::Float32
+        self != GpuPrecision::Float32
     }
 }
 
-impl std::str::FromStr for Numbers {
+impl std::str::FromStr for GpuPrecision {
     type Err = String;
 
-    fn from_str(name: &str) -> Result<Numbers, String> {
-        let found = Numbers::ALL.into_iter().find(|numbers| numbers.name() == name);
+    fn from_str(name: &str) -> Result<GpuPrecision, String> {
+        let found = GpuPrecision::ALL.into_iter().find(|numbers| numbers.name() == name);
         found.ok_or_else(|| "expected float32, tf32, float16, bfloat16, int8 or fp8".to_owned())
     }
 }

@@ -10,7 +10,7 @@ use crate::device::{Device, Normed, Segment, bucket};
 use crate::driver::{Address, Map, Matrix};
 use crate::kernel::{self, Kernel};
 use crate::memory::{Buffer, FEW_ROWS, Rows, stride};
-use crate::precision::Numbers;
+use crate::precision::GpuPrecision;
 
 /// Bytes of k that kernels take at a time: rows of weights are padded to whole ones.
 const CHUNK: usize = 64;
@@ -30,7 +30,7 @@ pub(crate) fn norms(device: &Device, rows: usize, width: usize) -> bool {
 
 /// One or several dense layers side by side.
 pub struct Linear {
-    numbers: Numbers,
+    numbers: GpuPrecision,
     weights: Buffer,
     /// Quantised precisions: a scale for each output.
     scales: Option<Buffer>,
@@ -73,7 +73,7 @@ impl Linear {
     /// Uploads weights and has the device convert them.
     pub(crate) fn prepare(
         device: &Arc<Device>,
-        numbers: Numbers,
+        numbers: GpuPrecision,
         parts: &[Dense<'_>],
     ) -> Result<Linear, Error> {
         let inputs = parts.first().map_or(0, |part| part.weight.columns());

@@ -97,7 +97,7 @@ impl Trial {
         self.gpu.logits(&self.x, &self.output, &vec![None; self.rows], &mut logits);
         let mut found = Vec::new();
         for layer in OutputLayer::ALL {
-            let choices = self.best(layer, Question { asks, contests: None });
+            let choices = self.best(layer, Question { asks, device_beams: None });
             let mut differs = |row: usize, expected: &[Choice], who: &str| {
                 let (name, words, rows, ask) = (layer.name(), self.words, self.rows, &asks[row]);
                 let got = choices.of(row);
@@ -116,7 +116,7 @@ impl Trial {
             for row in (0..self.rows).step_by(1 + self.rows / 32) {
                 let mut one = self.gpu.rows();
                 self.gpu.gather(&self.x, &[row as u32], &mut one);
-                let question = Question { asks: &asks[row..=row], contests: None };
+                let question = Question { asks: &asks[row..=row], device_beams: None };
                 let alone = self.best_of(&one, layer, question);
                 if bits(choices.of(row)) != bits(alone.of(0)) {
                     differs(row, alone.of(0), "alone");
@@ -229,7 +229,7 @@ pub fn time_output_layers(
         let asks = asks(scoring);
         trial.time(rounds, || {
             device.record(|segment| {
-                let question = Question { asks: &asks, contests: None };
+                let question = Question { asks: &asks, device_beams: None };
                 let asked = output::asked(segment, question, bucket(choices))?;
                 find(segment, asked)
             })
@@ -266,7 +266,7 @@ pub fn time_output_layers(
         }
         let seconds = trial.median(rounds, || {
             let start = Instant::now();
-            trial.best(layer, Question { asks: &asks, contests: None });
+            trial.best(layer, Question { asks: &asks, device_beams: None });
             Ok(start.elapsed().as_secs_f64())
         })?;
         whole.push((layer, seconds));

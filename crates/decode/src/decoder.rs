@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use peregrine_nn::{Ahead, Choices, Question, Sentence, profile};
+use peregrine_nn::{Choices, Question, RunAhead, Sentence, profile};
 
 use crate::batching::auto::Trial;
 use crate::batching::{BatchSize, Batching, Haste, Policy, Priority, Queue, Scope, Waiting};
@@ -400,8 +400,8 @@ impl Decoder {
             profile::mark();
             self.scorer.step(&plan.rows, alignments);
             stats.decode += clock.lap();
-            let contests = races.then_some(plan.contests.as_slice());
-            self.scorer.ask(&plan.rows, Question { asks: &plan.asks, contests });
+            let device_beams = races.then_some(plan.device_beams.as_slice());
+            self.scorer.ask(&plan.rows, Question { asks: &plan.asks, device_beams });
             stats.output += clock.lap();
         }
         self.plan = recycled(plan);
@@ -507,14 +507,14 @@ impl Batch {
     /// Whether a step of this batch has contests, so that the next one can go on from their places. None
     /// if the next one has to wait for the answer in any case.
     fn races(&self, scorer: &mut Scorer, work: &Work<'_>) -> Option<bool> {
-        if work.batching.rules().computes_finished || scorer.ahead() == Ahead::No {
+        if work.batching.rules().computes_finished || scorer.run_ahead() == RunAhead::No {
             return None;
         }
-        let mut needed = Ahead::Greedy;
+        let mut needed = RunAhead::Greedy;
         for sentence in &self.running {
             needed = needed.max(sentence.needs()?);
         }
-        (scorer.ahead() >= needed).then_some(needed == Ahead::Beams)
+        (scorer.run_ahead() >= needed).then_some(needed == RunAhead::Beams)
     }
 
     /// Notes where each sentence's rows are in the step that has begun, whose answer is awaited now.
@@ -559,6 +559,6 @@ fn recycled<'a>(plan: Plan<'_>) -> Plan<'a> {
         list.clear();
         list.into_iter().map(|_| unreachable!("the list is empty")).collect()
     }
-    let Plan { rows, asks, contests } = plan;
-    Plan { rows: emptied(rows), asks: emptied(asks), contests: emptied(contests) }
+    let Plan { rows, asks, device_beams } = plan;
+    Plan { rows: emptied(rows), asks: emptied(asks), device_beams: emptied(device_beams) }
 }

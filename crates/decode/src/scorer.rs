@@ -1,7 +1,7 @@
 //! One network, or several whose log-probabilities are summed with weights.
 
 use peregrine_nn::{
-    Ahead, Ask, Candidates, Choice, Choices, Network, Origin, Question, Row, Scoring, Sentence,
+    Ask, Candidates, Choice, Choices, Network, Origin, Question, Row, RunAhead, Scoring, Sentence,
     Slot, choose, log_sum_exp,
 };
 
@@ -62,8 +62,8 @@ impl Scorer {
     }
 
     /// Whether a step may begin before the last question is answered.
-    pub(crate) fn ahead(&mut self) -> Ahead {
-        self.alone().map_or(Ahead::No, |network| network.ahead())
+    pub(crate) fn run_ahead(&mut self) -> RunAhead {
+        self.alone().map_or(RunAhead::No, |network| network.run_ahead())
     }
 
     /// Whether sentences are encoded beside the steps of others.

@@ -2,7 +2,7 @@
 //! ran away.
 
 use peregrine_model::Finish;
-use peregrine_nn::{Ahead, Ask, Contest, MOST_PLACES, Origin};
+use peregrine_nn::{Ask, DeviceBeam, MOST_PLACES, Origin, RunAhead};
 
 use crate::beam::Beam;
 use crate::guard::{ATTEMPTS, Guard, Verdict, ban_repetition};
@@ -17,7 +17,7 @@ pub(crate) struct Plan<'a> {
     /// What each row asks,
     pub(crate) asks: Vec<Ask<'a>>,
     /// and how those of a sentence compete.
-    pub(crate) contests: Vec<Contest>,
+    pub(crate) device_beams: Vec<DeviceBeam>,
 }
 
 /// A sentence in the batch.
@@ -104,12 +104,12 @@ impl Running {
     }
 
     /// How far the device must get on its own for that.
-    pub(crate) fn needs(&self) -> Option<Ahead> {
+    pub(crate) fn needs(&self) -> Option<RunAhead> {
         let settings = &self.job.settings;
         match settings.search.beam {
             _ if settings.alignments => None,
-            1 => Some(Ahead::Greedy),
-            2..=MOST_PLACES => Some(Ahead::Beams),
+            1 => Some(RunAhead::Greedy),
+            2..=MOST_PLACES => Some(RunAhead::Beams),
             _ => None,
         }
     }
@@ -127,7 +127,7 @@ impl Running {
             return;
         }
         let ahead = usize::from(self.awaited.is_some());
-        step.contests.push(Contest {
+        step.device_beams.push(DeviceBeam {
             rows: self.rows as u32,
             follows: self.awaited.map(|_| self.first_place),
             width: self.beam.width() as u32,

@@ -11,7 +11,7 @@ use peregrine_decode::{
 };
 use peregrine_model::{AtLimit, Dialect, Finish, Search};
 use peregrine_nn::{
-    Ahead, Ask, Choice, Choices, Contest, Network, Origin, Question, Row, Sentence, Slot,
+    Ask, Choice, Choices, DeviceBeam, Network, Origin, Question, Row, RunAhead, Sentence, Slot,
 };
 
 const END: u32 = 0;
@@ -34,7 +34,7 @@ struct Chain {
     /// The same by slot.
     width_of: HashMap<u32, usize>,
     unanswered: VecDeque<Choices>,
-    ahead: Ahead,
+    ahead: RunAhead,
     counts: Arc<Counts>,
 }
 
@@ -85,35 +85,35 @@ impl Chain {
     }
 
     /// Who goes on, by sorting all candidates.
-    fn race(&mut self, contests: &[Contest], asks: &[Ask<'_>], lists: &[Vec<Choice>]) {
+    fn race(&mut self, device_beams: &[DeviceBeam], asks: &[Ask<'_>], lists: &[Vec<Choice>]) {
         let (places, widths) = (std::mem::take(&mut self.places), std::mem::take(&mut self.widths));
         let mut first_row = 0;
-        for contest in contests {
-            let beam = contest.beam as usize;
-            let rows = first_row..first_row + contest.rows as usize;
+        for device_beam in device_beams {
+            let beam = device_beam.beam as usize;
+            let rows = first_row..first_row + device_beam.rows as usize;
             first_row = rows.end;
             let mut all = Vec::new();
             for (number, row) in rows.enumerate() {
-                let path = match contest.follows {
+                let path = match device_beam.follows {
                     Some(first) => places[first as usize + number].map(|place| place.path),
                     None => Some(asks[row].path),
                 };
                 let Some(path) = path else { continue };
                 for choice in &lists[row] {
-                    let score = if contest.free { 0.0 } else { choice.score };
+                    let score = if device_beam.free { 0.0 } else { choice.score };
                     all.push(Place { row, token: choice.token, path: path + score });
                 }
             }
             all.sort_by(|a, b| b.path.total_cmp(&a.path));
             let Slot(slot) = self.seen[first_row - 1].0;
-            let width = match contest.follows {
+            let width = match device_beam.follows {
                 Some(first) => widths[&first],
-                None => contest.width as usize,
+                None => device_beam.width as usize,
             };
             assert_eq!(width, self.width_of.get(&slot).copied().unwrap_or(beam));
             let mut width_left = width;
             let goes_on = |place: &&Place| place.token != END;
-            let winners: Vec<Place> = match contest.finish {
+            let winners: Vec<Place> = match device_beam.finish {
                 Finish::Shrink => {
                     all.truncate(width);
                     width_left -= all.iter().filter(|place| place.token == END).count();
@@ -179,7 +179,7 @@ impl Network for Chain {
                 }
                 Origin::Row { row, token } => (self.seen[row as usize].1, token),
                 Origin::Place(place) => {
-                    assert!(self.ahead > Ahead::No);
+                    assert!(self.ahead > RunAhead::No);
                     self.counts.followed.fetch_add(1, Relaxed);
                     match self.places[place as usize] {
                         Some(Place { row: from, token, .. }) => {
@@ -202,8 +202,8 @@ impl Network for Chain {
     fn ask(&mut self, question: Question<'_>) {
         let asks = question.asks;
         let lists: Vec<_> = (0..asks.len()).map(|row| self.best(row, &asks[row])).collect();
-        match question.contests {
-            Some(contests) => self.race(contests, asks, &lists),
+        match question.device_beams {
+            Some(device_beams) => self.race(device_beams, asks, &lists),
             // Everybody's best word.
             None => {
                 let best = |(row, list): (usize, &Vec<Choice>)| {
@@ -222,12 +222,12 @@ impl Network for Chain {
         *answer = self.unanswered.pop_front().expect("a question was asked");
     }
 
-    fn ahead(&self) -> Ahead {
+    fn run_ahead(&self) -> RunAhead {
         self.ahead
     }
 
     fn encodes_beside(&self) -> bool {
-        self.ahead > Ahead::No
+        self.ahead > RunAhead::No
     }
 
     fn logits(&mut self, _: &mut Vec<f32>) {
@@ -262,7 +262,7 @@ fn job(ticket: u64, settings: &Arc<Settings>) -> Job {
 fn translate(
     settings: &Arc<Settings>,
     policy: Policy,
-    ahead: Ahead,
+    ahead: RunAhead,
 ) -> (Vec<(Vec<Hypothesis>, Verdict)>, Arc<Counts>) {
     translate_each(|_| Arc::clone(settings), policy, ahead, 8)
 }
@@ -271,7 +271,7 @@ fn translate(
 fn translate_each(
     settings: impl Fn(u64) -> Arc<Settings>,
     policy: Policy,
-    ahead: Ahead,
+    ahead: RunAhead,
     sentences: usize,
 ) -> (Vec<(Vec<Hypothesis>, Verdict)>, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
@@ -342,8 +342,8 @@ fn running_ahead_changes_nothing() {
             for policy in [Policy::ALL[number % 5], Policy::TopUp] {
                 let what = format!("beam {beam}, settings {number}, {policy}");
                 let settings = settings(beam, number);
-                let (expected, slow) = translate(&settings, policy, Ahead::No);
-                let (found, fast) = translate(&settings, policy, Ahead::Beams);
+                let (expected, slow) = translate(&settings, policy, RunAhead::No);
+                let (found, fast) = translate(&settings, policy, RunAhead::Beams);
                 assert!(found == expected, "{what}");
                 let looped = found.iter().any(|(_, verdict)| verdict.looped);
                 let shrinks = settings.search.finish == Finish::Shrink;
@@ -362,7 +362,7 @@ fn running_ahead_changes_nothing() {
 #[test]
 fn some_places_are_empty() {
     for number in 0..3 {
-        let (_, counts) = translate(&settings(4, number), Policy::TopUp, Ahead::Beams);
+        let (_, counts) = translate(&settings(4, number), Policy::TopUp, RunAhead::Beams);
         let (followed, empty) = (counts.followed.load(Relaxed), counts.empty.load(Relaxed));
         assert!(0 < empty && 2 * empty < followed, "{number}: {empty} of {followed}");
     }
@@ -372,11 +372,11 @@ fn some_places_are_empty() {
 #[test]
 fn sentences_are_encoded_before_there_is_a_place_for_them() {
     for policy in [Policy::TopUp, Policy::Auto] {
-        let joined = |ahead: Ahead| {
+        let joined = |ahead: RunAhead| {
             let (_, counts) = translate(&settings(3, 0), policy, ahead);
             (counts.hasty.load(Relaxed), counts.rested.load(Relaxed))
         };
-        let ((hasty, rested), in_turn) = (joined(Ahead::Beams), joined(Ahead::No));
+        let ((hasty, rested), in_turn) = (joined(RunAhead::Beams), joined(RunAhead::No));
         assert!(10 * hasty < rested, "{policy}: {hasty}, {rested}");
         assert!(in_turn.0 > in_turn.1, "{policy}: {in_turn:?}");
     }
@@ -385,10 +385,11 @@ fn sentences_are_encoded_before_there_is_a_place_for_them() {
 /// What can only run ahead greedily does so, and waits where there are beams.
 #[test]
 fn a_network_is_not_asked_for_more_than_it_can() {
-    for (beam, ahead, most) in [(1, Ahead::Greedy, 2), (4, Ahead::Greedy, 1), (33, Ahead::Beams, 1)]
+    for (beam, ahead, most) in
+        [(1, RunAhead::Greedy, 2), (4, RunAhead::Greedy, 1), (33, RunAhead::Beams, 1)]
     {
         let settings = settings(beam, 0);
-        let (expected, _) = translate(&settings, Policy::TopUp, Ahead::No);
+        let (expected, _) = translate(&settings, Policy::TopUp, RunAhead::No);
         let (found, counts) = translate(&settings, Policy::TopUp, ahead);
         assert_eq!(found, expected, "beam {beam}");
         assert_eq!(counts.unanswered.load(Relaxed), most, "beam {beam}");
@@ -404,15 +405,15 @@ fn sentences_with_settings_of_their_own_get_what_they_get_alone() {
         let beam = [1, 4, 2, 1, 6, 1, 3, 40][if ticket == 31 { 7 } else { number % 7 }];
         settings(beam, number % 18)
     };
-    let (alone, _) = translate_each(of, Policy::Shrink, Ahead::No, 1);
+    let (alone, _) = translate_each(of, Policy::Shrink, RunAhead::No, 1);
     for policy in Policy::ALL {
-        for ahead in [Ahead::No, Ahead::Greedy, Ahead::Beams] {
+        for ahead in [RunAhead::No, RunAhead::Greedy, RunAhead::Beams] {
             let (found, counts) = translate_each(of, policy, ahead, 8);
             for (ticket, (found, alone)) in found.iter().zip(&alone).enumerate() {
                 assert_eq!(found, alone, "sentence {ticket}, {policy}, {ahead:?}");
             }
             let ran_ahead = counts.unanswered.load(Relaxed) == 2;
-            assert!(ran_ahead || ahead != Ahead::Beams || policy == Policy::Naive, "{policy}");
+            assert!(ran_ahead || ahead != RunAhead::Beams || policy == Policy::Naive, "{policy}");
         }
     }
 }

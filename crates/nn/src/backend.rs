@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use peregrine_model::{Activation, CellKind, Weight};
 
+use crate::device_beam::{DeviceBeam, RunAhead};
 use crate::past::Grow;
 use crate::positions::PositionTable;
-use crate::race::{Ahead, Contest};
 use crate::recur::{Term, Terms};
 
 /// A device that can run networks.
@@ -67,7 +67,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
 
     /// Whether [`Self::ask`] returns before the answer is known, and the next step may be begun
     /// meanwhile.
-    fn ahead(&self) -> Ahead;
+    fn run_ahead(&self) -> RunAhead;
 
     /// Whether queries, keys and values that are made of one input are to come out of one product.
     fn joins_products(&self) -> bool {
@@ -117,7 +117,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
         &self,
         x: &Self::Rows,
         linear: &Self::Linear,
-        after: After<'_, Self>,
+        after: Epilogue<'_, Self>,
         out: &mut Self::Rows,
     );
     /// Two dense layers with an activation between them: `out = after(second(activation(first(x))))`.
@@ -126,19 +126,19 @@ pub trait Backend: Sized + Send + Sync + 'static {
         &self,
         x: &Self::Rows,
         (first, activation): (&Self::Linear, Activation),
-        (second, after): (&Self::Linear, After<'_, Self>),
+        (second, after): (&Self::Linear, Epilogue<'_, Self>),
         hidden: &mut Self::Rows,
         out: &mut Self::Rows,
     ) {
-        self.linear(x, first, After::activation(activation), hidden);
+        self.linear(x, first, Epilogue::activation(activation), hidden);
         self.linear(hidden, second, after, out);
     }
-    /// `out = ops(x)`, where a product has nothing to do with it. `input` is what [`Step::Add`] and
-    /// [`Step::Highway`] see.
+    /// `out = ops(x)`, where a product has nothing to do with it. `input` is what [`PreparedOp::Add`] and
+    /// [`PreparedOp::Highway`] see.
     fn process(
         &self,
         x: &Self::Rows,
-        ops: &[Step<Self>],
+        ops: &[PreparedOp<Self>],
         input: Option<&Self::Rows>,
         out: &mut Self::Rows,
     );
@@ -266,7 +266,7 @@ pub struct NormWeights<'a> {
 }
 
 /// A prepared processing op.
-pub enum Step<B: Backend> {
+pub enum PreparedOp<B: Backend> {
     /// Add the block's input.
     Add,
     /// Normalise.
@@ -287,24 +287,24 @@ pub enum Step<B: Backend> {
 }
 
 /// What happens to a product.
-pub struct After<'a, B: Backend> {
+pub struct Epilogue<'a, B: Backend> {
     /// First this,
     pub activation: Activation,
     /// then these.
-    pub ops: &'a [Step<B>],
-    /// What [`Step::Add`] and [`Step::Highway`] see.
+    pub ops: &'a [PreparedOp<B>],
+    /// What [`PreparedOp::Add`] and [`PreparedOp::Highway`] see.
     pub input: Option<&'a B::Rows>,
 }
 
-impl<B: Backend> After<'_, B> {
+impl<B: Backend> Epilogue<'_, B> {
     /// An activation and nothing else.
     pub fn activation(activation: Activation) -> Self {
-        After { activation, ops: &[], input: None }
+        Epilogue { activation, ops: &[], input: None }
     }
 
     /// Nothing at all.
     pub fn nothing() -> Self {
-        After::activation(Activation::Identity)
+        Epilogue::activation(Activation::Identity)
     }
 }
 
@@ -534,7 +534,7 @@ pub struct Question<'a> {
     pub asks: &'a [Ask<'a>],
     /// How the rows of each sentence compete, in the order of their rows, where the next step may go on from the
     /// winners' places.
-    pub contests: Option<&'a [Contest]>,
+    pub device_beams: Option<&'a [DeviceBeam]>,
 }
 
 /// A word and its score.

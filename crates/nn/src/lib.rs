@@ -9,13 +9,13 @@
 mod asked;
 mod backend;
 mod choose;
+mod device_beam;
 mod network;
 mod past;
 mod pool;
 mod positions;
 mod prepare;
 pub mod profile;
-mod race;
 mod recur;
 mod recurrent;
 mod rnnfc;
@@ -25,14 +25,14 @@ mod transformer;
 mod word_lists;
 
 pub use backend::{
-    After, Ask, Attention, Backend, Choice, Choices, Dense, Embed, Moves, NormWeights, Question,
-    Reads, Scoring, Source, Step,
+    Ask, Attention, Backend, Choice, Choices, Dense, Embed, Epilogue, Moves, NormWeights,
+    PreparedOp, Question, Reads, Scoring, Source,
 };
 pub use choose::{Candidates, choose, log_sum_exp};
+pub use device_beam::{DeviceBeam, MOST_PLACES, Origin, RunAhead};
 pub use network::{Fault, Network, Prepared, Row, Sentence, Slot, prepare, prepare_with};
 pub use past::{Grow, PastReads};
 pub use positions::{MOST_POSITIONS, PositionTable};
 pub use prepare::MissingWeight;
-pub use race::{Ahead, Contest, MOST_PLACES, Origin};
 pub use recur::{Of, Term, Terms};
 pub use speedups::Speedups;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use peregrine_model::{Architecture, Weights};
 
 use crate::backend::{Backend, Choices, Question};
+use crate::device_beam::{Origin, RunAhead};
 use crate::prepare::MissingWeight;
-use crate::race::{Ahead, Origin};
 use crate::speedups::Speedups;
 use crate::transformer::Transformer;
 use crate::{recurrent, rnnfc};
@@ -65,8 +65,8 @@ pub trait Network: Send {
 
     /// Whether the next step may begin before the last question is answered, with rows that go on from
     /// its [places](Origin::Place).
-    fn ahead(&self) -> Ahead {
-        Ahead::No
+    fn run_ahead(&self) -> RunAhead {
+        RunAhead::No
     }
 
     /// Whether sentences are encoded beside the steps of others, so that it pays to admit them before there

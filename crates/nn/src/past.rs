@@ -1,7 +1,7 @@
 //! What rows read of their own past, where attention keeps keys and values by position.
 
 use crate::backend::Reads;
-use crate::race::Origin;
+use crate::device_beam::Origin;
 
 /// What a step adds to its rows' lists: a row reads what the one it goes on from read, and itself.
 #[derive(Debug, Clone, Copy)]

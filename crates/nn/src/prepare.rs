@@ -2,7 +2,7 @@
 
 use peregrine_model::{Op, Weight, Weights};
 
-use crate::backend::{Backend, Dense, NormWeights, Step};
+use crate::backend::{Backend, Dense, NormWeights, PreparedOp};
 
 /// A network asked for a weight its file does not have.
 #[derive(Debug, thiserror::Error)]
@@ -67,19 +67,19 @@ impl<'a, B: Backend> Preparer<'a, B> {
         place: &str,
         ops: &[Op],
         epsilon: f32,
-    ) -> Result<Vec<Step<B>>, MissingWeight> {
+    ) -> Result<Vec<PreparedOp<B>>, MissingWeight> {
         ops.iter()
             .map(|op| {
                 Ok(match op {
-                    Op::Add => Step::Add,
-                    Op::Highway => Step::Highway(self.linear(&format!("{place}.highway"))?),
-                    Op::Norm => Step::Norm(self.backend.prepare_norm(NormWeights {
+                    Op::Add => PreparedOp::Add,
+                    Op::Highway => PreparedOp::Highway(self.linear(&format!("{place}.highway"))?),
+                    Op::Norm => PreparedOp::Norm(self.backend.prepare_norm(NormWeights {
                         scale: self.weight(&format!("{place}.norm.scale"))?,
                         bias: Some(self.weight(&format!("{place}.norm.bias"))?),
                         epsilon,
                         centred: true,
                     })),
-                    Op::RmsNorm => Step::Norm(self.backend.prepare_norm(NormWeights {
+                    Op::RmsNorm => PreparedOp::Norm(self.backend.prepare_norm(NormWeights {
                         scale: self.weight(&format!("{place}.rms.scale"))?,
                         bias: None,
                         epsilon,

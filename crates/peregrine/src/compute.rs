@@ -1,10 +1,10 @@
 //! How products are computed.
 
-use peregrine_cpu::{Functions, Integers, Keeping, Level, Technique, Tuner, fits_int16};
+use peregrine_cpu::{CachePrecision, Functions, Int8Options, Level, Technique, Tuner, fits_int16};
 use peregrine_model::{Model, Precision};
 use peregrine_nn::Speedups;
 
-use crate::gpu::{Numbers, OutputLayer};
+use crate::gpu::{GpuPrecision, OutputLayer};
 
 /// How products are computed. The default is what the model and the machine are best at.
 #[derive(Debug, Clone, Default)]
@@ -15,9 +15,9 @@ pub struct Compute {
     pub isa: Option<Level>,
     /// In how many bits attention keeps keys and values from step to step; by default in bytes where products are
     /// in int8, in half precision where they are in bfloat16, else in float32.
-    pub cache: Option<Keeping>,
+    pub cache: Option<CachePrecision>,
     /// Other ways to compute in int8, for comparison.
-    pub integers: Integers,
+    pub integers: Int8Options,
     /// Whether what follows a product is done for all rows at once, and not in blocks of rows that stay in
     /// cache.
     pub all_rows_at_once: bool,
@@ -35,7 +35,7 @@ pub struct Compute {
     /// Where; by default on the CPU, to which all of the above applies.
     pub device: Device,
     /// With which numbers on a GPU; by default float16.
-    pub numbers: Option<Numbers>,
+    pub numbers: Option<GpuPrecision>,
     /// How a GPU finds the best words; all ways find the same.
     pub output_layer: OutputLayer,
     /// Whether a GPU encodes sentences in turn with the steps of those that are running, not beside them.
@@ -91,7 +91,7 @@ impl Compute {
     }
 
     /// On a GPU.
-    pub fn cuda(number: usize, numbers: Numbers) -> Compute {
+    pub fn cuda(number: usize, numbers: GpuPrecision) -> Compute {
         Compute { device: Device::Cuda(number), numbers: Some(numbers), ..Compute::default() }
     }
 

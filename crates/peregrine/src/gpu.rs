@@ -9,7 +9,7 @@ use peregrine_nn::{Prepared, prepare_with};
 use crate::{Compute, Device};
 
 pub(crate) use peregrine_cuda::Error;
-pub use peregrine_cuda::{Numbers, OutputLayer};
+pub use peregrine_cuda::{GpuPrecision, OutputLayer};
 
 /// A model's networks, packed for a GPU.
 pub(crate) struct OnGpu {
@@ -35,7 +35,7 @@ pub(crate) fn prepare(model: &mut Model, compute: &Compute) -> Result<Option<OnG
 
 /// The GPU to compute on, if it is to be one.
 fn open(compute: &Compute) -> Result<Option<Cuda>, Error> {
-    let numbers = compute.numbers.unwrap_or(Numbers::Float16);
+    let numbers = compute.numbers.unwrap_or(GpuPrecision::Float16);
     match compute.device {
         Device::Cpu => Ok(None),
         Device::Cuda(number) => Cuda::open(number, numbers).map(Some),

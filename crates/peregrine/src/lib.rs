@@ -60,7 +60,7 @@ mod translator;
 pub use builtin::builtin_model;
 pub use compute::{Compute, Device};
 pub use error::Error;
-pub use gpu::Numbers;
+pub use gpu::GpuPrecision;
 pub use options::{Options, Workers};
 pub use replace::Dictionary;
 pub use request::Request;
@@ -80,7 +80,7 @@ pub fn has_instructions(level: Level) -> bool {
     peregrine_cpu::Isa::new(level).is_some()
 }
 
-pub use peregrine_cpu::{Keeping, Level, Tuner};
+pub use peregrine_cpu::{CachePrecision, Level, Tuner};
 pub use peregrine_decode::batching::{BatchSize, Policy, Priority, Scope};
 pub use peregrine_decode::{Counts, Guard, Stats, Verdict};
 pub use peregrine_model::{

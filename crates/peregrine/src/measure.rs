@@ -2,7 +2,7 @@
 //! what tells afterwards what they gave. Whoever just translates needs nothing from here, as the
 //! defaults are the fastest known.
 
-pub use peregrine_cpu::{FAST_ERROR, Functions, Integers, Technique, Tuned, narrowed_rows};
+pub use peregrine_cpu::{FAST_ERROR, Functions, Int8Options, Technique, Tuned, narrowed_rows};
 #[cfg(feature = "cuda")]
 pub use peregrine_cuda as cuda;
 pub use peregrine_decode::TracedStep;

@@ -15,12 +15,12 @@ pub struct Error;
 
 /// How numbers are computed with on a GPU: this build knows no way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numbers {}
+pub enum GpuPrecision {}
 
-impl FromStr for Numbers {
+impl FromStr for GpuPrecision {
     type Err = Error;
 
-    fn from_str(_: &str) -> Result<Numbers, Error> {
+    fn from_str(_: &str) -> Result<GpuPrecision, Error> {
         Err(Error)
     }
 }

@@ -80,7 +80,7 @@ impl Translator {
             let cpu = Cpu::new(isa, precision)
                 .without(&compute.without)
                 .with_functions(compute.functions)
-                .with_integers(compute.integers)
+                .with_int8_options(compute.integers)
                 .with_tuner(compute.tuner.clone())
                 .with_row_blocks(!compute.all_rows_at_once)
                 .with_screening(!compute.all_output_bytes);

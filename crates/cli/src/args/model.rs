@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use peregrine::measure::{Integers, Technique};
+use peregrine::measure::{Int8Options, Technique};
 use peregrine::{
-    Compat, Compute, Device, Error, Keeping, Level, Model, Numbers, OpenOptions, Precision,
-    ShortlistChoice, ShortlistFile, Translator, Tuner,
+    CachePrecision, Compat, Compute, Device, Error, GpuPrecision, Level, Model, OpenOptions,
+    Precision, ShortlistChoice, ShortlistFile, Translator, Tuner,
 };
 
 use crate::args::numbers::number;
@@ -51,7 +51,7 @@ pub(crate) struct ModelArgs {
     /// Numbers in which attention keeps keys and values from step to step: those of fewer bits are faster in large
     /// batches and may change a word (docs/cpu.md) [default: int8 where products are in int8, float16 where they are in bfloat16, else float32]
     #[arg(long, value_parser = parse_cache, value_name = "float32|float16|bfloat16|int8")]
-    cache: Option<Keeping>,
+    cache: Option<CachePrecision>,
 
     /// Steps inputs are rounded to in int8: fit to each `row`, or those the `file` fixes (alphas), where
     /// it does
@@ -213,7 +213,7 @@ impl ModelArgs {
             "int8" => Some(Precision::Int8),
             _ => None,
         };
-        let numbers = match name.parse::<Numbers>() {
+        let numbers = match name.parse::<GpuPrecision>() {
             Err(reason) if name != "auto" && precision.is_none() => {
                 bail!("--precision {name}: {reason}")
             }
@@ -243,7 +243,7 @@ impl ModelArgs {
             precision,
             isa: self.isa,
             cache: self.cache,
-            integers: Integers {
+            integers: Int8Options {
                 fixed_scales: self.input_steps == "file",
                 saturating: self.sums == "saturating",
                 float_hidden: self.hidden == "float32",
@@ -333,8 +333,8 @@ fn files_of(path: &Path) -> Vec<PathBuf> {
     }
 }
 
-fn parse_cache(name: &str) -> Result<Keeping, String> {
-    let known = Keeping::ALL.into_iter().find(|keeping| keeping.name() == name);
+fn parse_cache(name: &str) -> Result<CachePrecision, String> {
+    let known = CachePrecision::ALL.into_iter().find(|keeping| keeping.name() == name);
     known.ok_or_else(|| "expected float32, float16, bfloat16 or int8".into())
 }
 

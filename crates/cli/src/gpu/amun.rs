@@ -11,7 +11,9 @@ use anyhow::{Context, bail};
 use peregrine::measure::cuda::{Cuda, time_output_layers, try_output_layers};
 use peregrine::measure::{OutputLayer, of_length};
 use peregrine::model::{made_up_model, preset};
-use peregrine::{BatchSize, Compute, Device, Model, Numbers, Policy, Request, Stats, Translator};
+use peregrine::{
+    BatchSize, Compute, Device, GpuPrecision, Model, Policy, Request, Stats, Translator,
+};
 use serde_json::{Value, json};
 
 use crate::args::search::Setup;
@@ -103,7 +105,7 @@ impl Amun<'_> {
         /// Beam, and what fusion saved there, in percent.
         const PAPER: [(usize, f64); 3] = [(1, -86.6), (3, -87.1), (9, -72.1)];
         let Device::Cuda(number) = self.device else { bail!("--amun table3: needs a GPU") };
-        let gpu = Cuda::open(number, Numbers::Float16)?;
+        let gpu = Cuda::open(number, GpuPrecision::Float16)?;
         let (questions, wrong) = try_output_layers(&gpu, false)?;
         if let Some(first) = wrong.first() {
             bail!("output layers disagree on {} of {questions} questions: {first}", wrong.len());
@@ -160,7 +162,8 @@ impl Amun<'_> {
     /// Table 4: tensor cores off and on.
     fn table_4(&self, model: &Model) -> anyhow::Result<Value> {
         const PAPER: [(usize, f64); 2] = [(1, -13.6), (9, -20.0)];
-        const NUMBERS: [Numbers; 3] = [Numbers::Float32, Numbers::Tf32, Numbers::Float16];
+        const NUMBERS: [GpuPrecision; 3] =
+            [GpuPrecision::Float32, GpuPrecision::Tf32, GpuPrecision::Float16];
         let translator = |numbers| {
             self.translator(model, Compute { numbers: Some(numbers), ..Compute::default() })
         };

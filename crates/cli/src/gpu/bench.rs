@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Context;
 use peregrine::measure::of_length;
 use peregrine::model::{made_up_model, preset};
-use peregrine::{BatchSize, Compute, Device, Numbers, Request, Stats, Translator};
+use peregrine::{BatchSize, Compute, Device, GpuPrecision, Request, Stats, Translator};
 use serde_json::json;
 
 use super::amun::{Amun, Part};
@@ -32,8 +32,8 @@ pub(crate) struct Args {
     beam: Vec<usize>,
 
     /// Precisions
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "float16", value_parser = |name: &str| name.parse::<Numbers>())]
-    precision: Vec<Numbers>,
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "float16", value_parser = |name: &str| name.parse::<GpuPrecision>())]
+    precision: Vec<GpuPrecision>,
 
     /// The GPU
     #[arg(long, value_name = "cuda[:N]", default_value = "cuda", value_parser = |name: &str| name.parse::<Device>())]
@@ -139,7 +139,7 @@ fn measure(
 
 fn report(
     args: &Args,
-    (shape, numbers, beam, batch): (&str, Numbers, usize, usize),
+    (shape, numbers, beam, batch): (&str, GpuPrecision, usize, usize),
     seconds: &[f64],
 ) {
     let step = |seconds: f64| 1e3 * seconds / LENGTH as f64;

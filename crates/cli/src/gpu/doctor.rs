@@ -1,6 +1,6 @@
 //! What there is of GPUs, for `peregrine doctor`.
 
-use peregrine::Numbers;
+use peregrine::GpuPrecision;
 use peregrine::measure::cuda::{Cuda, Properties, Survey, survey};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ impl Findings {
         let survey = survey();
         let usable = match &survey.devices {
             Err(reason) => Err(reason.to_string()),
-            Ok(_) => Cuda::open(0, Numbers::Float16)
+            Ok(_) => Cuda::open(0, GpuPrecision::Float16)
                 .map(|gpu| gpu.properties().name.clone())
                 .map_err(|reason| reason.to_string()),
         };

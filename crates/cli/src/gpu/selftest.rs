@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use peregrine::measure::cuda::{Cuda, try_output_layers, try_races};
+use peregrine::measure::cuda::{Cuda, try_device_beams, try_output_layers};
 use peregrine::model::{OpenOptions, made_up_model, preset};
-use peregrine::{BatchSize, Compute, Device, Model, Numbers, Request, Translation, Translator};
+use peregrine::{
+    BatchSize, Compute, Device, GpuPrecision, Model, Request, Translation, Translator,
+};
 
 use super::company::{Outcome, mixed_company};
 use crate::args::search::Setup;
@@ -36,8 +38,8 @@ pub(crate) struct Args {
     beam: usize,
 
     /// Precisions [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = |name: &str| name.parse::<Numbers>())]
-    precision: Vec<Numbers>,
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = |name: &str| name.parse::<GpuPrecision>())]
+    precision: Vec<GpuPrecision>,
 
     /// One network of each family, and eight lines
     #[arg(long)]
@@ -56,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("--device: a GPU is compared with the processor")
     };
     let precisions = match args.precision.as_slice() {
-        [] => &Numbers::ALL,
+        [] => &GpuPrecision::ALL,
         some => some,
     };
     let mut failures = 0;
@@ -90,7 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Whether all output layers find what the processor finds in the same logits; says so in a line.
-fn output_layers_agree(number: usize, numbers: Numbers, quick: bool) -> anyhow::Result<bool> {
+fn output_layers_agree(number: usize, numbers: GpuPrecision, quick: bool) -> anyhow::Result<bool> {
     let (questions, wrong) = try_output_layers(&Cuda::open(number, numbers)?, quick)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
     show!("output layers {:9} {questions} questions, {verdict}", numbers.name());
@@ -100,7 +102,7 @@ fn output_layers_agree(number: usize, numbers: Numbers, quick: bool) -> anyhow::
 
 /// Whether the device lets those hypotheses go on that search would; says so in a line.
 fn races_agree(number: usize) -> anyhow::Result<bool> {
-    let (races, wrong) = try_races(&Cuda::open(number, Numbers::Float32)?)?;
+    let (races, wrong) = try_device_beams(&Cuda::open(number, GpuPrecision::Float32)?)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
     show!("beams on the device     {races} races, {verdict}");
     wrong.iter().take(3).for_each(|difference| show!("  {difference}"));
@@ -182,7 +184,7 @@ impl Subject<'_> {
     fn compare(
         &self,
         reference: &[Translation],
-        numbers: Numbers,
+        numbers: GpuPrecision,
         gpu: &Translator,
     ) -> anyhow::Result<bool> {
         let first = self.translate(gpu, BATCHES[0])?;
@@ -196,7 +198,7 @@ impl Subject<'_> {
         let pairs = || first.iter().zip(reference);
         let identical = pairs().filter(same).count();
         let apart = pairs().filter(same).map(|(a, b)| apart(a, b)).fold(0.0, f32::max);
-        let exact = numbers != Numbers::Float32
+        let exact = numbers != GpuPrecision::Float32
             || (identical as f64 >= SAME * reference.len() as f64 && apart <= CLOSE);
         show!(
             "{:12} {:9} same words {identical:4} of {:4}, scores within {apart:.1e}, batches of 1, 64, 512 {} {}",
@@ -210,7 +212,7 @@ impl Subject<'_> {
     }
 
     /// Whether requests with settings of their own get what they get alone; says so in a line.
-    fn in_company(&self, numbers: Numbers, gpu: &Translator) -> anyhow::Result<bool> {
+    fn in_company(&self, numbers: GpuPrecision, gpu: &Translator) -> anyhow::Result<bool> {
         let outcome = mixed_company(gpu, &self.lines)?;
         let Outcome { answered, wrong, exact, given_up } = outcome;
         let fine = wrong == 0 && answered > 0;

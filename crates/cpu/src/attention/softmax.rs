@@ -1,7 +1,7 @@
 //! Many softmaxes side by side.
 
-use crate::lanes::{LANES, exp_down};
-use crate::vectors::Vectors;
+use crate::isa::lanes::{LANES, exp_down};
+use crate::isa::vectors::Vectors;
 
 /// A score so far below the largest counts as this far. Weights of lower ones would be numbers too small to be normal, which
 /// take processors a hundred times as long as others.
@@ -49,7 +49,7 @@ pub(super) fn softmax<I: Vectors>(isa: I, scores: &mut [[f32; LANES]], columns: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vectors::Plain;
+    use crate::isa::vectors::Plain;
 
     #[test]
     fn softmaxes_side_by_side_are_those_of_each() {

@@ -2,7 +2,7 @@
 //! Developer's Manual", volume 2.
 
 use super::{Instruction, Operand, Prefix};
-use crate::amx::{BYTES, ROWS};
+use crate::gemm::amx::{BYTES, ROWS};
 
 #[derive(Clone, Copy)]
 struct Tile {

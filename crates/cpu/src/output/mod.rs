@@ -2,14 +2,17 @@
 //!
 //! The vocabulary is worked through in blocks of columns. A block's scores live in a small buffer
 //! that stays in cache, or in registers (int8 with AMX); from it each row updates its best words and, if
-//! probabilities are asked for, a running sum, 32 words at a time (`listeners`). The scores of all words
+//! probabilities are asked for, a running sum, 32 words at a time (`sinks`). The scores of all words
 //! are never stored. Where rows have word lists of their own, only those words are worked through, each where it is
 //! (`int8::rows`), or once for all rows that have it (`int8::shared`).
 
-mod listeners;
-mod ranking;
+pub(crate) mod scattered;
+mod score_sinks;
+pub(crate) mod screening;
+pub(crate) mod shared_words;
 #[cfg(test)]
 mod tests;
+mod top_k;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -20,16 +23,16 @@ use bytemuck::Zeroable;
 use peregrine_model::Activation;
 use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
 
-use crate::int8::rows::{Picked8, Rows8};
-use crate::int8::screen::{Sample, Screen};
-use crate::int8::shared::{Guests, Table, seat_all};
-use crate::int8::{PIECE, Packed8};
+use crate::gemm::int8::{PIECE, PackedInt8};
+use crate::gemm::linear::{Linear, with_quantised_rows};
+use crate::gemm::panels::Lanes;
 use crate::isa::Isa;
-use crate::linear::{Linear, look, multiply_scattered, survivors};
-use crate::matrix::Matrix;
-use crate::product::Line;
-use listeners::{Listeners, Mark, Running};
-use ranking::Ranking;
+use crate::memory::matrix::Matrix;
+use crate::output::scattered::{OutputRows, PickedRows};
+use crate::output::screening::{Sample, Screen};
+use crate::output::shared_words::{ActiveRows, Table, assign_bits};
+use score_sinks::{Mark, Running, ScoreSinks};
+use top_k::TopK;
 
 /// Panels worked on at a time: 512 words.
 const BLOCK_PANELS: usize = 32;
@@ -56,7 +59,7 @@ const ROWS_LOOKED_AT: u32 = 20;
 pub struct Output {
     pub(crate) linear: Linear,
     /// The weights a word after the other, once there is a shortlist or a screen.
-    rows: OnceLock<Arc<Rows8>>,
+    rows: OnceLock<Arc<OutputRows>>,
     /// The weights in four bits, once few rows at a time have come often enough; not if it is not wanted,
     /// or a sample of them tells that it would not pay.
     screen: OnceLock<Screen>,
@@ -79,14 +82,14 @@ pub struct Selection {
 
 /// Words that are read where they are.
 struct Scattered {
-    rows: Arc<Rows8>,
-    picked: Picked8,
+    rows: Arc<OutputRows>,
+    picked: PickedRows,
     /// Columns at which turns begin, and the end of the last: see [`best_in_turns`].
     cuts: Vec<usize>,
 }
 
 impl Scattered {
-    fn new(packed: &Packed8, rows: &Arc<Rows8>, words: &[u32]) -> Scattered {
+    fn new(packed: &PackedInt8, rows: &Arc<OutputRows>, words: &[u32]) -> Scattered {
         let of_turn = (TURN_BYTES / rows.output_bytes().max(1)).max(1);
         let turns = packed.outputs().div_ceil(of_turn).max(1);
         let end = |turn: usize| words.partition_point(|&word| (word as usize) < turn * of_turn);
@@ -96,7 +99,7 @@ impl Scattered {
             cuts.push(cuts[turn - 1].max(end(turn) / PIECE * PIECE));
         }
         cuts.push(words.len());
-        Scattered { rows: Arc::clone(rows), picked: Picked8::new(packed, words), cuts }
+        Scattered { rows: Arc::clone(rows), picked: PickedRows::new(packed, words), cuts }
     }
 }
 
@@ -106,7 +109,7 @@ enum Screening<'a> {
     /// Its best word is found without; a sample of the words tells whether it would have helped.
     Tried(&'a Sample),
     /// Its best word is sought among those that are left.
-    Done(&'a Rows8, &'a Screen),
+    Done(&'a OutputRows, &'a Screen),
 }
 
 impl Output {
@@ -116,8 +119,8 @@ impl Output {
         Output { linear, rows, screen, sample, screening, few_rows, in_registers }
     }
 
-    fn rows(&self, packed: &Packed8) -> &Arc<Rows8> {
-        self.rows.get_or_init(|| Arc::new(Rows8::new(packed)))
+    fn rows(&self, packed: &PackedInt8) -> &Arc<OutputRows> {
+        self.rows.get_or_init(|| Arc::new(OutputRows::new(packed)))
     }
 
     /// How the words of these rows are screened, if it may pay: nothing but the best word is asked for.
@@ -126,14 +129,14 @@ impl Output {
         isa: Isa,
         question: Question<'_>,
         rows: &Range<usize>,
-    ) -> Option<(&Packed8, Screening<'_>)> {
+    ) -> Option<(&PackedInt8, Screening<'_>)> {
         let Linear::Int8(packed) = &self.linear else { return None };
         let best_only =
             |ask: &Ask<'_>| ask.count == 1 && ask.forced.is_none() && ask.scoring == Scoring::Logit;
         let fits = self.screening
             && rows.len() <= SCREENED_ROWS
             && question.asks[rows.clone()].iter().all(best_only)
-            && Rows8::is_fast(isa)
+            && OutputRows::is_fast(isa)
             && !packed.saturates();
         let before = if fits { self.few_rows.fetch_add(1, Relaxed) } else { 0 };
         if before + ROWS_LOOKED_AT < ROWS_BEFORE_SCREENING {
@@ -154,7 +157,7 @@ impl Output {
         let exists = |&word: &u32| (word as usize) < self.linear.outputs();
         let words: Arc<[u32]> = words.iter().copied().filter(exists).collect();
         let scattered = match &self.linear {
-            Linear::Int8(packed) if Rows8::is_fast(isa) && !packed.saturates() => {
+            Linear::Int8(packed) if OutputRows::is_fast(isa) && !packed.saturates() => {
                 Some(Scattered::new(packed, self.rows(packed), &words))
             }
             _ => None,
@@ -197,16 +200,16 @@ pub(crate) fn best(
 ) {
     answer.clear();
     let few = |rows: &Range<usize>| rows.len() < MANY_ROWS;
-    if groups(selections).all(|(rows, list)| few(&rows) && scattered(list).is_some()) {
+    if groups(selections).all(|(rows, list)| few(&rows) && scattered_list(list).is_some()) {
         let free = |ask: &Ask<'_>| ask.forced.is_none() && ask.scoring == Scoring::Logit;
         let sharing = output.in_registers
             && groups(selections).count() >= MANY_LISTS
             && question.asks.iter().all(free);
-        return listen(question, selections, answer, |listeners| {
+        return listen(question, selections, answer, |sinks| {
             if sharing {
-                best_of_shared(isa, x.values(), output, selections, listeners.running);
+                best_of_shared(isa, x.values(), output, selections, sinks.running);
             } else {
-                best_in_turns(isa, x.values(), output, selections, listeners);
+                best_in_turns(isa, x.values(), output, selections, sinks);
             }
         });
     }
@@ -216,31 +219,32 @@ pub(crate) fn best(
         let x = &x.values()[rows.start * inputs..rows.end * inputs];
         let none = selection.is_none();
         let screening = if none { output.screening(isa, question, &rows) } else { None };
-        let in_place = few(&rows) && scattered(selection).is_some();
+        let in_place = few(&rows) && scattered_list(selection).is_some();
         let selections = &selections[rows.clone()];
         let question = Question { asks: &question.asks[rows], ..question };
-        listen(question, selections, answer, |listeners| {
+        listen(question, selections, answer, |sinks| {
             if in_place {
-                return best_in_turns(isa, x, output, selections, listeners);
+                return best_in_turns(isa, x, output, selections, sinks);
             }
             let linear = selection.map_or(&output.linear, |selection| selection.packed(output));
             if let Some((packed, Screening::Done(rows, screen))) = screening {
                 for (row, x) in x.chunks_exact(inputs).enumerate() {
-                    let listener = listeners.of(row..row + 1, None);
-                    best_screened(isa, x, linear, (packed, rows, screen), listener);
+                    let sink = sinks.of(row..row + 1, None);
+                    best_screened(isa, x, linear, (packed, rows, screen), sink);
                 }
                 return;
             }
-            let mut listeners = listeners.of(0..listeners.running.len(), words);
-            linear.multiply_in_blocks(isa, x, BLOCK_PANELS, output.in_registers, &mut listeners);
-            for row in listeners.lost() {
-                let (x, mut listener) =
-                    (&x[row * inputs..][..inputs], listeners.of(row..row + 1, words));
-                linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut listener);
+            let mut sinks = sinks.of(0..sinks.running.len(), words);
+            linear.multiply_in_blocks(isa, x, BLOCK_PANELS, output.in_registers, &mut sinks);
+            for row in sinks.lost() {
+                let (x, mut sink) = (&x[row * inputs..][..inputs], sinks.of(row..row + 1, words));
+                linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut sink);
             }
             if let Some((packed, Screening::Tried(sample))) = screening {
-                for (running, x) in listeners.running.iter().zip(x.chunks_exact(inputs)) {
-                    look(isa, x, packed, sample, running.floor);
+                for (running, x) in sinks.running.iter().zip(x.chunks_exact(inputs)) {
+                    with_quantised_rows(isa, x, packed, |x, bounds| {
+                        sample.look(isa, x, running.floor, bounds);
+                    });
                 }
             }
         });
@@ -252,7 +256,7 @@ fn listen(
     question: Question<'_>,
     selections: &[Option<&Selection>],
     answer: &mut Choices,
-    multiply: impl FnOnce(&mut Listeners<'_, '_>),
+    multiply: impl FnOnce(&mut ScoreSinks<'_, '_>),
 ) {
     let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
     let (mut marks, mut lanes, mut lists) = (MARKS.take(), SUMS.take(), LISTS.take());
@@ -261,9 +265,9 @@ fn listen(
         Running::new(ask, words, lists.pop().unwrap_or_default())
     }));
     marks.extend(running.iter().map(Running::mark));
-    lanes.resize(running.len(), Line::zeroed());
+    lanes.resize(running.len(), Lanes::zeroed());
     profile::mark();
-    multiply(&mut Listeners::new(&mut running, &mut marks, &mut lanes));
+    multiply(&mut ScoreSinks::new(&mut running, &mut marks, &mut lanes));
     for ((row, mark), lanes) in running.drain(..).zip(marks.drain(..)).zip(&mut lanes) {
         let (mut list, shift) = row.finish(mark, lanes);
         answer.push(list.choices().map(|word| Choice { score: word.score - shift, ..word }));
@@ -276,7 +280,7 @@ fn listen(
     RUNNING.set(recycled(running));
 }
 
-fn scattered(selection: Option<&Selection>) -> Option<&Scattered> {
+fn scattered_list(selection: Option<&Selection>) -> Option<&Scattered> {
     selection.and_then(|selection| selection.scattered.as_ref())
 }
 
@@ -287,20 +291,21 @@ fn best_in_turns(
     x: &[f32],
     output: &Output,
     selections: &[Option<&Selection>],
-    listeners: &mut Listeners<'_, '_>,
+    sinks: &mut ScoreSinks<'_, '_>,
 ) {
     let Linear::Int8(packed) = &output.linear else { return };
-    let first = selections.first().and_then(|&list| scattered(list));
+    let first = selections.first().and_then(|&list| scattered_list(list));
     let turns = first.map_or(0, |list| list.cuts.len() - 1);
-    multiply_scattered(isa, x, packed, |products| {
+    with_quantised_rows(isa, x, packed, |x, block| {
         for turn in 0..turns {
             for (rows, selection) in groups(selections) {
-                let (Some(selection), Some(list)) = (selection, scattered(selection)) else {
+                let (Some(selection), Some(list)) = (selection, scattered_list(selection)) else {
                     continue;
                 };
-                let mut listeners = listeners.of(rows.clone(), Some(&selection.words));
+                let mut sinks = sinks.of(rows.clone(), Some(&selection.words));
                 let columns = list.cuts[turn]..list.cuts[turn + 1];
-                products.take(rows, (&list.rows, &list.picked), columns, &mut listeners);
+                let words = (&*list.rows, &list.picked);
+                scattered::multiply_into(isa, (x, rows), words, columns, block, &mut sinks);
             }
         }
     });
@@ -316,26 +321,35 @@ fn best_of_shared(
 ) {
     let Linear::Int8(packed) = &output.linear else { return };
     let rows = output.rows(packed);
-    let (mut tables, mut seats, mut waiting) = (TABLES.take(), SEATS.take(), WAITING.take());
+    let (mut tables, mut bits, mut waiting) =
+        (TABLES.take(), LISTS_IN_TABLE.take(), WAITING.take());
     let lists = selections.iter().flatten().map(|selection| &selection.words);
-    seat_all(&mut tables, lists, &mut seats);
-    multiply_scattered(isa, x, packed, |products| {
+    assign_bits(&mut tables, lists, &mut bits);
+    with_quantised_rows(isa, x, packed, |x, _| {
         for (t, table) in tables.iter().enumerate() {
             waiting.clear();
-            waiting.extend((0..seats.len()).filter(|&row| seats[row].0 == t));
+            waiting.extend((0..bits.len()).filter(|&row| bits[row].0 == t));
             // Rows with the same list come one after the other.
             while !waiting.is_empty() {
-                let mut guests = Guests::none();
-                waiting.retain(|&row| !guests.admit(seats[row].1, row, running[row].floor));
-                products.share((packed, rows), table, &mut guests, &mut |row, token, score| {
-                    running[row].consider(Choice { token, score });
-                    running[row].floor
-                });
+                let mut active = ActiveRows::none();
+                waiting.retain(|&row| !active.admit(bits[row].1, row, running[row].floor));
+                let layer = (packed, &**rows);
+                shared_words::multiply(
+                    isa,
+                    x,
+                    layer,
+                    table,
+                    &mut active,
+                    &mut |row, token, score| {
+                        running[row].consider(Choice { token, score });
+                        running[row].floor
+                    },
+                );
             }
         }
     });
     TABLES.set(tables);
-    SEATS.set(seats);
+    LISTS_IN_TABLE.set(bits);
     WAITING.set(waiting);
     profile::lap("output layer");
 }
@@ -345,34 +359,37 @@ fn best_screened(
     isa: Isa,
     x: &[f32],
     linear: &Linear,
-    (packed, rows, screen): (&Packed8, &Rows8, &Screen),
-    mut listener: Listeners<'_, '_>,
+    (packed, rows, screen): (&PackedInt8, &OutputRows, &Screen),
+    mut sink: ScoreSinks<'_, '_>,
 ) {
     let (mut words, mut picked) = SCREENED.take();
-    let banned = listener.running[0].ask.banned;
-    let survivors = survivors(isa, x, (packed, rows, screen), banned, &mut words);
+    let banned = sink.running[0].ask.banned;
+    let survivors = with_quantised_rows(isa, x, packed, |x, bounds| {
+        screen.survivors(isa, (x, packed, rows), banned, (bounds, &mut words))
+    });
     if survivors {
-        let mut listener = listener.of(0..1, Some(&words));
+        let mut sink = sink.of(0..1, Some(&words));
         picked.fill(packed, &words);
-        multiply_scattered(isa, x, packed, |products| {
-            products.take(0..1, (rows, &picked), 0..words.len(), &mut listener);
+        with_quantised_rows(isa, x, packed, |x, block| {
+            let (columns, words) = (0..words.len(), (rows, &picked));
+            scattered::multiply_into(isa, (x, 0..1), words, columns, block, &mut sink);
         });
     } else {
-        linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut listener);
+        linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut sink);
     }
     SCREENED.set((words, picked));
 }
 
 thread_local! {
     /// Memory of a worker, kept between steps so that they allocate nothing.
-    static SCREENED: RefCell<(Vec<u32>, Picked8)> = RefCell::default();
+    static SCREENED: RefCell<(Vec<u32>, PickedRows)> = RefCell::default();
     static TABLES: RefCell<Vec<Table>> = RefCell::default();
-    static SEATS: RefCell<Vec<(usize, usize)>> = RefCell::default();
+    static LISTS_IN_TABLE: RefCell<Vec<(usize, usize)>> = RefCell::default();
     static WAITING: RefCell<Vec<usize>> = RefCell::default();
     static MARKS: RefCell<Vec<Mark>> = RefCell::default();
-    static SUMS: RefCell<Vec<Line>> = RefCell::default();
+    static SUMS: RefCell<Vec<Lanes<f32>>> = RefCell::default();
     static RUNNING: RefCell<Vec<Running<'static>>> = RefCell::default();
-    static LISTS: RefCell<Vec<Ranking>> = RefCell::default();
+    static LISTS: RefCell<Vec<TopK>> = RefCell::default();
 }
 
 /// An empty list in the memory of another, whose entries differ in lifetime only.

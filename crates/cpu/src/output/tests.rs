@@ -5,8 +5,8 @@ use peregrine_nn::{Candidates, Dense, choose};
 use proptest::prelude::*;
 
 use super::*;
-use crate::arena::Arena;
 use crate::isa::Level;
+use crate::memory::arena::Arena;
 
 /// Numbers of which some are equal.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
@@ -41,7 +41,7 @@ fn alone(
     row: usize,
 ) -> Vec<Choice> {
     let x = Matrix::from_rows(x.width(), x.row(row).to_vec());
-    let question = Question { asks: &asks[row..=row], contests: None };
+    let question = Question { asks: &asks[row..=row], device_beams: None };
     answers(isa, &x, output, &selections[row..=row], question).remove(0)
 }
 
@@ -76,7 +76,7 @@ proptest! {
                 scoring: scorings[row % scorings.len()],
             })
             .collect();
-        let question = Question { asks: &asks, contests: None };
+        let question = Question { asks: &asks, device_beams: None };
         let mut on_others = None;
         for isa in Level::ALL.into_iter().filter_map(Isa::new) {
             let linear = |precision| Linear::prepare(&[dense], precision, &Arena::default());
@@ -147,7 +147,7 @@ proptest! {
                 scoring: scorings[row % scorings.len()],
             })
             .collect();
-        let question = Question { asks: &asks, contests: None };
+        let question = Question { asks: &asks, device_beams: None };
         let mut on_others = None;
         for isa in Level::ALL.into_iter().filter_map(Isa::new) {
             let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
@@ -179,7 +179,8 @@ proptest! {
 /// logit and the other not.
 #[test]
 fn only_rows_without_probabilities_are_screened() {
-    let Some(isa) = Level::ALL.into_iter().filter_map(Isa::new).find(|&isa| Rows8::is_fast(isa))
+    let Some(isa) =
+        Level::ALL.into_iter().filter_map(Isa::new).find(|&isa| OutputRows::is_fast(isa))
     else {
         return;
     };
@@ -197,7 +198,7 @@ fn only_rows_without_probabilities_are_screened() {
     let x = Matrix::from_rows(inputs, x.repeat(2));
     let ask = |scoring| Ask { count: 1, banned: &[], forced: None, path: 0.0, scoring };
     let of = |output, asks: &[Ask<'_>]| -> Vec<_> {
-        let question = Question { asks, contests: None };
+        let question = Question { asks, device_beams: None };
         answers(isa, &x, output, &[None, None], question).iter().map(|row| bits(row)).collect()
     };
     for _ in 0..2 * ROWS_BEFORE_SCREENING {
@@ -219,7 +220,7 @@ fn a_product_in_registers_wants_a_listener_for_each_row() {
     let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
     let x = numbers(20 * 3, 2);
     let heard = std::panic::catch_unwind(|| {
-        let mut nobody = Listeners::new(&mut [], &mut [], &mut []);
+        let mut nobody = ScoreSinks::new(&mut [], &mut [], &mut []);
         linear.multiply_in_blocks(isa, &x, BLOCK_PANELS, true, &mut nobody);
     });
     let message = heard.unwrap_err().downcast::<String>().expect("a message");
@@ -259,7 +260,7 @@ proptest! {
                         scoring: SCORINGS[if scored == Some(row % 9) { 1 } else { 0 }],
                     })
                     .collect();
-                let question = Question { asks: &asks, contests: None };
+                let question = Question { asks: &asks, device_beams: None };
                 let got = answers(isa, &x, &output, &selected, question);
                 for (row, got) in got.iter().enumerate() {
                     let expected = alone(isa, &x, &output, &selected, &asks, row);

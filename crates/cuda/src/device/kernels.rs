@@ -1,6 +1,6 @@
 //! Which kernels there are.
 
-use crate::precision::Numbers;
+use crate::precision::GpuPrecision;
 
 /// Kernels that may ask for more shared memory than a block gets by default.
 pub(super) const LARGE_SHARED: [&str; 12] = [
@@ -21,7 +21,7 @@ pub(super) const LARGE_SHARED: [&str; 12] = [
 pub(super) const MOST_SHARED: usize = 160 << 10;
 
 /// Names of the kernels a precision has.
-pub(crate) fn kernels(numbers: Numbers) -> impl Iterator<Item = &'static str> {
+pub(crate) fn kernels(numbers: GpuPrecision) -> impl Iterator<Item = &'static str> {
     const ALL: [&str; 34] = [
         "embed",
         "embed_grown",

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 use crate::Error;
 use crate::compiler::{self, Code, Target};
 use crate::driver::{Address, Driver, Map, Matrix};
-use crate::precision::Numbers;
+use crate::precision::GpuPrecision;
 
 mod beside;
 mod kernels;
@@ -50,7 +50,7 @@ const FIRST_STAGE: usize = 1 << 20;
 pub(crate) struct Device {
     driver: Driver,
     pub(crate) properties: Properties,
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: GpuPrecision,
     context: *mut c_void,
     /// One for each kind of products.
     builds: Vec<Build>,
@@ -66,7 +66,7 @@ pub(crate) struct Device {
 
 /// The kernels, compiled for one precision. Those of one device store rows alike.
 struct Build {
-    numbers: Numbers,
+    numbers: GpuPrecision,
     module: *mut c_void,
     functions: FxHashMap<&'static str, *mut c_void>,
 }
@@ -86,7 +86,7 @@ unsafe impl Sync for Device {}
 
 impl Device {
     /// Opens GPU `number` with kernels for `numbers`.
-    pub(crate) fn open(number: usize, numbers: Numbers) -> Result<Device, Error> {
+    pub(crate) fn open(number: usize, numbers: GpuPrecision) -> Result<Device, Error> {
         Device::with_driver(Driver::open()?, number, numbers, compiler::code)
     }
 
@@ -94,7 +94,7 @@ impl Device {
     fn with_driver(
         driver: Driver,
         number: usize,
-        numbers: Numbers,
+        numbers: GpuPrecision,
         kernels: impl Fn(&Target) -> Result<Code, Error>,
     ) -> Result<Device, Error> {
         let found = count(&driver)?;
@@ -104,7 +104,7 @@ impl Device {
         let properties = properties(&driver, number)?;
         if properties.capability < numbers.needs() {
             let (major, minor) = properties.capability;
-            let needed = if numbers == Numbers::Fp8 { "8.9" } else { "8.0" };
+            let needed = if numbers == GpuPrecision::Fp8 { "8.9" } else { "8.0" };
             let found = format!("{major}.{minor}");
             return Err(Error::TooOld { name: properties.name, found, needed });
         }
@@ -140,7 +140,7 @@ impl Device {
     /// Gets the kernels for a kind of products.
     fn load(
         &mut self,
-        numbers: Numbers,
+        numbers: GpuPrecision,
         code: &impl Fn(&Target) -> Result<Code, Error>,
     ) -> Result<(), Error> {
         let Properties { capability, driver, .. } = self.properties;
@@ -163,7 +163,7 @@ impl Device {
     fn functions(
         &self,
         module: *mut c_void,
-        numbers: Numbers,
+        numbers: GpuPrecision,
     ) -> Result<FxHashMap<&'static str, *mut c_void>, Error> {
         const MOST_DYNAMIC_SHARED: c_int = 8;
         let mut functions = FxHashMap::default();
@@ -188,14 +188,15 @@ impl Device {
     }
 
     /// A kernel for a kind of products.
-    fn function(&self, numbers: Numbers, kernel: &str) -> Option<*mut c_void> {
+    fn function(&self, numbers: GpuPrecision, kernel: &str) -> Option<*mut c_void> {
         let build = self.builds.iter().find(|build| build.numbers == numbers)?;
         build.functions.get(kernel).copied()
     }
 
     /// Whether products of many rows are done by warpgroups, with a copy engine to serve them.
-    pub(crate) fn has_warpgroups(&self, numbers: Numbers) -> bool {
-        let exact = matches!(numbers, Numbers::Float16 | Numbers::Bfloat16 | Numbers::Int8);
+    pub(crate) fn has_warpgroups(&self, numbers: GpuPrecision) -> bool {
+        let exact =
+            matches!(numbers, GpuPrecision::Float16 | GpuPrecision::Bfloat16 | GpuPrecision::Int8);
         self.warpgroups && exact
     }
 
@@ -262,7 +263,7 @@ impl Device {
     /// The same with the kernels for a certain kind of products.
     pub(crate) fn record_as<T>(
         &self,
-        numbers: Numbers,
+        numbers: GpuPrecision,
         work: impl FnOnce(&mut Segment<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let lane = self.lane()?;

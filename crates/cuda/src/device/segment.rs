@@ -7,7 +7,7 @@ use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket};
 use crate::Error;
 use crate::driver::{Address, Map};
 use crate::kernel::{self, Kernel, as_u32};
-use crate::precision::Numbers;
+use crate::precision::GpuPrecision;
 
 /// Rows whose keys and values were just stored.
 pub(crate) struct Stored {
@@ -83,13 +83,13 @@ impl Places {
 pub(crate) struct Segment<'a> {
     pub(super) device: &'a Device,
     /// Whose kernels are launched.
-    pub(super) numbers: Numbers,
+    pub(super) numbers: GpuPrecision,
     pub(super) lane: &'a Lane,
     pub(super) recorder: &'a mut Recorder,
 }
 
 impl Segment<'_> {
-    pub(crate) fn numbers(&self) -> Numbers {
+    pub(crate) fn numbers(&self) -> GpuPrecision {
         self.numbers
     }
 

@@ -12,14 +12,14 @@ const ROOM: usize = 64 << 20;
 
 impl Device {
     /// A device of the fake driver.
-    pub(crate) fn on_fake(fake: &Fake, numbers: Numbers) -> Result<Device, Error> {
+    pub(crate) fn on_fake(fake: &Fake, numbers: GpuPrecision) -> Result<Device, Error> {
         let kernels = |target: &Target| Ok(Code { bytes: vec![0], capability: target.capability });
         Device::with_driver(fake.driver(), 0, numbers, kernels)
     }
 }
 
 fn open(fake: &Fake) -> Arc<Device> {
-    Arc::new(Device::on_fake(fake, Numbers::Float16).expect("a device"))
+    Arc::new(Device::on_fake(fake, GpuPrecision::Float16).expect("a device"))
 }
 
 /// Two kernels that are given a number, for so many rows.
@@ -551,20 +551,20 @@ fn a_graph_that_cannot_be_made_is_not_kept() {
 fn devices_that_will_not_do_are_refused() {
     let fake = Fake::new(ROOM);
     fake.world(|w| w.capability = (7, 5));
-    let error = Device::on_fake(&fake, Numbers::Float16).err();
+    let error = Device::on_fake(&fake, GpuPrecision::Float16).err();
     assert!(matches!(error, Some(Error::TooOld { .. })), "{error:?}");
     fake.world(|w| w.capability = (8, 6));
-    let error = Device::on_fake(&fake, Numbers::Fp8).err();
+    let error = Device::on_fake(&fake, GpuPrecision::Fp8).err();
     assert!(matches!(error, Some(Error::TooOld { needed: "8.9", .. })), "{error:?}");
     fake.world(|w| w.missing = Some("attend"));
-    let error = Device::on_fake(&fake, Numbers::Int8).err();
+    let error = Device::on_fake(&fake, GpuPrecision::Int8).err();
     assert!(matches!(error, Some(Error::Driver { call: "cuModuleGetFunction", .. })), "{error:?}");
     fake.world(|w| w.unavailable = true);
     fake.use_other_context();
-    let error = Device::on_fake(&fake, Numbers::Int8).err();
+    let error = Device::on_fake(&fake, GpuPrecision::Int8).err();
     assert!(matches!(error, Some(Error::Driver { call: "cuCtxSetCurrent", .. })), "{error:?}");
     assert!(fake.world(|w| w.is_empty()), "nothing is kept of them");
     let none = |_: &Target| Err(Error::Compiler(String::new()));
-    let error = Device::with_driver(fake.driver(), 3, Numbers::Int8, none).err();
+    let error = Device::with_driver(fake.driver(), 3, GpuPrecision::Int8, none).err();
     assert_eq!(error, Some(Error::NoDevice { wanted: 3, found: 1 }));
 }

@@ -306,7 +306,7 @@ structures! {
     /// Who is at the places of a question.
     Places { words: Address, parents: Address, paths: Address, widths: Address }
     /// A sentence's part in a race. Read from memory.
-    Contest {
+    DeviceBeam {
         first_row: usize,
         rows: usize,
         follows: usize,
@@ -318,7 +318,7 @@ structures! {
         first_place: usize,
     }
     Race {
-        contests: Address,
+        device_beams: Address,
         paths: Address,
         words: Address,
         scores: Address,

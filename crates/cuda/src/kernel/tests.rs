@@ -6,7 +6,7 @@ use super::*;
 use crate::compiler::SOURCE;
 use crate::device;
 use crate::portable;
-use crate::precision::Numbers;
+use crate::precision::GpuPrecision;
 
 /// Types and names of parameters or fields, the types as they are declared here.
 type Fields = Vec<(String, String)>;
@@ -108,7 +108,7 @@ fn every_kernel_takes_what_is_declared_for_it() {
     let written: BTreeSet<&str> = sources.keys().map(String::as_str).collect();
     assert_eq!(declared, written);
     // Those that are looked for in a compiled module.
-    assert_eq!(declared, names(&mut Numbers::ALL.into_iter().flat_map(device::kernels)));
+    assert_eq!(declared, names(&mut GpuPrecision::ALL.into_iter().flat_map(device::kernels)));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn size(kind: &str) -> (usize, usize) {
 
 #[test]
 fn parameters_are_as_large_as_the_compiler_has_them() {
-    for numbers in Numbers::ALL {
+    for numbers in GpuPrecision::ALL {
         let ptx = String::from_utf8(portable::kernels(numbers).expect("whole")).expect("text");
         for kernel in device::kernels(numbers) {
             let declared = declared(kernel).expect(kernel);

@@ -3,22 +3,23 @@
 
 use peregrine_model::{Finish, Spacing, Weight, made_up_model, preset};
 use peregrine_nn::{
-    Ahead, Ask, Attention, Backend, Choices, Contest, Dense, Embed, Grow, Moves, Network, Origin,
-    PositionTable, Question, Reads, Row, Scoring, Sentence, Slot, Source, Step, prepare,
+    Ask, Attention, Backend, Choices, Dense, DeviceBeam, Embed, Grow, Moves, Network, Origin,
+    PositionTable, PreparedOp, Question, Reads, Row, RunAhead, Scoring, Sentence, Slot, Source,
+    prepare,
 };
 
 use crate::backend::{Cuda, Table};
 use crate::device::Device;
+use crate::device_beam_trial::try_device_beams;
 use crate::fake::{Fake, Launched};
 use crate::logits::OutputLayer;
 use crate::memory::Rows;
 use crate::output::Output;
-use crate::precision::Numbers;
-use crate::race_trial::try_races;
+use crate::precision::GpuPrecision;
 use crate::trial::{time_output_layers, try_output_layers};
 
+mod device_beams;
 mod networks;
-mod races;
 mod workers;
 
 const WIDTH: usize = 64;
@@ -32,7 +33,7 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(fake: &Fake, numbers: Numbers, rows: usize) -> Subject {
+    fn new(fake: &Fake, numbers: GpuPrecision, rows: usize) -> Subject {
         let gpu = Cuda::on(Device::on_fake(fake, numbers).expect("a device"));
         let weight = Weight::from_f32(vec![WORDS, WIDTH], &vec![0.5; WORDS * WIDTH]);
         let bias = Weight::from_f32(vec![WORDS], &vec![0.5; WORDS]);
@@ -59,7 +60,7 @@ impl Subject {
         let gpu = self.gpu.clone().with_output_layer(layer);
         let none = vec![None; self.rows];
         let (mut pending, mut choices) = (Default::default(), Choices::default());
-        gpu.ask(&self.x, &self.output, &none, Question { asks, contests: None }, &mut pending);
+        gpu.ask(&self.x, &self.output, &none, Question { asks, device_beams: None }, &mut pending);
         gpu.answer(&mut pending, &mut choices);
         choices
     }
@@ -72,18 +73,18 @@ fn ask(count: usize, scoring: Scoring) -> Ask<'static> {
 /// One word a row, by logit.
 fn best_words(session: &mut Box<dyn Network>, rows: usize) {
     let asks = vec![ask(1, Scoring::Logit); rows];
-    session.ask(Question { asks: &asks, contests: None });
+    session.ask(Question { asks: &asks, device_beams: None });
 }
 
 #[test]
 fn the_output_layer_suits_the_number_of_rows() {
     let cases = [
-        (Numbers::Float16, 1, "best_few"),
-        (Numbers::Float16, 12, "best_narrow"),
-        (Numbers::Float16, 40, "best_middle"),
-        (Numbers::Float16, 300, "best_large"),
-        (Numbers::Float32, 1, "best_narrow"),
-        (Numbers::Float32, 300, "best_narrow"),
+        (GpuPrecision::Float16, 1, "best_few"),
+        (GpuPrecision::Float16, 12, "best_narrow"),
+        (GpuPrecision::Float16, 40, "best_middle"),
+        (GpuPrecision::Float16, 300, "best_large"),
+        (GpuPrecision::Float32, 1, "best_narrow"),
+        (GpuPrecision::Float32, 300, "best_narrow"),
     ];
     for (numbers, rows, expected) in cases {
         let fake = Fake::new(1 << 30);
@@ -92,7 +93,7 @@ fn the_output_layer_suits_the_number_of_rows() {
         assert_eq!(fake.ran(), [expected, "merge"], "{numbers:?}, {rows} rows");
     }
     let fake = Fake::new(1 << 30);
-    let subject = Subject::new(&fake, Numbers::Int8, 40);
+    let subject = Subject::new(&fake, GpuPrecision::Int8, 40);
     subject.best(OutputLayer::Epilogue, 4, Scoring::LogProbability);
     assert_eq!(fake.ran(), ["quantise", "best_middle", "merge"]);
 }
@@ -110,7 +111,7 @@ fn every_output_layer_has_its_kernels() {
     for (layer, count, scoring, expected) in cases {
         let fake = Fake::new(1 << 30);
         // Enough rows for large tiles to fill the device.
-        let subject = Subject::new(&fake, Numbers::Float16, 3000);
+        let subject = Subject::new(&fake, GpuPrecision::Float16, 3000);
         subject.best(layer, count, scoring);
         assert_eq!(fake.ran(), expected, "{layer:?} {count} {scoring:?}");
     }
@@ -125,7 +126,7 @@ const PROBABILITIES: usize = 32;
 fn rows_are_scored_as_each_asks() {
     use Scoring::{LogProbability, LogProbabilityOfAllowed, Logit};
     let fake = Fake::new(1 << 30);
-    let subject = Subject::new(&fake, Numbers::Float16, 40);
+    let subject = Subject::new(&fake, GpuPrecision::Float16, 40);
     let asks = |row: usize| match row % 4 {
         0 => ask(1, Logit),
         1 => ask(4, LogProbability),
@@ -154,7 +155,7 @@ fn rows_are_scored_as_each_asks() {
 fn questions_are_replayed() {
     for layer in OutputLayer::ALL {
         let fake = Fake::new(1 << 30);
-        let subject = Subject::new(&fake, Numbers::Float16, 40);
+        let subject = Subject::new(&fake, GpuPrecision::Float16, 40);
         let mut launches = Vec::new();
         for _ in 0..6 {
             subject.best(layer, 1, Scoring::Logit);
@@ -173,7 +174,7 @@ fn long_lists_heed_the_memory_of_a_block() {
     {
         let fake = Fake::new(1 << 30);
         fake.world(|w| w.capability = capability);
-        let subject = Subject::new(&fake, Numbers::Float16, 12);
+        let subject = Subject::new(&fake, GpuPrecision::Float16, 12);
         // 8 tiles of words, 2048 choices of eight bytes.
         subject.best(OutputLayer::Epilogue, 2000, Scoring::Logit);
         subject.gpu.finish().expect("finished");
@@ -187,7 +188,7 @@ fn long_lists_are_their_own_rows_affair() {
     for layer in [OutputLayer::Epilogue, OutputLayer::Fused] {
         let fake = Fake::new(1 << 30);
         fake.world(|w| w.capability = (8, 6));
-        let subject = Subject::new(&fake, Numbers::Float16, 12);
+        let subject = Subject::new(&fake, GpuPrecision::Float16, 12);
         let mut asks = vec![ask(4, Scoring::LogProbability); 12];
         asks[5] = ask(2000, Scoring::LogProbability);
         asks[7] = ask(40, Scoring::LogProbability);
@@ -218,11 +219,11 @@ fn long_lists_are_their_own_rows_affair() {
 fn short_lists_of_words_need_little_memory() {
     let fake = Fake::new(1 << 30);
     fake.world(|w| w.capability = (8, 6));
-    let Subject { gpu, output, x, rows } = Subject::new(&fake, Numbers::Float16, 12);
+    let Subject { gpu, output, x, rows } = Subject::new(&fake, GpuPrecision::Float16, 12);
     let words: Vec<u32> = (0..100).collect();
     let selection = gpu.select(&output, &words);
     let asks = vec![ask(2000, Scoring::Logit); rows];
-    let question = Question { asks: &asks, contests: None };
+    let question = Question { asks: &asks, device_beams: None };
     let mut pending = Default::default();
     gpu.ask(&x, &output, &vec![Some(&selection); rows], question, &mut pending);
     gpu.answer(&mut pending, &mut Choices::default());
@@ -234,7 +235,7 @@ fn alignments_too_long_for_a_block_go_through_memory() {
     /// Where the address of that memory is.
     const SCRATCH: usize = 72;
     let fake = Fake::new(1 << 30);
-    let subject = Subject::new(&fake, Numbers::Float16, 1);
+    let subject = Subject::new(&fake, GpuPrecision::Float16, 1);
     let (gpu, mut cache) = (&subject.gpu, subject.gpu.cache());
     gpu.reserve_cache(&mut cache, 64, WIDTH, 1);
     let weights = |length: u32| {
@@ -253,7 +254,7 @@ fn alignments_too_long_for_a_block_go_through_memory() {
 #[test]
 fn a_trial_notices_wrong_answers() {
     let fake = Fake::new(1 << 30);
-    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
+    let gpu = Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device"));
     let (questions, wrong) = try_output_layers(&gpu, false).expect("a trial");
     assert!(questions > 1000);
     for layer in OutputLayer::ALL {
@@ -264,8 +265,8 @@ fn a_trial_notices_wrong_answers() {
 #[test]
 fn a_trial_notices_wrong_winners() {
     let fake = Fake::new(1 << 30);
-    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
-    let (races, wrong) = try_races(&gpu).expect("a trial");
+    let gpu = Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device"));
+    let (races, wrong) = try_device_beams(&gpu).expect("a trial");
     assert!(races > 100);
     // All three ways to end a beam, whatever its width.
     assert!(wrong.len() > 12, "{wrong:?}");
@@ -274,7 +275,7 @@ fn a_trial_notices_wrong_winners() {
 #[test]
 fn all_layers_that_can_are_timed() {
     let fake = Fake::new(1 << 30);
-    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
+    let gpu = Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device"));
     for (choices, layers) in [(1, 4), (3, 3)] {
         let times = time_output_layers(&gpu, (20, 32, 500), choices, 1).expect("times");
         assert_eq!((times.whole.len(), times.best.is_some()), (layers, choices == 1));
@@ -285,7 +286,7 @@ fn all_layers_that_can_are_timed() {
 #[test]
 fn a_full_device_is_told_by_a_fault() {
     let fake = Fake::new(8 << 20);
-    let subject = Subject::new(&fake, Numbers::Float16, 8);
+    let subject = Subject::new(&fake, GpuPrecision::Float16, 8);
     let asked = std::panic::AssertUnwindSafe(|| {
         let gpu = &subject.gpu;
         let mut rows = gpu.rows();
@@ -330,7 +331,7 @@ fn position_table(rows: usize, first: f32) -> PositionTable {
 #[test]
 fn positions_are_those_of_the_table_even_where_another_was_before() {
     let fake = Fake::new(1 << 30);
-    let subject = Subject::new(&fake, Numbers::Float16, 4);
+    let subject = Subject::new(&fake, GpuPrecision::Float16, 4);
     let weight = Weight::from_f32(vec![WORDS, WIDTH], &vec![0.5; WORDS * WIDTH]);
     let table = subject.gpu.prepare_table(&weight);
     let position = |positions: &PositionTable, at| subject.position(&fake, &table, positions, at);
@@ -344,7 +345,7 @@ fn positions_are_those_of_the_table_even_where_another_was_before() {
 #[test]
 fn positions_go_with_the_table_they_were_added_to() {
     let fake = Fake::new(1 << 30);
-    let subject = Subject::new(&fake, Numbers::Float16, 4);
+    let subject = Subject::new(&fake, GpuPrecision::Float16, 4);
     let weight = Weight::from_f32(vec![WORDS, WIDTH], &vec![0.5; WORDS * WIDTH]);
     let used = || {
         subject.gpu.abandon();
@@ -362,7 +363,7 @@ fn positions_go_with_the_table_they_were_added_to() {
 #[test]
 fn positions_beyond_the_table_are_refused() {
     let fake = Fake::new(1 << 30);
-    let subject = Subject::new(&fake, Numbers::Float16, 4);
+    let subject = Subject::new(&fake, GpuPrecision::Float16, 4);
     let weight = Weight::from_f32(vec![WORDS, WIDTH], &vec![0.5; WORDS * WIDTH]);
     let table = subject.gpu.prepare_table(&weight);
     let narrow = PositionTable::sinusoid(WIDTH / 2, 0, Spacing::Half);

@@ -4,7 +4,7 @@ use super::*;
 
 /// A network of that shape.
 fn session(fake: &Fake, shape: &str) -> Box<dyn Network> {
-    let gpu = Cuda::on(Device::on_fake(fake, Numbers::Float16).expect("a device"));
+    let gpu = Cuda::on(Device::on_fake(fake, GpuPrecision::Float16).expect("a device"));
     let model = made_up_model(preset(shape, Some(100)).expect("a known shape"), 1);
     let member = &model.expect("a model").members[0];
     prepare(gpu, &member.architecture, &member.weights).expect("all weights").session()
@@ -153,7 +153,7 @@ fn steps_wait_for_the_encoding_of_those_they_read() {
 #[test]
 fn caches_that_grow_wait_for_what_is_encoded() {
     let fake = Fake::new(1 << 30);
-    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
+    let gpu = Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device"));
     let model = made_up_model(preset("student", Some(100)).expect("a known shape"), 1);
     let member = &model.expect("a model").members[0];
     let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
@@ -178,7 +178,8 @@ fn caches_that_grow_wait_for_what_is_encoded() {
 #[test]
 fn nothing_is_done_beside_where_that_is_not_wanted() {
     let fake = Fake::new(1 << 30);
-    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device")).in_turn(true);
+    let gpu =
+        Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device")).in_turn(true);
     let model = made_up_model(preset("student", Some(100)).expect("a known shape"), 1);
     let member = &model.expect("a model").members[0];
     let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
@@ -194,7 +195,7 @@ fn nothing_is_done_beside_where_that_is_not_wanted() {
 #[test]
 fn fp8_is_for_steps() {
     let fake = Fake::new(1 << 30);
-    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Fp8).expect("a device"));
+    let gpu = Cuda::on(Device::on_fake(&fake, GpuPrecision::Fp8).expect("a device"));
     let model = made_up_model(preset("student", Some(100)).expect("a known shape"), 1);
     let member = &model.expect("a model").members[0];
     let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");

@@ -38,7 +38,7 @@ fn translate(worker: &mut Worker, count: u64) -> Vec<Result<(), Failure>> {
 #[test]
 fn a_device_that_fails_is_told_to_the_requests_it_concerns() {
     let fake = Fake::new(1 << 30);
-    let gpu = Cuda::on(Device::on_fake(&fake, Numbers::Float16).expect("a device"));
+    let gpu = Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device"));
     let model = made_up_model(preset("student", Some(200)).expect("a shape"), 1).expect("a model");
     let member = &model.members[0];
     let network: Arc<dyn Prepared> =

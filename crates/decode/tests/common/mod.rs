@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::resume_unwind;
 
 use peregrine_decode::Member;
-use peregrine_nn::{Ahead, Choice, Choices, Fault, Network, Question, Row, Sentence, Slot};
+use peregrine_nn::{Choice, Choices, Fault, Network, Question, Row, RunAhead, Sentence, Slot};
 
 /// The end symbol.
 pub(crate) const END: u32 = 0;
@@ -100,8 +100,8 @@ impl Network for Copier {
         }
     }
 
-    fn ahead(&self) -> Ahead {
-        if self.ahead { Ahead::Greedy } else { Ahead::No }
+    fn run_ahead(&self) -> RunAhead {
+        if self.ahead { RunAhead::Greedy } else { RunAhead::No }
     }
 
     fn encodes_beside(&self) -> bool {

@@ -2,14 +2,14 @@
 
 use peregrine_model::{CellKind, CellPlace, RecurrentNorm};
 
-use crate::backend::{After, Backend, Embed, Moves, NormWeights, Step};
+use crate::backend::{Backend, Embed, Epilogue, Moves, NormWeights, PreparedOp};
 use crate::prepare::{MissingWeight, Preparer};
 use crate::recur::{Of, Term, Terms};
 
 /// A dense layer and the norms after it.
 pub(crate) struct Part<B: Backend> {
     pub(crate) linear: B::Linear,
-    pub(crate) ops: Vec<Step<B>>,
+    pub(crate) ops: Vec<PreparedOp<B>>,
 }
 
 impl<B: Backend> Part<B> {
@@ -35,7 +35,7 @@ impl<B: Backend> Part<B> {
     }
 
     pub(crate) fn run(&self, backend: &B, x: &B::Rows, out: &mut B::Rows) {
-        backend.linear(x, &self.linear, After { ops: &self.ops, ..After::nothing() }, out);
+        backend.linear(x, &self.linear, Epilogue { ops: &self.ops, ..Epilogue::nothing() }, out);
     }
 }
 
@@ -44,7 +44,7 @@ fn norm_ops<B: Backend>(
     name: &str,
     norm: RecurrentNorm,
     groups: &[usize],
-) -> Result<Vec<Step<B>>, MissingWeight> {
+) -> Result<Vec<PreparedOp<B>>, MissingWeight> {
     if norm == RecurrentNorm::None {
         return Ok(Vec::new());
     }
@@ -67,8 +67,8 @@ fn norm_ops<B: Backend>(
         start += width;
     }
     Ok(match norms.len() {
-        1 => norms.into_iter().map(Step::Norm).collect(),
-        _ => vec![Step::Norms(norms)],
+        1 => norms.into_iter().map(PreparedOp::Norm).collect(),
+        _ => vec![PreparedOp::Norms(norms)],
     })
 }
 

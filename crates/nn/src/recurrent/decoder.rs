@@ -3,7 +3,7 @@
 use super::cell::{Cell, CellInput, State};
 use super::session::Plan;
 use super::{Recurrent, Work};
-use crate::backend::{After, Backend};
+use crate::backend::{Backend, Epilogue};
 use crate::recur::Term;
 use crate::recurrent::ragged::add;
 
@@ -24,13 +24,14 @@ impl<B: Backend> Recurrent<B> {
             self.high_layer(cells, plan, cache, work);
         }
         let Work { x, y, deep, top, attended, .. } = work;
-        let after = After { ops: &self.state_ops, input: Some(&*deep), ..After::nothing() };
+        let after = Epilogue { ops: &self.state_ops, input: Some(&*deep), ..Epilogue::nothing() };
         b.linear(x, &self.state.linear, after, y);
         if self.speedups.attention {
             b.weigh(weights, &plan.source, &memory[1], attended);
             b.process(attended, &self.context_ops, Some(y), top);
         } else {
-            let after = After { ops: &self.context_ops, input: Some(&*y), ..After::nothing() };
+            let after =
+                Epilogue { ops: &self.context_ops, input: Some(&*y), ..Epilogue::nothing() };
             b.linear(attended, &self.context.linear, after, top);
         }
     }

@@ -6,7 +6,7 @@ use super::projection::Words;
 use super::ragged::{Ragged, add, run_dense_layer, run_projected_layer};
 use super::session::Encode;
 use super::{Recurrent, Work, projection};
-use crate::backend::{After, Backend};
+use crate::backend::{Backend, Epilogue};
 
 impl<B: Backend> Recurrent<B> {
     /// Leaves the context of every token in `work.contexts`.
@@ -58,12 +58,12 @@ impl<B: Backend> Recurrent<B> {
             return;
         }
         // Norms follow the weighted sum; biases may stand inside it, as the weights add up to one.
-        b.linear(contexts, &self.context.linear, After::nothing(), x);
+        b.linear(contexts, &self.context.linear, Epilogue::nothing(), x);
         b.scatter(x, batch.at, 0, &mut batch.memory[1]);
         let second = self.second();
         let parts = [&second.input, &second.multiply_input];
         for (part, cache) in parts.into_iter().flatten().zip(&mut batch.memory[2..]) {
-            b.linear(contexts, &part.linear, After::nothing(), x);
+            b.linear(contexts, &part.linear, Epilogue::nothing(), x);
             b.scatter(x, batch.at, 0, cache);
         }
     }

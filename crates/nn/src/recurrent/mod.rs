@@ -16,7 +16,7 @@ use std::sync::Arc;
 use peregrine_model as model;
 use peregrine_model::{StartCell, Weights, names};
 
-use crate::backend::{Backend, Step};
+use crate::backend::{Backend, PreparedOp};
 use crate::network::Prepared;
 use crate::prepare::{MissingWeight, Preparer};
 use crate::speedups::Speedups;
@@ -43,9 +43,9 @@ struct Recurrent<B: Backend> {
     energy: B::Rows,
     previous: Projection<B>,
     state: Part<B>,
-    state_ops: Vec<Step<B>>,
+    state_ops: Vec<PreparedOp<B>>,
     context: Part<B>,
-    context_ops: Vec<Step<B>>,
+    context_ops: Vec<PreparedOp<B>>,
     output: B::Output,
 }
 
@@ -127,11 +127,11 @@ impl<B: Backend> Recurrent<B> {
         let dense = |name: &str| Part::dense(&preparer, name, d.dense_norm);
         let (mut state, mut context) = (dense("deep.state")?, dense("deep.context")?);
         let mut state_ops = std::mem::take(&mut state.ops);
-        state_ops.push(Step::Add);
+        state_ops.push(PreparedOp::Add);
         let mut context_ops = std::mem::take(&mut context.ops);
-        context_ops.extend([Step::Add, Step::Tanh]);
+        context_ops.extend([PreparedOp::Add, PreparedOp::Tanh]);
         let mut start = dense("start")?;
-        start.ops.push(Step::Tanh);
+        start.ops.push(PreparedOp::Tanh);
         Ok(Recurrent {
             previous: projection(&target, dense("deep.previous")?, d.target_vocabulary),
             source,

@@ -4,7 +4,7 @@
 //! they are kept longest first, so that those that ended are the last rows of the state.
 
 use super::cell::{Cell, CellInput, CellScratch, State};
-use crate::backend::{Backend, Step};
+use crate::backend::{Backend, PreparedOp};
 use crate::recur::Term;
 
 /// Where the sentences of a batch are.
@@ -143,6 +143,6 @@ pub(crate) fn run_projected_layer<B: Backend>(
 
 /// `y += x`, by way of `scratch`.
 pub(crate) fn add<B: Backend>(backend: &B, x: &B::Rows, y: &mut B::Rows, scratch: &mut B::Rows) {
-    backend.process(y, &[Step::Add], Some(x), scratch);
+    backend.process(y, &[PreparedOp::Add], Some(x), scratch);
     std::mem::swap(y, scratch);
 }

@@ -12,9 +12,9 @@ use super::projection::Words;
 use super::ragged::Ragged;
 use crate::asked::Asked;
 use crate::backend::{Backend, Choices, Moves, Question, Reads, Source};
+use crate::device_beam::{Origin, RunAhead};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
-use crate::race::{Ahead, Origin};
 use crate::slots::Slots;
 use crate::speedups::Speedups;
 
@@ -316,8 +316,8 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
         self.asked.answer(|pending| self.network.backend().answer(pending, answer));
     }
 
-    fn ahead(&self) -> Ahead {
-        self.network.backend().ahead()
+    fn run_ahead(&self) -> RunAhead {
+        self.network.backend().run_ahead()
     }
 
     fn encodes_beside(&self) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use peregrine_model as model;
 use peregrine_model::{CellPlace, RecurrentNorm, Top, Weights, names};
 
-use crate::backend::{After, Backend, Step};
+use crate::backend::{Backend, Epilogue, PreparedOp};
 use crate::network::Prepared;
 use crate::prepare::{MissingWeight, Preparer};
 use crate::recur::Term;
@@ -40,13 +40,13 @@ struct RnnFc<B: Backend> {
     dense: Vec<DenseLayer<B>>,
     top: Head<B>,
     output: B::Output,
-    add: [Step<B>; 1],
-    add_tanh: [Step<B>; 2],
+    add: [PreparedOp<B>; 1],
+    add_tanh: [PreparedOp<B>; 2],
 }
 
 struct DenseLayer<B: Backend> {
     linear: B::Linear,
-    ops: Vec<Step<B>>,
+    ops: Vec<PreparedOp<B>>,
 }
 
 enum Head<B: Backend> {
@@ -99,7 +99,8 @@ impl<B: Backend> RnnFc<B> {
             Cell::prepare(&preparer, &place, width, RecurrentNorm::None)
         };
         let part = |name: &str| Part::dense(&preparer, name, RecurrentNorm::None);
-        let activated = |name: &str| part(name).map(|part| Part { ops: vec![Step::Tanh], ..part });
+        let activated =
+            |name: &str| part(name).map(|part| Part { ops: vec![PreparedOp::Tanh], ..part });
         let mut cells = Vec::new();
         for (prefix, inputs, width) in d.source_cells() {
             cells.push(cell(&prefix, inputs, width)?);
@@ -146,8 +147,8 @@ impl<B: Backend> RnnFc<B> {
             dense,
             top,
             output: backend.prepare_output(preparer.dense("output")?),
-            add: [Step::Add],
-            add_tanh: [Step::Add, Step::Tanh],
+            add: [PreparedOp::Add],
+            add_tanh: [PreparedOp::Add, PreparedOp::Tanh],
             description: d.clone(),
             speedups: *speedups,
             backend,
@@ -212,7 +213,7 @@ impl<B: Backend> RnnFc<B> {
         if self.speedups.attention {
             b.process(context, &self.add, Some(input), rows);
         } else {
-            let after = After { ops: &self.add, input: Some(&*input), ..After::nothing() };
+            let after = Epilogue { ops: &self.add, input: Some(&*input), ..Epilogue::nothing() };
             b.linear(context, &self.context, after, rows);
         }
         let input = CellInput { x: Some(Term::same(&work.rows)), multiply: None, raw: None };
@@ -224,7 +225,7 @@ impl<B: Backend> RnnFc<B> {
         let b = &self.backend;
         for (k, layer) in self.dense.iter().enumerate() {
             let Work { top, next, skip, .. } = &mut *work;
-            let after = After { ops: &layer.ops, input: Some(&*skip), ..After::nothing() };
+            let after = Epilogue { ops: &layer.ops, input: Some(&*skip), ..Epilogue::nothing() };
             b.linear(top, &layer.linear, after, next);
             std::mem::swap(top, next);
             // Counted from one, odd layers are added to the next but one.
@@ -237,8 +238,9 @@ impl<B: Backend> RnnFc<B> {
 
 impl<B: Backend> DenseLayer<B> {
     fn prepare(preparer: &Preparer<'_, B>, k: usize) -> Result<Self, MissingWeight> {
-        let clamp = Step::Clamp { least: 0.0, most: 10.0 };
-        let ops = if k >= 2 && k.is_multiple_of(2) { vec![Step::Add, clamp] } else { vec![clamp] };
+        let clamp = PreparedOp::Clamp { least: 0.0, most: 10.0 };
+        let ops =
+            if k >= 2 && k.is_multiple_of(2) { vec![PreparedOp::Add, clamp] } else { vec![clamp] };
         Ok(DenseLayer { linear: preparer.linear(&format!("dense.{k}"))?, ops })
     }
 }
@@ -317,7 +319,7 @@ impl<B: Backend> Core<B> for RnnFc<B> {
         self.key.run(b, below, rows);
         b.scatter(rows, at, 0, &mut memory[0]);
         if self.speedups.attention {
-            b.linear(below, &self.context, After::nothing(), rows);
+            b.linear(below, &self.context, Epilogue::nothing(), rows);
             b.scatter(rows, at, 0, &mut memory[1]);
         } else {
             b.scatter(below, at, 0, &mut memory[1]);

@@ -2,14 +2,14 @@
 
 use peregrine_model::{Activation, FeedForward, SelfKeys, Stack};
 
-use super::Steps;
-use crate::backend::{After, Backend};
+use super::Ops;
+use crate::backend::{Backend, Epilogue};
 use crate::prepare::{MissingWeight, Preparer};
 
 /// Processing at the two ends of a stack.
 pub(super) struct StackParts<B: Backend> {
-    pub(super) after_embedding: Steps<B>,
-    pub(super) after_stack: Steps<B>,
+    pub(super) after_embedding: Ops<B>,
+    pub(super) after_stack: Ops<B>,
 }
 
 impl<B: Backend> StackParts<B> {
@@ -29,8 +29,8 @@ impl<B: Backend> StackParts<B> {
 
 /// Processing around a block.
 pub(super) struct Around<B: Backend> {
-    pub(super) before: Steps<B>,
-    pub(super) after: Steps<B>,
+    pub(super) before: Ops<B>,
+    pub(super) after: Ops<B>,
 }
 
 impl<B: Backend> Around<B> {
@@ -61,8 +61,8 @@ impl<B: Backend> Around<B> {
     }
 
     /// What follows the block's last product.
-    pub(super) fn after<'a>(&'a self, input: &'a B::Rows) -> After<'a, B> {
-        After { activation: Activation::Identity, ops: &self.after, input: Some(input) }
+    pub(super) fn after<'a>(&'a self, input: &'a B::Rows) -> Epilogue<'a, B> {
+        Epilogue { activation: Activation::Identity, ops: &self.after, input: Some(input) }
     }
 
     /// Ends a block: its last product, if it has one, and post-processing.
@@ -174,10 +174,10 @@ impl<B: Backend> DenseLayers<B> {
     ) -> &'x B::Rows {
         let mut layers = self.inner();
         let Some((first, activation)) = layers.next() else { return x };
-        backend.linear(x, first, After::activation(activation), a);
+        backend.linear(x, first, Epilogue::activation(activation), a);
         let (mut current, mut other) = (a, b);
         for (layer, activation) in layers {
-            backend.linear(current, layer, After::activation(activation), other);
+            backend.linear(current, layer, Epilogue::activation(activation), other);
             std::mem::swap(&mut current, &mut other);
         }
         current

@@ -7,7 +7,7 @@ use super::block::{
     Around, Buffers, DenseLayers, FeedForwardBlock, SelfAttention, SelfInputs, attention_output,
 };
 use super::session::{Caches, Plan};
-use crate::backend::{After, Attention, Backend, Embed, NormWeights, Reads, Step};
+use crate::backend::{Attention, Backend, Embed, Epilogue, NormWeights, PreparedOp, Reads};
 use crate::past::Grow;
 use crate::prepare::{MissingWeight, Preparer};
 use crate::profile;
@@ -34,9 +34,9 @@ struct Gate<B: Backend> {
 struct Ssru<B: Backend> {
     around: Around<B>,
     candidate: B::Linear,
-    candidate_norm: Vec<Step<B>>,
+    candidate_norm: Vec<PreparedOp<B>>,
     forget: B::Linear,
-    forget_norm: Vec<Step<B>>,
+    forget_norm: Vec<PreparedOp<B>>,
     projection: Option<B::Linear>,
 }
 
@@ -114,13 +114,13 @@ impl<B: Backend> Ssru<B> {
         projection: bool,
     ) -> Result<Self, MissingWeight> {
         const CELL_EPSILON: f32 = 1e-9;
-        let norm = |part: &str, bias| -> Result<Vec<Step<B>>, MissingWeight> {
+        let norm = |part: &str, bias| -> Result<Vec<PreparedOp<B>>, MissingWeight> {
             if !layer_norm {
                 return Ok(Vec::new());
             }
             let scale = preparer.weight(&format!("{block}.{part}.norm.scale"))?;
             let weights = NormWeights { scale, bias, epsilon: CELL_EPSILON, centred: true };
-            Ok(vec![Step::Norm(preparer.backend.prepare_norm(weights))])
+            Ok(vec![PreparedOp::Norm(preparer.backend.prepare_norm(weights))])
         };
         let forget = format!("{block}.forget");
         let forget_bias = preparer.weights.get(&format!("{forget}.bias"));
@@ -161,7 +161,7 @@ impl<B: Backend> Transformer<B> {
     pub(super) fn remember(&self, at: &[u32], buffers: &mut Buffers<B>, memory: &mut [B::Cache]) {
         let Buffers { x, a, .. } = buffers;
         for (layer, cache) in self.decoder_layers().zip(memory) {
-            self.backend.linear(x, &layer.cross.key_value, After::nothing(), a);
+            self.backend.linear(x, &layer.cross.key_value, Epilogue::nothing(), a);
             self.backend.store(a, 0, at, cache);
         }
     }
@@ -240,18 +240,18 @@ impl<B: Backend> Transformer<B> {
         let input = attention.around.before(backend, x, processed);
         match &attention.inputs {
             SelfInputs::Joint(linear) => {
-                backend.linear(input, linear, After::nothing(), a);
+                backend.linear(input, linear, Epilogue::nothing(), a);
                 backend.store(a, width, &plan.own, cache);
             }
             SelfInputs::Apart { query, key_value, keys } => {
                 let of_keys = if *keys == SelfKeys::Processed { input } else { &*x };
-                backend.linear(of_keys, key_value, After::nothing(), b);
+                backend.linear(of_keys, key_value, Epilogue::nothing(), b);
                 backend.store(b, 0, &plan.own, cache);
                 if *keys == SelfKeys::RawAfterFirst {
-                    backend.linear(input, key_value, After::nothing(), b);
+                    backend.linear(input, key_value, Epilogue::nothing(), b);
                     backend.store(b, 0, &plan.first, cache);
                 }
-                backend.linear(input, query, After::nothing(), a);
+                backend.linear(input, query, Epilogue::nothing(), a);
             }
         }
         let heads = self.description.decoder.heads;
@@ -273,11 +273,11 @@ impl<B: Backend> Transformer<B> {
         let input = around.before(backend, attended, processed);
         let inner = dense.run_inner(backend, input, a, b);
         match dense.last() {
-            Some(last) => backend.linear(inner, last, After::nothing(), y),
+            Some(last) => backend.linear(inner, last, Epilogue::nothing(), y),
             None => backend.process(inner, &[], None, y),
         }
         if let Some(gate) = gate {
-            let sigmoid = || After::activation(peregrine_model::Activation::Sigmoid);
+            let sigmoid = || Epilogue::activation(peregrine_model::Activation::Sigmoid);
             backend.linear(x, &gate.input, sigmoid(), a);
             backend.linear(y, &gate.average, sigmoid(), b);
             backend.mix(a, x, b, y);
@@ -290,7 +290,7 @@ impl<B: Backend> Transformer<B> {
         let Buffers { x, y, processed, a, b, attended, .. } = buffers;
         let backend = &self.backend;
         let input = cell.around.before(backend, x, processed);
-        let normed = |ops| After { ops, ..After::nothing() };
+        let normed = |ops| Epilogue { ops, ..Epilogue::nothing() };
         backend.linear(input, &cell.candidate, normed(&cell.candidate_norm), a);
         backend.linear(input, &cell.forget, normed(&cell.forget_norm), b);
         backend.ssru(a, b, plan.moves(), state, attended);
@@ -310,7 +310,7 @@ impl<B: Backend> Transformer<B> {
         let width = self.description.width;
         let backend = &self.backend;
         let input = attention.around.before(backend, x, processed);
-        backend.linear(input, &attention.query, After::nothing(), a);
+        backend.linear(input, &attention.query, Epilogue::nothing(), a);
         let heads = self.description.decoder.heads;
         let source = Attention { cache, reads: &plan.source, heads, width };
         backend.attend(a, source, attended);

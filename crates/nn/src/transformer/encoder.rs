@@ -5,7 +5,7 @@ use peregrine_model::{SelfKeys, Stack};
 use super::Transformer;
 use super::block::{Buffers, FeedForwardBlock, SelfAttention, SelfInputs};
 use super::session::whole_blocks;
-use crate::backend::{After, Attention, Backend, Embed, Reads};
+use crate::backend::{Attention, Backend, Embed, Epilogue, Reads};
 use crate::prepare::{MissingWeight, Preparer};
 use crate::profile;
 
@@ -83,13 +83,13 @@ impl<B: Backend> Transformer<B> {
         backend.reserve_cache(within, places.size, width, heads);
         match &attention.inputs {
             SelfInputs::Joint(linear) => {
-                backend.linear(input, linear, After::nothing(), a);
+                backend.linear(input, linear, Epilogue::nothing(), a);
                 backend.store(a, width, &places.at, within);
             }
             SelfInputs::Apart { query, key_value, keys } => {
                 let of_keys = if *keys == SelfKeys::Processed { input } else { &*x };
-                backend.linear(input, query, After::nothing(), a);
-                backend.linear(of_keys, key_value, After::nothing(), b);
+                backend.linear(input, query, Epilogue::nothing(), a);
+                backend.linear(of_keys, key_value, Epilogue::nothing(), b);
                 backend.store(b, 0, &places.at, within);
             }
         }

@@ -12,7 +12,7 @@ mod session;
 use peregrine_model as model;
 use peregrine_model::{Start, Weights, names};
 
-use crate::backend::{Backend, Step};
+use crate::backend::{Backend, PreparedOp};
 use crate::positions::PositionTable;
 use crate::prepare::{MissingWeight, Preparer};
 use block::StackParts;
@@ -116,4 +116,4 @@ impl<B: Backend> Embedding<B> {
 }
 
 /// Shorthand for a list of prepared processing ops.
-type Steps<B> = Vec<Step<B>>;
+type Ops<B> = Vec<PreparedOp<B>>;

@@ -15,10 +15,10 @@ use super::Transformer;
 use super::block::Buffers;
 use crate::asked::Asked;
 use crate::backend::{Backend, Choices, Moves, Question, Reads, Source};
+use crate::device_beam::{Origin, RunAhead};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
 use crate::pool::RowPool;
 use crate::profile;
-use crate::race::{Ahead, Origin};
 use crate::slots::Slots;
 
 /// Positions of a cache are handed out in runs of this many, so that what one sentence gives back fits another.
@@ -306,8 +306,8 @@ impl<B: Backend> Network for Session<B> {
         self.asked.answer(|pending| self.network.backend.answer(pending, answer));
     }
 
-    fn ahead(&self) -> Ahead {
-        self.network.backend.ahead()
+    fn run_ahead(&self) -> RunAhead {
+        self.network.backend.run_ahead()
     }
 
     fn encodes_beside(&self) -> bool {

@@ -1,0 +1,27 @@
+//! The product in plain Rust: the reference for the other kernels, and the fallback.
+
+use super::Task;
+use crate::isa::lanes::LANES;
+
+/// See [`super::multiply`], which has checked the sizes.
+pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
+    let (groups, width) = (task.packed.groups(), task.width());
+    for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
+        let panel = task.first_panel + panel;
+        let lines = &task.packed.lines[panel * groups..][..groups];
+        let bias = &task.packed.bias[panel].0;
+        let rows = task.values.chunks_exact(task.stride).zip(task.steps);
+        for ((x, step), out) in rows.zip(out.chunks_exact_mut(width)) {
+            let mut sums = [0i32; LANES];
+            for (x, line) in x.as_chunks::<2>().0.iter().zip(lines) {
+                for (sum, w) in sums.iter_mut().zip(&line.0) {
+                    *sum += i32::from(x[0]) * i32::from(w[0]) + i32::from(x[1]) * i32::from(w[1]);
+                }
+            }
+            let out = &mut out[columns..width.min(columns + LANES)];
+            for ((out, sum), bias) in out.iter_mut().zip(sums).zip(bias) {
+                *out = sum as f32 * step + bias;
+            }
+        }
+    }
+}

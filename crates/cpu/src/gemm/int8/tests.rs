@@ -1,0 +1,279 @@
+//! Products in int8, on every instruction set, against the reference.
+
+use super::*;
+use crate::output::{scattered, screening};
+use crate::tuning::tuner::Tuner;
+use peregrine_model::Weight;
+use proptest::prelude::*;
+
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn pack(weights: Vec<f32>, bias: &[f32], inputs: usize) -> (PackedInt8, Weight) {
+    let weight = Weight::from_f32(vec![bias.len(), inputs], &weights).convert(Precision::Int8);
+    let bias = Weight::from_f32(vec![bias.len()], bias);
+    let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
+    (PackedInt8::from_dense(&[dense], &Arena::default()), weight)
+}
+
+fn run(isa: Isa, x: &[f32], packed: &PackedInt8) -> Vec<f32> {
+    let mut quantised = QuantisedInt8::default();
+    quantised.fill(isa, x, packed);
+    let mut out = vec![f32::NAN; quantised.steps.len() * packed.outputs()];
+    multiply(isa, &quantised, packed, 0..packed.panels(), false, &mut out);
+    out
+}
+
+fn levels() -> impl Iterator<Item = Isa> {
+    Level::ALL.into_iter().filter_map(Isa::new)
+}
+
+/// The definition: integers of rows and weights, summed exactly.
+fn naive(x: &[f32], weight: &Weight, bias: &[f32]) -> Vec<f32> {
+    let inputs = weight.columns();
+    let mut out = Vec::new();
+    for row in x.chunks(inputs) {
+        let most = row.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let scale = if most > 0.0 { 127.0 / most } else { 0.0 };
+        let step = most / 127.0;
+        for (o, b) in bias.iter().enumerate() {
+            let int8_options = &weight.data[o * inputs..][..inputs];
+            let sum: i64 = row
+                .iter()
+                .zip(int8_options)
+                .map(|(&x, &w)| (x * scale).round_ties_even() as i64 * i64::from(w as i8))
+                .sum();
+            out.push(sum as f32 * (weight.scale(o) * step) + b);
+        }
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn every_level_gives_the_defined_bits(
+        rows in 0usize..70, inputs in 1usize..150, outputs in 1usize..90, seed in 1u64..1000,
+    ) {
+        let (x, bias) = (numbers(rows * inputs, seed), numbers(outputs, seed + 13));
+        let (packed, weight) = pack(numbers(outputs * inputs, seed + 7), &bias, inputs);
+        let expected = naive(&x, &weight, &bias);
+        for isa in levels() {
+            prop_assert_eq!(&run(isa, &x, &packed), &expected, "{:?}", isa.level());
+        }
+        // Whatever a tuner picks.
+        let (mut packed, tuner) = (packed, Tuner::default());
+        packed.tuning = Some(tuner.shape(inputs, outputs));
+        for _ in 0..16 {
+            prop_assert_eq!(&run(Isa::best(), &x, &packed), &expected);
+        }
+    }
+}
+
+#[test]
+fn sums_in_16_bits_saturate_alike_everywhere() {
+    for (inputs, size) in [(64, 0.01), (150, 1.0), (512, 1.0)] {
+        let bias = numbers(40, 2);
+        let (mut packed, _) = pack(numbers(40 * inputs, 3), &bias, inputs);
+        let x: Vec<f32> = numbers(7 * inputs, 5).iter().map(|x| x.abs() * size).collect();
+        packed.options.saturating = true;
+        let expected = run(Isa::new(Level::Portable).unwrap(), &x, &packed);
+        for isa in levels() {
+            assert_eq!(run(isa, &x, &packed), expected, "{:?}", isa.level());
+        }
+    }
+    // One pair of products always fits.
+    let (mut packed, _) = pack(numbers(40 * 4, 3), &numbers(40, 2), 4);
+    let x = numbers(3 * 4, 8);
+    let exact = run(Isa::best(), &x, &packed);
+    packed.options.saturating = true;
+    assert_eq!(run(Isa::best(), &x, &packed), exact);
+    // All at their largest: 2 · 127 · 127 is the first and last that fits.
+    let (mut packed, weight) = pack(vec![1.0; 64], &[0.0], 64);
+    packed.options.saturating = true;
+    let most = 2.0 * f32::from(i16::MAX) * (weight.scale(0) * (1.0 / 127.0));
+    assert_eq!(run(Isa::best(), &[1.0; 64], &packed), [most]);
+}
+
+#[test]
+fn fixed_scales_cut_off_what_does_not_fit() {
+    let (mut packed, weight) = pack(numbers(5 * 70, 3), &[0.0; 5], 70);
+    packed.options.alpha = Some(100.0);
+    let mut x = numbers(2 * 70, 4);
+    x[3] = 50.0;
+    x[71] = -50.0;
+    let cut: Vec<f32> = x.iter().map(|x| (x * 100.0).clamp(-127.0, 127.0)).collect();
+    for isa in levels() {
+        let got = run(isa, &x, &packed);
+        for (i, got) in got.iter().enumerate() {
+            let (row, output) = (i / 5, i % 5);
+            let int8_options = weight.data[output * 70..][..70].iter().map(|&w| i64::from(w as i8));
+            let inputs = cut[row * 70..][..70].iter().map(|x| x.round_ties_even() as i64);
+            let sum: i64 = inputs.zip(int8_options).map(|(x, w)| x * w).sum();
+            assert_eq!(*got, sum as f32 * (weight.scale(output) * (1.0 / 100.0)));
+        }
+    }
+}
+
+/// All at the largest magnitude, where 16-bit sums of pairs would overflow.
+#[test]
+fn extremes_do_not_saturate() {
+    let (inputs, outputs) = (256, 33);
+    let bias = vec![0.0; outputs];
+    for sign in [1.0, -1.0] {
+        let (packed, weight) = pack(vec![sign; inputs * outputs], &bias, inputs);
+        for x in [vec![1.0; inputs * 3], vec![-1.0; inputs * 3]] {
+            let expected = naive(&x, &weight, &bias);
+            for isa in levels() {
+                assert_eq!(run(isa, &x, &packed), expected, "{:?}", isa.level());
+            }
+        }
+    }
+}
+
+/// Four products that together just fit 16 bits, and four that do not.
+#[test]
+fn sums_around_16_bits_are_exact() {
+    let (inputs, outputs) = (256, 33);
+    let bias = vec![0.0; outputs];
+    for sign in [1.0, -1.0] {
+        let (packed, weight) = pack(vec![sign; inputs * outputs], &bias, inputs);
+        for (most, others) in [(63.0, 64.0), (64.0, 64.0), (65.0, 64.0), (127.0, 128.0 / 3.0)] {
+            for direction in [1.0, -1.0] {
+                let mut x = vec![others * direction; inputs * 3];
+                x.iter_mut().step_by(4).for_each(|x| *x = most * direction);
+                // What a step is measured by; one group goes over for sure.
+                x.iter_mut().skip(9).step_by(inputs).for_each(|x| *x = 127.0);
+                let expected = naive(&x, &weight, &bias);
+                for isa in levels() {
+                    assert_eq!(run(isa, &x, &packed), expected, "{:?}", isa.level());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn zeros_and_empty_rows_are_fine() {
+    let (packed, _) = pack(numbers(5 * 7, 1), &[1.0, 2.0, 3.0, 4.0, 5.0], 7);
+    for isa in levels() {
+        assert_eq!(run(isa, &[0.0; 7], &packed), [1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert!(run(isa, &[], &packed).is_empty());
+    }
+}
+
+#[test]
+fn a_selection_has_the_same_outputs() {
+    let bias = numbers(50, 2);
+    let (packed, _) = pack(numbers(50 * 20, 3), &bias, 20);
+    let words = [0, 3, 17, 18, 30, 49];
+    let x = numbers(4 * 20, 5);
+    let whole = run(Isa::best(), &x, &packed);
+    let part = run(Isa::best(), &x, &packed.select(&words));
+    for (part, whole) in part.chunks(words.len()).zip(whole.chunks(50)) {
+        let expected: Vec<f32> = words.iter().map(|&w| whole[w as usize]).collect();
+        assert_eq!(part, expected);
+    }
+}
+
+proptest! {
+    /// Scattered outputs are the panels' to the last bit.
+    #[test]
+    fn scattered_outputs(
+        inputs in 1usize..300,
+        rows in 0usize..4,
+        words in prop::collection::vec(0u32..70, 0..60),
+        seed in 1u64..1000,
+    ) {
+        let isa = Isa::best();
+        if scattered::OutputRows::is_fast(isa) {
+            let (packed, _) = pack(numbers(70 * inputs, seed), &numbers(70, 2), inputs);
+            let x = numbers(rows * inputs, seed + 1);
+            let expected = run(isa, &x, &packed.select(&words));
+            let mut quantised = QuantisedInt8::default();
+            quantised.fill(isa, &x, &packed);
+            let table = scattered::OutputRows::new(&packed);
+            let picked = scattered::PickedRows::new(&packed, &words);
+            let mut out = vec![0.0; rows * words.len()];
+            scattered::multiply(isa, (&quantised, 0..rows), &table, &picked, 0..words.len(), &mut out);
+            prop_assert_eq!(out, expected);
+        }
+    }
+}
+
+/// With 2048 random inputs bounds are wider than scores differ; a word far ahead needs no screen to be
+/// told from the others.
+#[test]
+fn a_sample_tells_whether_screening_pays() {
+    let Some(isa) = levels().find(|&isa| scattered::OutputRows::is_fast(isa)) else { return };
+    let (inputs, outputs) = (2048, 640);
+    let x = numbers(inputs, 3);
+    for (ahead, pays) in [(0.0, false), (1.0, true)] {
+        let mut weights = numbers(inputs * outputs, 4);
+        for (weight, x) in weights.iter_mut().zip(&x) {
+            *weight += ahead * x;
+        }
+        let (packed, _) = pack(weights, &vec![0.0; outputs], inputs);
+        let sample = screening::Sample::new(&packed);
+        let mut quantised = QuantisedInt8::default();
+        quantised.fill(isa, &x, &packed);
+        let best = run(isa, &x, &packed).into_iter().reduce(f32::max).expect("words");
+        for _ in 0..20 {
+            sample.look(isa, &quantised, best, &mut Vec::new());
+        }
+        assert_eq!(sample.pays(), pays, "the best word's score is {best}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// What screening leaves has the best word of all, ties included, and bounds are kept.
+    #[test]
+    fn screening_loses_no_best_word(
+        inputs in 1usize..300,
+        outputs in 1usize..400,
+        banned in prop::collection::vec(0u32..400, 0..5),
+        coarse: bool,
+        seed in 1u64..1000,
+    ) {
+        let isa = Isa::best();
+        if scattered::OutputRows::is_fast(isa) {
+            let mut weights = numbers(outputs * inputs, seed);
+            if coarse {
+                // Few different weights: equal words, and all at the ends of the range.
+                weights.iter_mut().for_each(|w| *w = w.signum());
+            }
+            let (packed, _) = pack(weights, &numbers(outputs, seed + 2), inputs);
+            let x = numbers(inputs, seed + 1);
+            let mut quantised = QuantisedInt8::default();
+            quantised.fill(isa, &x, &packed);
+            let (rows, screen) = (scattered::OutputRows::new(&packed), screening::Screen::new(&packed));
+            let (mut bounds, mut words) = (Vec::new(), Vec::new());
+            let memory = (&mut bounds, &mut words);
+            let few = screen.survivors(isa, (&quantised, &packed, &rows), &banned, memory);
+            let scores = run(isa, &x, &packed);
+            let allowed = |word: &u32| !banned.contains(word);
+            for word in (0..outputs as u32).filter(allowed) {
+                prop_assert!(bounds[word as usize] >= scores[word as usize]);
+            }
+            if few {
+                let score = |word: &u32| scores[*word as usize];
+                let best = (0..outputs as u32).filter(allowed).map(|w| score(&w)).fold(f32::MIN, f32::max);
+                let best: Vec<u32> =
+                    (0..outputs as u32).filter(|w| allowed(w) && score(w) == best).collect();
+                prop_assert!(best.iter().all(|word| words.contains(word)), "{best:?}");
+                prop_assert!(words.is_sorted() && words.iter().all(allowed));
+            }
+        }
+    }
+}

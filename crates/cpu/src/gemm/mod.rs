@@ -1,0 +1,19 @@
+//! Matrix products `x · Wᵀ + b` of dense layers.
+//!
+//! `x` has a row for each hypothesis or source word, `W` a row for each output. Weights are packed once, when a model is
+//! opened, into [`panels`] of sixteen outputs. A folder for each precision has the packed layer and its `multiply` in `mod.rs`
+//! (the contract of its kernels) and a file for each instruction set; `portable.rs` is the reference. [`tiles`] says how a
+//! product is cut into register tiles, [`amx`] drives AMX's tile registers, [`split`] divides columns between threads, and
+//! [`linear`] picks the precision.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+pub(crate) mod bfloat16;
+pub(crate) mod float32;
+pub(crate) mod int16;
+pub(crate) mod int8;
+pub(crate) mod linear;
+pub(crate) mod panels;
+pub(crate) mod parallel;
+pub(crate) mod split;
+pub(crate) mod tiles;

@@ -1,0 +1,6 @@
+//! Memory of kernels: aligned and paged storage, matrices, software prefetch.
+
+pub(crate) mod arena;
+pub(crate) mod matrix;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod prefetch;

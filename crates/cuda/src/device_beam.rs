@@ -1,0 +1,70 @@
+//! Which hypotheses go on, found out by the device itself (`kernels/search.cu`).
+
+use peregrine_model::Finish;
+use peregrine_nn::{Ask, Choices, DeviceBeam};
+
+use crate::Error;
+use crate::device::Segment;
+use crate::driver::Address;
+use crate::kernel;
+use crate::memory::NONE;
+
+/// Records contests over answers, [`kernel::Asked::most`] a row: words and their scores.
+pub(crate) fn record(
+    segment: &mut Segment<'_>,
+    device_beams: &[DeviceBeam],
+    asks: &[Ask<'_>],
+    asked: kernel::Asked,
+    (words, scores): (Address, Address),
+) -> Result<(), Error> {
+    let (mut first_row, mut first_place) = (0, 0);
+    let mut staged = Vec::with_capacity(device_beams.len());
+    for device_beam in device_beams {
+        staged.push(kernel::DeviceBeam {
+            first_row,
+            rows: device_beam.rows as usize,
+            follows: device_beam.follows.unwrap_or(NONE) as usize,
+            width: device_beam.width as usize,
+            free: device_beam.free.into(),
+            beam: device_beam.beam as usize,
+            finish: match device_beam.finish {
+                Finish::Shrink => 0,
+                Finish::Full => 1,
+                Finish::FullBounded => 2,
+            },
+            end: device_beam.end as usize,
+            first_place,
+        });
+        first_row += device_beam.rows as usize;
+        first_place += device_beam.beam as usize;
+    }
+    let paths: Vec<u32> = asks.iter().map(|ask| ask.path.to_bits()).collect();
+    let (before, after) = segment.next_places(first_place)?;
+    let race = kernel::Race {
+        device_beams: segment.stage_all(&staged)?,
+        paths: segment.stage(&paths)?,
+        words,
+        scores,
+        before: before.lists(),
+        after: after.lists(),
+    };
+    let parameters = kernel::Races { asked, race, count: segment.count(device_beams.len())? };
+    segment.launch_rows(kernel::race, device_beams.len(), &parameters)
+}
+
+/// Answers that the host has found, as a race wants them.
+pub(crate) fn stage(
+    segment: &mut Segment<'_>,
+    answer: &Choices,
+    rows: usize,
+    most: usize,
+) -> Result<(Address, Address), Error> {
+    let (mut words, mut scores) = (vec![NONE; rows * most], vec![0; rows * most]);
+    for row in 0..rows {
+        for (k, choice) in answer.of(row).iter().enumerate() {
+            words[row * most + k] = choice.token;
+            scores[row * most + k] = choice.score.to_bits();
+        }
+    }
+    Ok((segment.stage(&words)?, segment.stage(&scores)?))
+}
