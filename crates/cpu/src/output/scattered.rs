@@ -38,7 +38,7 @@ pub(crate) struct OutputRows {
 pub(crate) struct PickedRows {
     outputs: Vec<u32>,
     starts: Vec<i32>,
-    steps: Vec<f32>,
+    scales: Vec<f32>,
     bias: Vec<f32>,
     count: usize,
     /// The last of them.
@@ -94,7 +94,7 @@ impl OutputRows {
         let weights = bytemuck::cast_slice::<_, i8>(weights);
         let products = x.bytes.iter().zip(weights).map(|(&x, &w)| i32::from(x) * i32::from(w));
         let sum = packed.starts[panel].0[lane] + products.sum::<i32>();
-        sum as f32 * (packed.steps[panel].0[lane] * x.steps[0]) + packed.bias[panel].0[lane]
+        sum as f32 * (packed.scales[panel].0[lane] * x.scales[0]) + packed.bias[panel].0[lane]
     }
 }
 
@@ -114,12 +114,12 @@ impl PickedRows {
         self.outputs.clear();
         self.outputs.extend(filled.take(self.count.next_multiple_of(LANES)));
         self.starts.clear();
-        self.steps.clear();
+        self.scales.clear();
         self.bias.clear();
         for &output in &self.outputs {
             let (panel, lane) = (output as usize / LANES, output as usize % LANES);
             self.starts.push(packed.starts[panel].0[lane]);
-            self.steps.push(packed.steps[panel].0[lane]);
+            self.scales.push(packed.scales[panel].0[lane]);
             self.bias.push(packed.bias[panel].0[lane]);
         }
     }
@@ -153,7 +153,7 @@ pub(crate) fn multiply(
     assert!(OutputRows::is_fast(isa), "there is a kernel");
     assert!(columns.start.is_multiple_of(LANES) && columns.end <= picked.count, "outputs picked");
     assert_eq!(x.stride, rows.width * INPUT_MULTIPLE, "as many inputs as weights");
-    assert_eq!(x.bytes.len(), x.steps.len() * x.stride, "whole rows");
+    assert_eq!(x.bytes.len(), x.scales.len() * x.stride, "whole rows");
     assert_eq!(out.len(), of.len() * columns.len(), "room for every output");
     let exists = (picked.last as usize + 1) * rows.width <= rows.lines.len();
     assert!(exists || picked.count == 0, "outputs that exist");
@@ -164,7 +164,7 @@ pub(crate) fn multiply(
         let bytes = &x.bytes[row * x.stride..][..x.stride];
         // SAFETY: the level proves the instructions, and the sizes have just been checked.
         unsafe {
-            let row = (bytes, x.steps[row]);
+            let row = (bytes, x.scales[row]);
             vnni::multiply_row(prefetch, row, rows, picked, columns.clone(), out);
         }
     }
@@ -183,14 +183,14 @@ pub(super) mod vnni {
     #[target_feature(enable = "avx512f,avx512vnni")]
     pub(super) unsafe fn multiply_row(
         prefetch: bool,
-        (x, row_step): (&[u8], f32),
+        (x, row_scale): (&[u8], f32),
         rows: &OutputRows,
         picked: &PickedRows,
         columns: Range<usize>,
         out: &mut [f32],
     ) {
         let width = rows.width;
-        let row_step = _mm512_set1_ps(row_step);
+        let row_scale = _mm512_set1_ps(row_scale);
         // SAFETY: what the caller vouches for; lists are filled up to whole sixteens.
         unsafe {
             let weights = |output: u32| rows.weights(output).cast::<i8>();
@@ -217,10 +217,10 @@ pub(super) mod vnni {
                 }
                 let start = _mm512_loadu_si512(picked.starts.as_ptr().add(first).cast());
                 let sum = _mm512_add_epi32(add_lanes(sums), start);
-                let step = _mm512_loadu_ps(picked.steps.as_ptr().add(first));
+                let scale = _mm512_loadu_ps(picked.scales.as_ptr().add(first));
                 let bias = _mm512_loadu_ps(picked.bias.as_ptr().add(first));
                 // Not fused: every kernel must round alike.
-                let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(step, row_step));
+                let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, row_scale));
                 let y = _mm512_add_ps(y, bias);
                 let left = columns.end - first;
                 let mask = if left >= LANES { !0 } else { (1 << left) - 1 };

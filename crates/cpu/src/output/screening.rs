@@ -1,7 +1,7 @@
 //! Finds the words that can be a row's best from half of the output layer's bytes.
 //!
 //! With few rows, reading the weights is all of the cost, and the output layer has nearly half of them. So
-//! they are kept a second time in four bits: `w = step · h + l`. `Σ x · h` tells an output up to `Σ x · l`,
+//! they are kept a second time in four bits: `w = scale · h + l`. `Σ x · h` tells an output up to `Σ x · l`,
 //! which is at most `‖x‖ · ‖l‖` (Cauchy and Schwarz), and `‖l‖` is known for each word. A word whose score
 //! cannot reach that of another is out; the others are computed in full (`rows.rs`). The best word and its
 //! score are the same to the last bit.
@@ -42,7 +42,7 @@ pub(crate) struct Screen {
     /// For each output `‖l‖`, filled up to whole panels.
     errors: Vec<f32>,
     /// and what `h` is multiplied with.
-    steps: Vec<f32>,
+    scales: Vec<f32>,
     /// Rows looked at, and those of them that left too many words.
     tried: AtomicU64,
     failed: AtomicU64,
@@ -67,19 +67,19 @@ impl Screen {
         let mut lines: Store<Line4> = Store::zeroed(0, packed.lines.pages());
         lines.grow(packed.panels() * groups / 2);
         let mut errors = vec![0f32; packed.panels() * LANES];
-        let mut steps = vec![1f32; errors.len()];
+        let mut scales = vec![1f32; errors.len()];
         let panels = packed.lines.chunks(groups).zip(lines.chunks_mut(groups / 2));
-        let words = errors.chunks_mut(LANES).zip(steps.chunks_mut(LANES));
-        parallel::for_each(panels.zip(words).collect(), |((from, to), (errors, steps))| {
-            for (lane, (error, step)) in errors.iter_mut().zip(steps).enumerate() {
+        let words = errors.chunks_mut(LANES).zip(scales.chunks_mut(LANES));
+        parallel::for_each(panels.zip(words).collect(), |((from, to), (errors, scales))| {
+            for (lane, (error, scale)) in errors.iter_mut().zip(scales).enumerate() {
                 let weights = || from.iter().flat_map(|line| line.0[lane]);
-                *step = coarse_step(weights(), packed.inputs);
-                let inverse = 1.0 / *step;
+                *scale = coarse_step(weights(), packed.inputs);
+                let inverse = 1.0 / *scale;
                 let mut squares = 0f64;
                 let mut narrow = |w: i8| {
                     let w = f32::from(w);
                     let half = (w * inverse + 8.5).clamp(0.0, 15.0) as u8;
-                    let left = w - *step * (f32::from(half) - 8.0);
+                    let left = w - *scale * (f32::from(half) - 8.0);
                     squares += f64::from(left * left);
                     half
                 };
@@ -92,7 +92,7 @@ impl Screen {
             }
         });
         let (tried, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Screen { lines, errors, steps, tried, failed }
+        Screen { lines, errors, scales, tried, failed }
     }
 
     /// Whether it has left few words often enough to be worth its time.
@@ -146,15 +146,15 @@ impl Screen {
         (x, packed): (&QuantisedInt8, &PackedInt8),
         bounds: &mut Vec<f32>,
     ) -> [usize; LANES] {
-        assert!(OutputRows::is_fast(isa) && x.steps.len() == 1, "one row, and a kernel");
+        assert!(OutputRows::is_fast(isa) && x.scales.len() == 1, "one row, and a kernel");
         assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
         assert_eq!(self.lines.len() * 2, packed.lines.len(), "the same layer");
-        let int8_options = || x.bytes.iter().map(|&byte| i64::from(byte) - 128);
+        let integers = || x.bytes.iter().map(|&byte| i64::from(byte) - 128);
         let row = Row {
             bytes: &x.bytes,
-            step: x.steps[0],
-            start: -8 * int8_options().sum::<i64>() as i32,
-            norm: (int8_options().map(|x| x * x).sum::<i64>() as f32).sqrt() * (1.0 + ROUNDING),
+            scale: x.scales[0],
+            start: -8 * integers().sum::<i64>() as i32,
+            norm: (integers().map(|x| x * x).sum::<i64>() as f32).sqrt() * (1.0 + ROUNDING),
         };
         bounds.resize(self.errors.len(), 0.0);
         #[cfg(target_arch = "x86_64")]
@@ -200,7 +200,7 @@ impl Sample {
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads all of it"))]
 struct Row<'a> {
     bytes: &'a [u8],
-    step: f32,
+    scale: f32,
     /// Where sums start, to make up for halves kept as `h + 8`.
     start: i32,
     norm: f32,
@@ -258,13 +258,13 @@ mod vnni {
                 for (sums, panel) in sums.iter().zip([panel, second]) {
                     let sum = _mm512_add_epi32(sums[0], sums[1]);
                     let sum = _mm512_add_epi32(sum, _mm512_set1_epi32(row.start));
-                    let step = _mm512_load_ps(packed.steps.as_ptr().add(panel).cast());
-                    let step = _mm512_mul_ps(step, _mm512_set1_ps(row.step));
-                    let coarse = _mm512_loadu_ps(screen.steps.as_ptr().add(panel * LANES));
-                    let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(step, coarse));
+                    let scale = _mm512_load_ps(packed.scales.as_ptr().add(panel).cast());
+                    let scale = _mm512_mul_ps(scale, _mm512_set1_ps(row.scale));
+                    let coarse = _mm512_loadu_ps(screen.scales.as_ptr().add(panel * LANES));
+                    let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(scale, coarse));
                     let error = _mm512_loadu_ps(screen.errors.as_ptr().add(panel * LANES));
                     let error = _mm512_mul_ps(error, _mm512_set1_ps(row.norm));
-                    let error = _mm512_mul_ps(error, _mm512_abs_ps(step));
+                    let error = _mm512_mul_ps(error, _mm512_abs_ps(scale));
                     let bias = _mm512_load_ps(packed.bias.as_ptr().add(panel).cast());
                     let terms = _mm512_add_ps(_mm512_abs_ps(y), _mm512_abs_ps(bias));
                     let rounding =

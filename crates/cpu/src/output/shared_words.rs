@@ -146,10 +146,10 @@ pub(crate) fn multiply(
 ) {
     assert!(OutputRows::is_fast(isa), "there is a kernel");
     assert_eq!(x.stride, rows.output_bytes(), "as many inputs as weights");
-    assert_eq!(x.bytes.len(), x.steps.len() * x.stride, "whole rows");
+    assert_eq!(x.bytes.len(), x.scales.len() * x.stride, "whole rows");
     let present = |bit: &usize| active.present >> bit & 1 == 1;
     for bit in (0..LISTS_IN_TABLE).filter(present) {
-        assert!(active.rows[bit] < x.steps.len(), "rows that exist");
+        assert!(active.rows[bit] < x.scales.len(), "rows that exist");
         let last = table.bits[bit].last().map_or(0, |&last| last as usize);
         assert!(last < packed.outputs() && last < rows.outputs(), "words that exist");
     }
@@ -258,7 +258,7 @@ mod vnni {
         prefetch: bool,
         /// Each guest's inputs and what an integer of them stands for.
         inputs: [*const u8; LISTS_IN_TABLE],
-        steps: [f32; LISTS_IN_TABLE],
+        scales: [f32; LISTS_IN_TABLE],
     }
 
     /// # Safety
@@ -278,11 +278,11 @@ mod vnni {
             stride: x.stride,
             prefetch,
             inputs: [x.bytes.as_ptr(); LISTS_IN_TABLE],
-            steps: [0.0; LISTS_IN_TABLE],
+            scales: [0.0; LISTS_IN_TABLE],
         };
         for bit in (0..LISTS_IN_TABLE).filter(|bit| active.present >> bit & 1 == 1) {
             let row = active.rows[bit];
-            layer.steps[bit] = x.steps[row];
+            layer.scales[bit] = x.scales[row];
             layer.inputs[bit] = x.bytes[row * x.stride..].as_ptr();
         }
         PAIRS.with_borrow_mut(|pairs| {
@@ -378,13 +378,13 @@ mod vnni {
                 let bits = _mm512_and_si512(both, _mm512_set1_epi32(LISTS_IN_TABLE as i32 - 1));
                 let packed = self.packed;
                 let start = _mm512_i32gather_epi32::<4>(words, packed.starts.as_ptr().cast());
-                let step = _mm512_i32gather_ps::<4>(words, packed.steps.as_ptr().cast());
+                let scale = _mm512_i32gather_ps::<4>(words, packed.scales.as_ptr().cast());
                 let bias = _mm512_i32gather_ps::<4>(words, packed.bias.as_ptr().cast());
-                let row_step = _mm512_i32gather_ps::<4>(bits, self.steps.as_ptr().cast());
+                let row_scale = _mm512_i32gather_ps::<4>(bits, self.scales.as_ptr().cast());
                 let threshold = _mm512_i32gather_ps::<4>(bits, active.thresholds.as_ptr().cast());
                 let sum = _mm512_cvtepi32_ps(_mm512_add_epi32(add_lanes(sums), start));
                 // Not fused: every kernel must round alike.
-                let y = _mm512_mul_ps(sum, _mm512_mul_ps(step, row_step));
+                let y = _mm512_mul_ps(sum, _mm512_mul_ps(scale, row_scale));
                 (_mm512_add_ps(y, bias), threshold)
             };
             let mut above = _mm512_mask_cmp_ps_mask::<_CMP_GT_OQ>(lanes, y, threshold);

@@ -118,10 +118,10 @@ fn split(
 pub(super) unsafe fn to_integers(
     task: Task<'_>,
     scores: &mut [[f32; LANES]],
-    int8_options: &mut [u32],
+    integers: &mut [u32],
 ) {
     // SAFETY: the caller's.
-    to_pairs(unsafe { Avx2::new() }, task, scores, int8_options);
+    to_pairs(unsafe { Avx2::new() }, task, scores, integers);
 }
 
 /// See [`super::weigh`].
@@ -132,7 +132,7 @@ pub(super) unsafe fn to_integers(
 pub(super) unsafe fn weigh(task: Task<'_>, pairs: &[u32], ahead: &mut Prefetch, out: &mut [f32]) {
     let shape = task.shape;
     let (columns, vectors) = (shape.columns(), shape.vectors());
-    let rows = out.chunks_exact_mut(shape.width()).zip(pairs.chunks_exact(task.int8_options()));
+    let rows = out.chunks_exact_mut(shape.width()).zip(pairs.chunks_exact(task.integers()));
     for (out, pairs) in rows {
         for line in 0..shape.lines() {
             let (head, vector) = (line / vectors * HEADS, line % vectors);

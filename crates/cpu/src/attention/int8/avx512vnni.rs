@@ -192,33 +192,33 @@ fn add_quarters([a, b, c, d]: [__m512i; 4]) -> __m512i {
 pub(super) unsafe fn to_integers(
     task: Task<'_>,
     scores: &mut [[f32; LANES]],
-    int8_options: &mut [u32],
+    integers: &mut [u32],
 ) {
     let columns = task.shape.columns();
     // SAFETY: the caller's.
     softmax(unsafe { Avx512::new() }, scores, columns);
-    let blocks = int8_options.chunks_exact_mut(2 * columns).zip(task.scales.as_chunks::<BLOCK>().0);
+    let blocks = integers.chunks_exact_mut(2 * columns).zip(task.scales.as_chunks::<BLOCK>().0);
     match columns {
         4 => {
-            for ((int8_options, scales), weights) in blocks.zip(&*scores) {
+            for ((integers, scales), weights) in blocks.zip(&*scores) {
                 // SAFETY: four columns of four positions.
-                unsafe { block::<4>(weights.as_ptr(), scales, 4, int8_options) };
+                unsafe { block::<4>(weights.as_ptr(), scales, 4, integers) };
             }
         }
         8 => {
-            for ((int8_options, scales), weights) in blocks.zip(scores.as_chunks::<2>().0) {
+            for ((integers, scales), weights) in blocks.zip(scores.as_chunks::<2>().0) {
                 // SAFETY: eight columns of four positions.
-                unsafe { block::<8>(weights[0].as_ptr(), scales, 8, int8_options) };
+                unsafe { block::<8>(weights[0].as_ptr(), scales, 8, integers) };
             }
         }
         _ => {
             let weights = scores.as_flattened().chunks_exact(BLOCK * columns);
-            for ((int8_options, scales), weights) in blocks.zip(weights) {
+            for ((integers, scales), weights) in blocks.zip(weights) {
                 for first in (0..columns).step_by(LANES) {
-                    let int8_options = &mut int8_options[first..];
+                    let integers = &mut integers[first..];
                     // SAFETY: sixteen columns from there on, of four positions.
                     unsafe {
-                        block::<LANES>(weights.as_ptr().add(first), scales, columns, int8_options);
+                        block::<LANES>(weights.as_ptr().add(first), scales, columns, integers);
                     }
                 }
             }
@@ -236,7 +236,7 @@ unsafe fn block<const C: usize>(
     weights: *const f32,
     scales: &[f32; BLOCK],
     columns: usize,
-    int8_options: &mut [u32],
+    integers: &mut [u32],
 ) {
     let lanes: __mmask16 = if C < LANES { (1 << C) - 1 } else { !0 };
     let mut of = [_mm512_setzero_si512(); BLOCK];
@@ -260,7 +260,7 @@ unsafe fn block<const C: usize>(
         _mm512_and_si512(ac, low),
         _mm512_slli_epi32::<8>(_mm512_and_si512(bd, low)),
     );
-    let to = int8_options[..columns + C].as_mut_ptr().cast();
+    let to = integers[..columns + C].as_mut_ptr().cast();
     // SAFETY: so many columns of both.
     unsafe {
         _mm512_mask_storeu_epi32(to, lanes, upper);
@@ -275,13 +275,13 @@ unsafe fn block<const C: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vnni")]
 pub(super) unsafe fn weigh(
     task: Task<'_>,
-    int8_options: &[u32],
+    integers: &[u32],
     ahead: &mut Prefetch,
     out: &mut [f32],
 ) {
     let shape = task.shape;
     let rows = if out.len() / shape.width() == 4 { 4 } else { 1 };
-    let bytes = int8_options.chunks_exact(rows * task.int8_options());
+    let bytes = integers.chunks_exact(rows * task.integers());
     for (out, bytes) in out.chunks_exact_mut(rows * shape.width()).zip(bytes) {
         // SAFETY: the caller's.
         unsafe {

@@ -75,7 +75,7 @@ impl Task<'_> {
     }
 
     /// Integer weights of a row, two in a number.
-    fn int8_options(&self) -> usize {
+    fn integers(&self) -> usize {
         self.starts.len() / 2 * self.shape.columns()
     }
 }
@@ -119,7 +119,7 @@ struct List {
     steps: Vec<f32>,
     scales: Vec<f32>,
     unit: f32,
-    int8_options: Vec<u32>,
+    integers: Vec<u32>,
 }
 
 impl List {
@@ -145,7 +145,7 @@ impl List {
             // No weight.
             (self.starts[place], self.scales[place]) = (self.starts[count - 1], 0.0);
         }
-        self.int8_options.resize(rows * places / 2 * kept.shape.columns(), 0);
+        self.integers.resize(rows * places / 2 * kept.shape.columns(), 0);
     }
 
     /// In how many steps so many rows are worked on: a step for each vector of scores, and for each block of two heads.
@@ -156,9 +156,9 @@ impl List {
 
     /// The parts of it that work needs.
     fn parts<'a>(&'a mut self, kept: Kept<'a>) -> (Task<'a>, &'a mut [u32]) {
-        let List { starts, steps, scales, unit, int8_options } = self;
+        let List { starts, steps, scales, unit, integers } = self;
         let task = Task { rows: kept.rows, shape: kept.shape, starts, steps, scales, unit: *unit };
-        (task, int8_options)
+        (task, integers)
     }
 }
 
@@ -200,16 +200,16 @@ pub(crate) fn attend(
             }
         }
         for (list, (rows, _)) in memory.lists.iter_mut().zip(runs) {
-            let (task, int8_options) = list.parts(kept);
-            let int8_options = int8_options.chunks_exact_mut(task.int8_options().max(1));
-            for (int8_options, row) in int8_options.zip(rows.clone()) {
-                to_integers(isa, task, &mut memory.weights[row - first], int8_options);
+            let (task, integers) = list.parts(kept);
+            let integers = integers.chunks_exact_mut(task.integers().max(1));
+            for (integers, row) in integers.zip(rows.clone()) {
+                to_integers(isa, task, &mut memory.weights[row - first], integers);
             }
         }
         for (list, (rows, _)) in memory.lists.iter_mut().zip(runs) {
-            let (task, int8_options) = list.parts(kept);
+            let (task, integers) = list.parts(kept);
             let out = &mut out[rows.start * width..rows.end * width];
-            weigh(isa, task, int8_options, &mut memory.ahead, out);
+            weigh(isa, task, integers, &mut memory.ahead, out);
         }
     }
 }
@@ -291,16 +291,16 @@ fn scores(
 }
 
 /// Turns scores into integer weights, in an order that [`weigh`] knows.
-fn to_integers(isa: Isa, task: Task<'_>, scores: &mut [[f32; LANES]], int8_options: &mut [u32]) {
-    of_kernels!(isa, to_integers(task, scores, int8_options));
+fn to_integers(isa: Isa, task: Task<'_>, scores: &mut [[f32; LANES]], integers: &mut [u32]) {
+    of_kernels!(isa, to_integers(task, scores, integers));
 }
 
 /// Weighted means of values.
-fn weigh(isa: Isa, task: Task<'_>, int8_options: &[u32], ahead: &mut Prefetch, out: &mut [f32]) {
+fn weigh(isa: Isa, task: Task<'_>, integers: &[u32], ahead: &mut Prefetch, out: &mut [f32]) {
     if task.starts.is_empty() {
         return out.fill(0.0);
     }
-    of_kernels!(isa, weigh(task, int8_options, ahead, out));
+    of_kernels!(isa, weigh(task, integers, ahead, out));
 }
 
 /// Weights of two positions in a number, the first in its low half: for each two positions a run of all columns.
@@ -365,16 +365,16 @@ mod tests {
                 let (mut list, mut query_memory, mut weights) =
                     (List::default(), Vec::new(), Aligned::default());
                 list.find(cache.bytes(), rows, &reads);
-                let (task, int8_options) = list.parts(cache.bytes());
+                let (task, integers) = list.parts(cache.bytes());
                 let ahead = &mut Prefetch::default();
-                let of_rows = int8_options.chunks_exact_mut(task.int8_options());
-                for (query, int8_options) in queries.chunks_exact(width).zip(of_rows) {
+                let of_rows = integers.chunks_exact_mut(task.integers());
+                for (query, integers) in queries.chunks_exact(width).zip(of_rows) {
                     scores(isa, task, positions, query, ahead, &mut query_memory, &mut weights);
                     bits.extend(weights.as_flattened().iter().map(|v| v.to_bits()));
-                    to_integers(isa, task, &mut weights, int8_options);
+                    to_integers(isa, task, &mut weights, integers);
                 }
                 let mut out = vec![f32::NAN; rows * width];
-                weigh(isa, task, int8_options, ahead, &mut out);
+                weigh(isa, task, integers, ahead, &mut out);
                 bits.extend(out.iter().map(|v| v.to_bits()));
                 prop_assert_eq!(&bits, expected.get_or_insert_with(|| bits.clone()), "{:?}", isa);
             }

@@ -63,14 +63,14 @@ fn split(query: &[f32], scale: f32, shape: Shape) -> Vec<Wide> {
 }
 
 /// See [`super::to_integers`].
-pub(super) fn to_integers(task: Task<'_>, scores: &mut [[f32; LANES]], int8_options: &mut [u32]) {
-    to_pairs(Plain::<false>, task, scores, int8_options);
+pub(super) fn to_integers(task: Task<'_>, scores: &mut [[f32; LANES]], integers: &mut [u32]) {
+    to_pairs(Plain::<false>, task, scores, integers);
 }
 
 /// See [`super::weigh`].
 pub(super) fn weigh(task: Task<'_>, pairs: &[u32], ahead: &mut Prefetch, out: &mut [f32]) {
     let (shape, columns) = (task.shape, task.shape.columns());
-    let pairs = pairs.chunks_exact(task.int8_options());
+    let pairs = pairs.chunks_exact(task.integers());
     for (out, pairs) in out.chunks_exact_mut(shape.width()).zip(pairs) {
         for line in 0..shape.lines() {
             let (first, vector) = (line / shape.vectors() * HEADS, line % shape.vectors());

@@ -22,7 +22,7 @@ macro_rules! kernel {
             #[target_feature(enable = $features)]
             pub(in crate::gemm::int16) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
                 let width = task.width();
-                let rows = task.steps.len();
+                let rows = task.scales.len();
                 let most = match rows {
                     1 | 2 => 8,
                     3..=6 => 4,
@@ -76,11 +76,11 @@ macro_rules! kernel {
                         }
                     }
                     for (r, sums) in sums.iter().enumerate() {
-                        let step = _mm512_set1_ps(task.steps[row + r]);
+                        let scale = _mm512_set1_ps(task.scales[row + r]);
                         for (p, sum) in sums.iter().enumerate() {
                             let bias = _mm512_load_ps(packed.bias.as_ptr().add(panel + p).cast());
                             // Not fused: every kernel must round alike.
-                            let y = _mm512_mul_ps(_mm512_cvtepi32_ps(*sum), step);
+                            let y = _mm512_mul_ps(_mm512_cvtepi32_ps(*sum), scale);
                             let mask = if p + 1 == PANELS { last } else { !0 };
                             let to = out.add(r * width + p * LANES);
                             _mm512_mask_storeu_ps(to, mask, _mm512_add_ps(y, bias));

@@ -107,9 +107,9 @@ fn pack_row(weights: &[f32], lines: &mut [Pairs], lane: usize) -> Option<i32> {
         return None;
     }
     let integer = |w: &f32| ((w * STEPS + ROUND) - ROUND) as i16;
-    let int8_options: Vec<i16> = weights.iter().map(integer).collect();
-    set_lane(lines, lane, &int8_options);
-    let sum: i64 = int8_options.iter().map(|&w| i64::from(w).abs()).sum();
+    let integers: Vec<i16> = weights.iter().map(integer).collect();
+    set_lane(lines, lane, &integers);
+    let sum: i64 = integers.iter().map(|&w| i64::from(w).abs()).sum();
     Some((i64::from(i32::MAX) / sum.max(1)).min(i64::from(i16::MAX)) as i32)
 }
 
@@ -118,7 +118,7 @@ fn pack_row(weights: &[f32], lines: &mut [Pairs], lane: usize) -> Option<i32> {
 pub(crate) struct QuantisedInt16 {
     values: Vec<i16>,
     /// What a sum is multiplied with, for each row.
-    steps: Vec<f32>,
+    scales: Vec<f32>,
     stride: usize,
 }
 
@@ -128,7 +128,7 @@ impl QuantisedInt16 {
         let inputs = packed.inputs;
         let rows = x.len() / inputs.max(1);
         self.stride = 2 * packed.groups();
-        self.steps.clear();
+        self.scales.clear();
         self.values.clear();
         self.values.resize(rows * self.stride, 0);
         let limit = packed.limit as f32;
@@ -146,7 +146,7 @@ impl QuantisedInt16 {
                 NARROWED.fetch_add(1, Ordering::Relaxed);
             }
             round(isa, row, scale, &mut values[..inputs]);
-            self.steps.push(1.0 / (scale * STEPS));
+            self.scales.push(1.0 / (scale * STEPS));
         }
     }
 }
@@ -189,7 +189,7 @@ fn round_body<const FMA: bool>(values: &[f32], scale: f32, out: &mut [i16]) {
 struct Task<'a> {
     values: &'a [i16],
     stride: usize,
-    steps: &'a [f32],
+    scales: &'a [f32],
     packed: &'a PackedInt16,
     first_panel: usize,
     panels: usize,
@@ -215,7 +215,7 @@ pub(crate) fn multiply(
     let task = Task {
         values: &x.values,
         stride: x.stride,
-        steps: &x.steps,
+        scales: &x.scales,
         packed,
         first_panel: panels.start,
         panels: panels.len(),
@@ -226,14 +226,14 @@ pub(crate) fn multiply(
         return;
     }
     let width = task.width();
-    assert_eq!(x.values.len(), x.steps.len() * x.stride, "whole rows");
-    assert_eq!(out.len(), x.steps.len() * width, "room for every output");
+    assert_eq!(x.values.len(), x.scales.len() * x.stride, "whole rows");
+    assert_eq!(out.len(), x.scales.len() * width, "room for every output");
     let block = (BLOCK_BYTES / (2 * x.stride)).max(1);
     let values = x.values.chunks(block * x.stride);
-    for ((values, steps), out) in
-        values.zip(x.steps.chunks(block)).zip(out.chunks_mut(block * width))
+    for ((values, scales), out) in
+        values.zip(x.scales.chunks(block)).zip(out.chunks_mut(block * width))
     {
-        multiply_block(isa, Task { values, steps, ..task }, out);
+        multiply_block(isa, Task { values, scales, ..task }, out);
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     fn product(isa: Isa, x: &[f32], packed: &PackedInt16) -> Vec<f32> {
         let mut quantised = QuantisedInt16::default();
         quantised.fill(isa, x, packed);
-        let mut out = vec![f32::NAN; quantised.steps.len() * packed.outputs()];
+        let mut out = vec![f32::NAN; quantised.scales.len() * packed.outputs()];
         multiply(isa, &quantised, packed, 0..packed.panels(), &mut out);
         out
     }
@@ -303,8 +303,8 @@ mod tests {
             for (r, row) in x.chunks(inputs).enumerate() {
                 let most = row.iter().fold(0.0f32, |m, v| m.max(v.abs()));
                 // Half a step of either factor; the input's step grows with large inputs.
-                let step = (most / 32767.0).max(1.0 / 1024.0) * 2.0;
-                let allowed = inputs as f32 * (step + most / 2048.0) + 1e-4;
+                let scale = (most / 32767.0).max(1.0 / 1024.0) * 2.0;
+                let allowed = inputs as f32 * (scale + most / 2048.0) + 1e-4;
                 for (o, bias) in bias.iter().enumerate() {
                     let dot: f64 = row.iter().zip(&w[o * inputs..]).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
                     let error = (f64::from(expected[r * outputs + o]) - dot - f64::from(*bias)).abs();

@@ -17,19 +17,19 @@ pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
         let lines = &task.packed.lines[panel * groups..][..groups];
         let bias = &task.packed.bias[panel].0;
         let in_panel = (width - columns).min(LANES);
-        let rows = task.values.chunks(ROWS * task.stride).zip(task.steps.chunks(ROWS));
-        for ((x, steps), out) in rows.zip(out.chunks_mut(ROWS * width)) {
+        let rows = task.values.chunks(ROWS * task.stride).zip(task.scales.chunks(ROWS));
+        for ((x, scales), out) in rows.zip(out.chunks_mut(ROWS * width)) {
             let mut sums = [[0; LANES]; ROWS];
             // SAFETY: `x` has whole rows of `stride` numbers, at most ROWS of them, and `lines` half
             // as many lines.
             unsafe {
-                let rows = steps.len();
+                let rows = scales.len();
                 of_height!(rows, [1, 2], R => tile::<R>(x, task.stride, lines, &mut sums));
             }
-            for ((out, sums), step) in out.chunks_mut(width).zip(&sums).zip(steps) {
+            for ((out, sums), scale) in out.chunks_mut(width).zip(&sums).zip(scales) {
                 let out = &mut out[columns..][..in_panel];
                 for ((out, sum), bias) in out.iter_mut().zip(sums).zip(bias) {
-                    *out = *sum as f32 * step + bias;
+                    *out = *sum as f32 * scale + bias;
                 }
             }
         }

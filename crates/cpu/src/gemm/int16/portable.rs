@@ -10,8 +10,8 @@ pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
         let panel = task.first_panel + panel;
         let lines = &task.packed.lines[panel * groups..][..groups];
         let bias = &task.packed.bias[panel].0;
-        let rows = task.values.chunks_exact(task.stride).zip(task.steps);
-        for ((x, step), out) in rows.zip(out.chunks_exact_mut(width)) {
+        let rows = task.values.chunks_exact(task.stride).zip(task.scales);
+        for ((x, scale), out) in rows.zip(out.chunks_exact_mut(width)) {
             let mut sums = [0i32; LANES];
             for (x, line) in x.as_chunks::<2>().0.iter().zip(lines) {
                 for (sum, w) in sums.iter_mut().zip(&line.0) {
@@ -20,7 +20,7 @@ pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
             }
             let out = &mut out[columns..width.min(columns + LANES)];
             for ((out, sum), bias) in out.iter_mut().zip(sums).zip(bias) {
-                *out = sum as f32 * step + bias;
+                *out = sum as f32 * scale + bias;
             }
         }
     }

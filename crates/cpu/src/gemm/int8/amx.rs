@@ -74,9 +74,9 @@ unsafe impl Finish<i32> for Stored<'_> {
         let to = self.out.wrapping_add(row * self.width + self.column);
         // SAFETY: as above; a row and panels of the task, for which the caller of `multiply` has checked that there is room.
         unsafe {
-            let step = *self.task.steps.get_unchecked(row);
-            self.ends[0].store(left, step, to);
-            self.ends[1].store(right, step, to.wrapping_add(LANES));
+            let scale = *self.task.scales.get_unchecked(row);
+            self.ends[0].store(left, scale, to);
+            self.ends[1].store(right, scale, to.wrapping_add(LANES));
         }
     }
 }
@@ -94,7 +94,7 @@ struct Halved<'a> {
 unsafe impl Finish<i32> for Halved<'_> {
     #[inline(always)]
     unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
-        self.first = panels.start / 2 * self.task.steps.len();
+        self.first = panels.start / 2 * self.task.scales.len();
         // SAFETY: `multiply_to_halves`, which makes these, has the instructions; the caller's: panels of the task.
         self.ends = unsafe { End::of_both(self.task, panels) };
         true
@@ -105,10 +105,10 @@ unsafe impl Finish<i32> for Halved<'_> {
         let to = &mut self.out[self.first + row];
         // SAFETY: as above; a row of the task; both stores are of 16 halves.
         unsafe {
-            let step = *self.task.steps.get_unchecked(row);
+            let scale = *self.task.scales.get_unchecked(row);
             let (to_left, to_right) = to.split_at_mut(LANES);
             let halves = |end: End, sums| {
-                let outputs = end.scales.apply_with_floor(load(sums), step);
+                let outputs = end.scales.apply_with_floor(load(sums), scale);
                 _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(outputs)
             };
             _mm256_storeu_si256(to_left.as_mut_ptr().cast(), halves(self.ends[0], left));
@@ -148,8 +148,8 @@ unsafe impl<T: ScoreSink> Finish<i32> for Taken<'_, T> {
         let Some(register_sink) = self.register_sink else { return };
         // SAFETY: as above; a row of the task, of which `take` has as many, and which has been left alone since `begin`.
         let taken = unsafe {
-            let step = *self.task.steps.get_unchecked(row);
-            register_sink.hear(row, End::piece(self.ends, sums, step))
+            let scale = *self.task.scales.get_unchecked(row);
+            register_sink.hear(row, End::piece(self.ends, sums, scale))
         };
         self.taken |= self.bit & 0u32.wrapping_sub(u32::from(taken));
         self.bit <<= 1;
@@ -198,7 +198,7 @@ unsafe fn again(
     let ends = unsafe { End::of_both(task, panels) };
     while refused != 0 {
         let i = refused.trailing_zeros() as usize;
-        let piece = End::piece(ends, &sums[i], task.steps[first + i]);
+        let piece = End::piece(ends, &sums[i], task.scales[first + i]);
         let threshold = _mm512_set1_ps(take.threshold(first + i));
         let above = piece.map(|half| u32::from(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(half, threshold)));
         // SAFETY: a register is sixteen floats.
@@ -209,7 +209,7 @@ unsafe fn again(
 }
 
 fn product(task: Task<'_>) -> Product {
-    let (packed, first, rows) = (task.packed, task.first_panel, task.steps.len());
+    let (packed, first, rows) = (task.packed, task.first_panel, task.scales.len());
     assert!(task.memory.len() >= rows.next_multiple_of(TILE_ROWS) * task.stride, "whole tiles");
     Product {
         inputs: task.memory.as_ptr(),
@@ -259,16 +259,16 @@ impl End {
     /// What both make of a row's sums.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn piece([l, r]: [End; 2], [left, right]: &[[i32; LANES]; 2], step: f32) -> [__m512; 2] {
-        [l.scales.apply(load(left), step), r.scales.apply(load(right), step)]
+    fn piece([l, r]: [End; 2], [left, right]: &[[i32; LANES]; 2], scale: f32) -> [__m512; 2] {
+        [l.scales.apply(load(left), scale), r.scales.apply(load(right), scale)]
     }
 
     /// # Safety
     /// There is room for the panel's columns at `to`.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    unsafe fn store(self, sums: &[i32; LANES], step: f32, to: *mut f32) {
-        let outputs = self.scales.apply_with_floor(load(sums), step);
+    unsafe fn store(self, sums: &[i32; LANES], scale: f32, to: *mut f32) {
+        let outputs = self.scales.apply_with_floor(load(sums), scale);
         // SAFETY: what the caller vouches for.
         unsafe { _mm512_mask_storeu_ps(to, self.lanes, outputs) };
     }

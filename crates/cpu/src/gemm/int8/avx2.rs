@@ -29,9 +29,9 @@ macro_rules! kernel {
                 for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
                     let panel = task.first_panel + panel;
                     let lines = &task.packed.lines[panel * groups..][..groups];
-                    let (steps, bias) = (&task.packed.steps[panel].0, &task.packed.bias[panel].0);
+                    let (scales, bias) = (&task.packed.scales[panel].0, &task.packed.bias[panel].0);
                     let in_panel = (width - columns).min(LANES);
-                    let inputs = task.bytes.chunks(ROWS * task.stride).zip(task.steps.chunks(ROWS));
+                    let inputs = task.bytes.chunks(ROWS * task.stride).zip(task.scales.chunks(ROWS));
                     for ((bytes, row_steps), out) in inputs.zip(out.chunks_mut(ROWS * width)) {
                         let start: [i32; LANES] = $start(&task.packed.starts[panel]);
                         let mut sums = [start; ROWS];
@@ -40,9 +40,9 @@ macro_rules! kernel {
                             let rows = row_steps.len();
                             of_height!(rows, [1 2 3, 4], R => tile::<R>(bytes, task.stride, lines, &mut sums));
                         }
-                        for ((out, sums), row_step) in out.chunks_mut(width).zip(&sums).zip(row_steps) {
+                        for ((out, sums), row_scale) in out.chunks_mut(width).zip(&sums).zip(row_steps) {
                             for (i, out) in out[columns..][..in_panel].iter_mut().enumerate() {
-                                let y = sums[i] as f32 * (steps[i] * row_step) + bias[i];
+                                let y = sums[i] as f32 * (scales[i] * row_scale) + bias[i];
                                 *out = if task.relu && y < 0.0 { 0.0 } else { y };
                             }
                         }

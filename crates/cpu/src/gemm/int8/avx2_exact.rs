@@ -75,7 +75,7 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
             let wide = task.panels - panel >= PANELS;
             for (i, out) in out.chunks_mut(ROWS * width).enumerate() {
                 let (row, out) = (i * ROWS, &mut out[panel * LANES..]);
-                let high = task.steps.len() - row >= ROWS;
+                let high = task.scales.len() - row >= ROWS;
                 match (high, wide) {
                     (true, true) => tile::<2, 2>(task, prepared, (row, panel), out),
                     (true, false) => tile::<2, 1>(task, prepared, (row, panel), out),
@@ -156,9 +156,9 @@ fn tile<const R: usize, const P: usize>(
     for (r, sums) in sums.iter().enumerate() {
         for (p, sums) in sums.iter().enumerate() {
             let columns = (width - (panel + p) * LANES).min(LANES);
-            let (steps, bias) = (&packed.steps[first + p], &packed.bias[first + p]);
+            let (scales, bias) = (&packed.scales[first + p], &packed.bias[first + p]);
             let out = &mut out[r * width + p * LANES..][..columns];
-            finish(sums, task.steps[row + r], (steps, bias), task.relu, out);
+            finish(sums, task.scales[row + r], (scales, bias), task.relu, out);
         }
     }
 }
@@ -276,8 +276,8 @@ unsafe fn add_two_groups<const SIGNED: bool, const HALF: usize>(
 #[target_feature(enable = "avx2")]
 fn finish(
     sums: &[__m256i; 2],
-    row_step: f32,
-    (steps, bias): (&Lanes<f32>, &Lanes<f32>),
+    row_scale: f32,
+    (scales, bias): (&Lanes<f32>, &Lanes<f32>),
     relu: bool,
     out: &mut [f32],
 ) {
@@ -288,10 +288,10 @@ fn finish(
     for (half, &sum) in sums.iter().enumerate() {
         // SAFETY: a `Lanes<f32>` is two vectors of floats, aligned to 64 bytes, and there is room for one.
         unsafe {
-            let step = _mm256_load_ps(steps.0.as_ptr().add(half * 8));
-            let step = _mm256_mul_ps(step, _mm256_set1_ps(row_step));
+            let scale = _mm256_load_ps(scales.0.as_ptr().add(half * 8));
+            let scale = _mm256_mul_ps(scale, _mm256_set1_ps(row_scale));
             // Not fused: every kernel must round alike.
-            let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), step);
+            let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale);
             let sum = _mm256_add_ps(sum, _mm256_load_ps(bias.0.as_ptr().add(half * 8)));
             _mm256_storeu_ps(to.add(half * 8), _mm256_max_ps(sum, floor));
         }

@@ -20,7 +20,7 @@ use crate::memory::prefetch::{self, LINE};
 #[target_feature(enable = "avx512f,avx512vnni")]
 pub(super) unsafe fn multiply(task: Task<'_>, panels: usize, out: &mut [f32]) {
     let width = task.width();
-    for place in tiles(task.steps.len(), task.panels, width, panels) {
+    for place in tiles(task.scales.len(), task.panels, width, panels) {
         // SAFETY: tiles stay inside the rows and panels whose sizes the caller has checked.
         unsafe {
             let out = out.as_mut_ptr().add(place.row * width + place.panel * LANES);
@@ -98,7 +98,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         for (r, row) in done.iter().enumerate() {
             for (p, sum) in row.iter().enumerate() {
                 let sum = _mm512_load_si512(ptr::from_ref(sum).cast());
-                let y = scales[p].apply_with_floor(sum, task.steps[place.row + r]);
+                let y = scales[p].apply_with_floor(sum, task.scales[place.row + r]);
                 let lanes = lanes_of(if p + 1 == PANELS { place.in_last } else { LANES });
                 _mm512_mask_storeu_ps(out.add(r * width + p * LANES), lanes, y);
             }
@@ -109,7 +109,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
 /// What turns a panel's sums into outputs.
 #[derive(Clone, Copy)]
 pub(super) struct Scales {
-    step: __m512,
+    scale: __m512,
     pub(super) bias: __m512,
     floor: __m512,
 }
@@ -127,7 +127,7 @@ impl Scales {
         // SAFETY: every panel has sixteen floats of both.
         unsafe {
             Scales {
-                step: _mm512_load_ps(task.packed.steps.as_ptr().add(panel).cast()),
+                scale: _mm512_load_ps(task.packed.scales.as_ptr().add(panel).cast()),
                 bias: _mm512_load_ps(task.packed.bias.as_ptr().add(panel).cast()),
                 floor: _mm512_set1_ps(floor),
             }
@@ -137,16 +137,16 @@ impl Scales {
     /// A row's outputs, where negative ones may have to become zero.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    pub(super) fn apply_with_floor(self, sum: __m512i, row_step: f32) -> __m512 {
-        _mm512_max_ps(self.apply(sum, row_step), self.floor)
+    pub(super) fn apply_with_floor(self, sum: __m512i, row_scale: f32) -> __m512 {
+        _mm512_max_ps(self.apply(sum, row_scale), self.floor)
     }
 
     /// A row's outputs. Not fused: every kernel must round alike.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    pub(super) fn apply(self, sum: __m512i, row_step: f32) -> __m512 {
-        let step = _mm512_mul_ps(self.step, _mm512_set1_ps(row_step));
-        let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), step);
+    pub(super) fn apply(self, sum: __m512i, row_scale: f32) -> __m512 {
+        let scale = _mm512_mul_ps(self.scale, _mm512_set1_ps(row_scale));
+        let y = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
         _mm512_add_ps(y, self.bias)
     }
 }

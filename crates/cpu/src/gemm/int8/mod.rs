@@ -1,4 +1,4 @@
-//! Matrix products in int8: `y = (x̂ · Ŵᵀ) · steps + b`, exact in integers.
+//! Matrix products in int8: `y = (x̂ · Ŵᵀ) · scales + b`, exact in integers.
 //!
 //! Weights are integers in −127..127 with a step for each output (a weight is integer · step). A
 //! row of inputs is quantised on its own, with step `max|x| / 127`, so that a row never depends on
@@ -80,7 +80,7 @@ pub struct PackedInt8 {
     panels: Panels<[i8; 4]>,
     /// For each output −128 · the sum of its weights.
     pub(crate) starts: Vec<Sums>,
-    pub(crate) steps: Vec<Lanes<f32>>,
+    pub(crate) scales: Vec<Lanes<f32>>,
     pub(crate) options: LayerOptions,
     /// Who finds out which kernel is fastest for this shape, if somebody does.
     pub(crate) tuning: Option<Arc<Shape>>,
@@ -117,10 +117,10 @@ impl PackedInt8 {
         let mut panels = Panels::new(parts, groups, arena);
         let inputs = panels.inputs;
         let mut starts = vec![Sums::zeroed(); panels.panels()];
-        let mut steps = vec![Lanes::zeroed(); panels.panels()];
-        let extras = starts.iter_mut().zip(&mut steps).collect();
+        let mut scales = vec![Lanes::zeroed(); panels.panels()];
+        let extras = starts.iter_mut().zip(&mut scales).collect();
         panels.pack(parts, extras, |rows, lines, extra| pack_panel(rows, inputs, lines, extra));
-        PackedInt8 { panels, starts, steps, options: LayerOptions::default(), tuning: None }
+        PackedInt8 { panels, starts, scales, options: LayerOptions::default(), tuning: None }
     }
 
     /// A layer with some of the outputs.
@@ -128,9 +128,9 @@ impl PackedInt8 {
         let panels = self.panels.select(outputs);
         let mut starts = vec![Sums::zeroed(); panels.panels()];
         gather(&self.starts, 1, outputs, &mut starts);
-        let mut steps = vec![Lanes::zeroed(); panels.panels()];
-        gather(&self.steps, 1, outputs, &mut steps);
-        PackedInt8 { panels, starts, steps, options: self.options, tuning: None }
+        let mut scales = vec![Lanes::zeroed(); panels.panels()];
+        gather(&self.scales, 1, outputs, &mut scales);
+        PackedInt8 { panels, starts, scales, options: self.options, tuning: None }
     }
 }
 
@@ -139,22 +139,22 @@ fn pack_panel(
     rows: &[Row<'_>],
     inputs: usize,
     lines: &mut [Bytes],
-    (starts, steps): (&mut Sums, &mut Lanes<f32>),
+    (starts, scales): (&mut Sums, &mut Lanes<f32>),
 ) {
     let (mut floats, mut rounded) = (Vec::new(), vec![0; inputs]);
     for (lane, &(weight, row)) in rows.iter().enumerate() {
-        let int8_options = if weight.precision == Precision::Int8 {
-            steps.0[lane] = weight.scale(row);
+        let integers = if weight.precision == Precision::Int8 {
+            scales.0[lane] = weight.scale(row);
             &weight.data[row * inputs..][..inputs]
         } else {
             floats.resize(inputs, 0.0);
             weight.read_row(row, &mut floats);
-            steps.0[lane] = quantise_row(&floats, &mut rounded);
+            scales.0[lane] = quantise_row(&floats, &mut rounded);
             &rounded
         };
-        let int8_options: &[i8] = bytemuck::cast_slice(int8_options);
-        starts.0[lane] = -128 * int8_options.iter().map(|&w| i32::from(w)).sum::<i32>();
-        set_lane(lines, lane, int8_options);
+        let integers: &[i8] = bytemuck::cast_slice(integers);
+        starts.0[lane] = -128 * integers.iter().map(|&w| i32::from(w)).sum::<i32>();
+        set_lane(lines, lane, integers);
     }
 }
 
@@ -168,7 +168,7 @@ struct Task<'a> {
     bytes: &'a [u8],
     /// From the first of these to the end of their memory: tiles are loaded whole.
     memory: &'a [u8],
-    steps: &'a [f32],
+    scales: &'a [f32],
     stride: usize,
     order: Order,
     packed: &'a PackedInt8,
@@ -193,7 +193,7 @@ impl<'a> Task<'a> {
         Task {
             bytes: &x.bytes,
             memory: x.bytes.memory(),
-            steps: &x.steps,
+            scales: &x.scales,
             stride: x.stride,
             order: x.order,
             packed,
@@ -207,11 +207,11 @@ impl<'a> Task<'a> {
     /// So many of the rows at a time.
     fn in_blocks(self, rows: usize) -> impl Iterator<Item = Task<'a>> {
         let of_block = rows * self.stride;
-        let blocks = self.bytes.chunks(of_block).zip(self.steps.chunks(rows)).enumerate();
-        blocks.map(move |(i, (bytes, steps))| Task {
+        let blocks = self.bytes.chunks(of_block).zip(self.scales.chunks(rows)).enumerate();
+        blocks.map(move |(i, (bytes, scales))| Task {
             bytes,
             memory: &self.memory[i * of_block..],
-            steps,
+            scales,
             ..self
         })
     }
@@ -235,13 +235,13 @@ pub(crate) fn multiply(
 ) {
     let task = Task::new(isa, x, packed, panels, relu);
     let width = task.width();
-    assert_eq!(out.len(), x.steps.len() * width, "room for every output");
+    assert_eq!(out.len(), x.scales.len() * width, "room for every output");
     if out.is_empty() || x.stride == 0 {
         return;
     }
     #[cfg(target_arch = "x86_64")]
     if x.order == Order::Tiles {
-        let rows = if isa.uses(Technique::TwoPanels) { x.steps.len() } else { BLOCK_ROWS };
+        let rows = if isa.uses(Technique::TwoPanels) { x.scales.len() } else { BLOCK_ROWS };
         for (task, out) in task.in_blocks(rows).zip(out.chunks_mut(rows * width)) {
             // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
             unsafe { amx::multiply(task, out) };
@@ -277,7 +277,7 @@ pub(crate) fn multiply_to_halves(
 ) {
     let task = Task::new(isa, x, packed, 0..packed.panels(), true);
     assert_eq!(x.order, Order::Tiles, "there is a kernel");
-    assert_eq!(out.len() * PIECE, x.steps.len() * task.width(), "room for every output");
+    assert_eq!(out.len() * PIECE, x.scales.len() * task.width(), "room for every output");
     assert!(task.width().is_multiple_of(PIECE), "whole pieces");
     // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
     #[cfg(target_arch = "x86_64")]
@@ -362,8 +362,8 @@ pub(crate) fn multiply_in_pieces(
     take: &mut impl ScoreSink,
 ) {
     let task = Task::new(isa, x, packed, 0..packed.panels(), false);
-    assert!(hands_out_pieces(isa, x.steps.len(), packed), "there is a kernel");
-    assert_eq!(take.rows(), x.steps.len(), "somebody to take each row");
+    assert!(hands_out_pieces(isa, x.scales.len(), packed), "there is a kernel");
+    assert_eq!(take.rows(), x.scales.len(), "somebody to take each row");
     // All rows at a time: no outputs want room in cache beside their inputs, and weights are wanted at an even pace.
     // SAFETY: there is a kernel only where the processor has AMX; `take` has all rows.
     #[cfg(target_arch = "x86_64")]
@@ -381,7 +381,7 @@ fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         level @ (Level::Avx512Vnni | Level::Amx) => {
-            let rows = task.steps.len();
+            let rows = task.scales.len();
             let mut product = |kernel| match kernel {
                 // SAFETY: only a level with AMX offers it; `multiply` has checked the sizes.
                 Kernel::Amx => unsafe { amx::multiply(task, out) },
@@ -447,14 +447,14 @@ fn finish(
     out: &mut [f32],
 ) {
     let (packed, width, of_panel) = (task.packed, task.width(), task.first_panel + panel);
-    let (steps, bias) = (&packed.steps[of_panel].0, &packed.bias[of_panel].0);
+    let (scales, bias) = (&packed.scales[of_panel].0, &packed.bias[of_panel].0);
     let columns = panel * LANES..width.min((panel + 1) * LANES);
-    let rows = out.chunks_exact_mut(width).zip(task.steps).skip(first);
-    for (sums, (out, row_step)) in sums.iter().zip(rows) {
+    let rows = out.chunks_exact_mut(width).zip(task.scales).skip(first);
+    for (sums, (out, row_scale)) in sums.iter().zip(rows) {
         let mut y = [0.0; LANES];
         for i in 0..LANES {
             // Not fused: every kernel must round alike.
-            y[i] = (sums[i] + starts[i]) as f32 * (steps[i] * row_step) + bias[i];
+            y[i] = (sums[i] + starts[i]) as f32 * (scales[i] * row_scale) + bias[i];
             y[i] = if task.relu && y[i] < 0.0 { 0.0 } else { y[i] };
         }
         let out = &mut out[columns.clone()];

@@ -15,7 +15,7 @@ pub(crate) struct QuantisedInt8 {
     /// Rows of unsigned bytes, each filled up to a multiple of 64, in this order.
     pub(crate) bytes: Aligned<u8>,
     /// What an integer of each row stands for.
-    pub(crate) steps: Vec<f32>,
+    pub(crate) scales: Vec<f32>,
     pub(crate) stride: usize,
     pub(crate) order: Order,
 }
@@ -47,7 +47,7 @@ impl QuantisedInt8 {
         };
         // Tiles are loaded whole: there must be memory behind the last row.
         self.bytes.reshape(whole * self.stride, TILE_ROWS * self.stride);
-        self.steps.resize(rows, 0.0);
+        self.scales.resize(rows, 0.0);
     }
 
     /// Quantises some of the rows, from the given one on, which is the first of a tile.
@@ -57,7 +57,7 @@ impl QuantisedInt8 {
             width: packed.inputs,
             bytes: &mut self.bytes[first * self.stride..],
             stride: self.stride,
-            steps: &mut self.steps[first..],
+            scales: &mut self.scales[first..],
         };
         match (packed.options.alpha, isa.level()) {
             (Some(alpha), _) => quantise_fixed(isa, rows, alpha),
@@ -74,11 +74,11 @@ impl QuantisedInt8 {
     /// Rows that half precision [does not suit](Half::suits) are left to be filled, and named.
     pub(crate) fn fill_from_halves(&mut self, halves: &[[Float16; PIECE]], left: &mut Vec<usize>) {
         assert_eq!(self.order, Order::Tiles, "as what they were made of");
-        assert_eq!(halves.len() * PIECE, self.steps.len() * self.stride, "all rows");
+        assert_eq!(halves.len() * PIECE, self.scales.len() * self.stride, "all rows");
         // SAFETY: inputs lie in tiles only where the processor has them, and then it has AVX-512.
         #[cfg(target_arch = "x86_64")]
         unsafe {
-            avx512::quantise_halves(halves, self.bytes.as_chunks_mut().0, &mut self.steps, left)
+            avx512::quantise_halves(halves, self.bytes.as_chunks_mut().0, &mut self.scales, left)
         };
         #[cfg(not(target_arch = "x86_64"))]
         let _ = left;
@@ -92,7 +92,7 @@ impl QuantisedInt8 {
             let tile = &mut self.bytes[row / TILE_ROWS * TILE_ROWS * self.stride..];
             let lines = tile.as_chunks_mut().0.iter_mut().skip(row % TILE_ROWS).step_by(TILE_ROWS);
             // SAFETY: as above.
-            self.steps[row] = unsafe { avx512::quantise_row(x, lines) };
+            self.scales[row] = unsafe { avx512::quantise_row(x, lines) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (row, x);
@@ -105,7 +105,7 @@ struct Rows<'a> {
     width: usize,
     bytes: &'a mut [u8],
     stride: usize,
-    steps: &'a mut [f32],
+    scales: &'a mut [f32],
 }
 
 impl Rows<'_> {
@@ -114,8 +114,8 @@ impl Rows<'_> {
     fn each(self, f: impl Fn(&[f32], &mut [u8], &mut f32)) {
         let bytes = self.bytes.chunks_exact_mut(self.stride.max(1));
         let rows = self.x.chunks_exact(self.width.max(1)).zip(bytes);
-        for ((row, bytes), step) in rows.zip(self.steps) {
-            f(row, bytes, step);
+        for ((row, bytes), scale) in rows.zip(self.scales) {
+            f(row, bytes, scale);
         }
     }
 }
@@ -125,7 +125,7 @@ const ROUND: f32 = 12_582_912.0;
 
 /// What a row's numbers are multiplied with, and what an integer then stands for.
 #[inline(always)]
-fn scale_and_step(most: f32) -> (f32, f32) {
+fn inverse_and_scale(most: f32) -> (f32, f32) {
     if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) }
 }
 
@@ -136,12 +136,12 @@ kernel! {
 #[inline(always)]
 fn quantise_body<const FMA: bool>(rows: Rows<'_>) {
     let width = rows.width;
-    rows.each(|row, bytes, step| {
-        let (scale, one) = scale_and_step(largest_magnitude(row));
-        *step = one;
+    rows.each(|row, bytes, scale| {
+        let (inverse, one) = inverse_and_scale(largest_magnitude(row));
+        *scale = one;
         bytes[width..].fill(128);
         for (byte, &x) in bytes.iter_mut().zip(row) {
-            *byte = ((x * scale + ROUND).to_bits() as u8).wrapping_add(128);
+            *byte = ((x * inverse + ROUND).to_bits() as u8).wrapping_add(128);
         }
     });
 }
@@ -154,8 +154,8 @@ kernel! {
 #[inline(always)]
 fn quantise_fixed_body<const FMA: bool>(rows: Rows<'_>, alpha: f32) {
     let width = rows.width;
-    rows.each(|row, bytes, step| {
-        *step = 1.0 / alpha;
+    rows.each(|row, bytes, scale| {
+        *scale = 1.0 / alpha;
         bytes[width..].fill(128);
         for (byte, &x) in bytes.iter_mut().zip(row) {
             let x = x * alpha;
@@ -171,7 +171,7 @@ fn quantise_fixed_body<const FMA: bool>(rows: Rows<'_>, alpha: f32) {
 mod avx512 {
     use std::arch::x86_64::*;
 
-    use super::{INPUT_MULTIPLE, Rows, scale_and_step};
+    use super::{INPUT_MULTIPLE, Rows, inverse_and_scale};
     use crate::gemm::int8::PIECE;
     use crate::gemm::tiles::{Order, TILE_ROWS};
     use crate::isa::float16::Float16;
@@ -187,8 +187,8 @@ mod avx512 {
         let lines = rows.bytes.as_chunks_mut::<WIDE>().0;
         let width = rows.stride / WIDE;
         let numbers = rows.x.chunks_exact(rows.width.max(1));
-        for (i, (row, step)) in numbers.zip(rows.steps).enumerate() {
-            *step = match order {
+        for (i, (row, scale)) in numbers.zip(rows.scales).enumerate() {
+            *scale = match order {
                 Order::Rows => quantise_row(row, lines[i * width..].iter_mut()),
                 Order::Tiles => {
                     let first = i / TILE_ROWS * TILE_ROWS * width + i % TILE_ROWS;
@@ -214,14 +214,14 @@ mod avx512 {
         }
         let [a, b, c, d] = larger(&rest, most);
         let most = _mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d));
-        let (scale, step) = scale_and_step(_mm512_reduce_max_ps(most));
+        let (inverse, scale) = inverse_and_scale(_mm512_reduce_max_ps(most));
         for (row, bytes) in row.iter().zip(&mut bytes) {
-            narrow(quarters(row), scale, bytes);
+            narrow(quarters(row), inverse, bytes);
         }
         if let Some(last) = bytes.next().filter(|_| is_rest) {
-            narrow(quarters(&rest), scale, last);
+            narrow(quarters(&rest), inverse, last);
         }
-        step
+        scale
     }
 
     #[target_feature(enable = "avx512f")]
@@ -259,18 +259,18 @@ mod avx512 {
     pub(super) unsafe fn quantise_halves(
         halves: &[[Float16; PIECE]],
         lines: &mut [[u8; WIDE]],
-        steps: &mut [f32],
+        scales: &mut [f32],
         left: &mut Vec<usize>,
     ) {
-        let rows = steps.len();
+        let rows = scales.len();
         let tile = TILE_ROWS * (halves.len() / rows.max(1) / 2);
         let mut first = 0;
         while first < rows {
-            let (lines, steps) = (&mut lines[first / TILE_ROWS * tile..], &mut steps[first..]);
-            let count = if steps.len() < AT_ONCE { 1 } else { AT_ONCE };
+            let (lines, scales) = (&mut lines[first / TILE_ROWS * tile..], &mut scales[first..]);
+            let count = if scales.len() < AT_ONCE { 1 } else { AT_ONCE };
             match count {
-                1 => quantise_some::<1>(halves, (first, rows), lines, steps, left),
-                _ => quantise_some::<AT_ONCE>(halves, (first, rows), lines, steps, left),
+                1 => quantise_some::<1>(halves, (first, rows), lines, scales, left),
+                _ => quantise_some::<AT_ONCE>(halves, (first, rows), lines, scales, left),
             }
             first += count;
         }
@@ -283,7 +283,7 @@ mod avx512 {
         halves: &[[Float16; PIECE]],
         (first, rows): (usize, usize),
         lines: &mut [[u8; WIDE]],
-        steps: &mut [f32],
+        scales: &mut [f32],
         left: &mut Vec<usize>,
     ) {
         let mut most = [_mm512_setzero_si512(); R];
@@ -293,13 +293,13 @@ mod avx512 {
                 *most = _mm512_max_epu16(*most, both(halves));
             }
         }
-        let mut scales = [0.0; R];
-        for (i, (most, (scale, step))) in
-            most.into_iter().zip(scales.iter_mut().zip(steps)).enumerate()
+        let mut inverses = [0.0; R];
+        for (i, (most, (inverse, scale))) in
+            most.into_iter().zip(inverses.iter_mut().zip(scales)).enumerate()
         {
             let [low, high] = widened(most);
             let most = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
-            (*scale, *step) = scale_and_step(most);
+            (*inverse, *scale) = inverse_and_scale(most);
             if !Float16::suits(most) {
                 left.push(first + i);
             }
@@ -308,10 +308,10 @@ mod avx512 {
         for (pair, lines) in pairs.zip(lines.chunks_exact_mut(TILE_ROWS)) {
             let (one, other) = pair.split_at(rows);
             let columns = one[first..].iter().zip(&other[first..]);
-            let to = lines[first % TILE_ROWS..].iter_mut().zip(scales);
-            for ((one, other), (bytes, scale)) in columns.zip(to) {
+            let to = lines[first % TILE_ROWS..].iter_mut().zip(inverses);
+            for ((one, other), (bytes, inverse)) in columns.zip(to) {
                 let ([a, b], [c, d]) = (widened(both(one)), widened(both(other)));
-                narrow([a, b, c, d], scale, bytes);
+                narrow([a, b, c, d], inverse, bytes);
             }
         }
     }
@@ -333,13 +333,13 @@ mod avx512 {
     /// Sixty-four numbers as bytes.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
-    fn narrow(x: [__m512; 4], scale: f32, bytes: &mut [u8; WIDE]) {
-        let scale = _mm512_set1_ps(scale);
-        let mut int8_options = [_mm512_setzero_si512(); 4];
-        for (int8_options, x) in int8_options.iter_mut().zip(x) {
-            *int8_options = _mm512_cvtps_epi32(_mm512_mul_ps(x, scale));
+    fn narrow(x: [__m512; 4], inverse: f32, bytes: &mut [u8; WIDE]) {
+        let inverse = _mm512_set1_ps(inverse);
+        let mut integers = [_mm512_setzero_si512(); 4];
+        for (integers, x) in integers.iter_mut().zip(x) {
+            *integers = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
         }
-        let [a, b, c, d] = int8_options;
+        let [a, b, c, d] = integers;
         let packed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
         // Now there are four numbers of each register side by side, then the next four of each.
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);

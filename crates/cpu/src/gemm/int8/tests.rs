@@ -27,7 +27,7 @@ fn pack(weights: Vec<f32>, bias: &[f32], inputs: usize) -> (PackedInt8, Weight) 
 fn run(isa: Isa, x: &[f32], packed: &PackedInt8) -> Vec<f32> {
     let mut quantised = QuantisedInt8::default();
     quantised.fill(isa, x, packed);
-    let mut out = vec![f32::NAN; quantised.steps.len() * packed.outputs()];
+    let mut out = vec![f32::NAN; quantised.scales.len() * packed.outputs()];
     multiply(isa, &quantised, packed, 0..packed.panels(), false, &mut out);
     out
 }
@@ -42,16 +42,16 @@ fn naive(x: &[f32], weight: &Weight, bias: &[f32]) -> Vec<f32> {
     let mut out = Vec::new();
     for row in x.chunks(inputs) {
         let most = row.iter().fold(0f32, |m, v| m.max(v.abs()));
-        let scale = if most > 0.0 { 127.0 / most } else { 0.0 };
-        let step = most / 127.0;
+        let inverse = if most > 0.0 { 127.0 / most } else { 0.0 };
+        let scale = most / 127.0;
         for (o, b) in bias.iter().enumerate() {
-            let int8_options = &weight.data[o * inputs..][..inputs];
+            let integers = &weight.data[o * inputs..][..inputs];
             let sum: i64 = row
                 .iter()
-                .zip(int8_options)
-                .map(|(&x, &w)| (x * scale).round_ties_even() as i64 * i64::from(w as i8))
+                .zip(integers)
+                .map(|(&x, &w)| (x * inverse).round_ties_even() as i64 * i64::from(w as i8))
                 .sum();
-            out.push(sum as f32 * (weight.scale(o) * step) + b);
+            out.push(sum as f32 * (weight.scale(o) * scale) + b);
         }
     }
     out
@@ -116,9 +116,9 @@ fn fixed_scales_cut_off_what_does_not_fit() {
         let got = run(isa, &x, &packed);
         for (i, got) in got.iter().enumerate() {
             let (row, output) = (i / 5, i % 5);
-            let int8_options = weight.data[output * 70..][..70].iter().map(|&w| i64::from(w as i8));
+            let integers = weight.data[output * 70..][..70].iter().map(|&w| i64::from(w as i8));
             let inputs = cut[row * 70..][..70].iter().map(|x| x.round_ties_even() as i64);
-            let sum: i64 = inputs.zip(int8_options).map(|(x, w)| x * w).sum();
+            let sum: i64 = inputs.zip(integers).map(|(x, w)| x * w).sum();
             assert_eq!(*got, sum as f32 * (weight.scale(output) * (1.0 / 100.0)));
         }
     }
