@@ -196,7 +196,7 @@ class Bench:
         model = self.path(case["model"])
         command = [self.binary, "bench", "--device", "cpu", "--source", source, "--batch-sentences", str(case["batch"]), "--batch-tokens", "100000",
                    "--beam", str(case.get("beam", 1)), "--precision", case.get("precision", "int8"),
-                   "--repeat", str(self.repeat), "--json"]
+                   "--threads", "1", "--repeat", str(self.repeat), "--json"]
         if "text" in case:
             command += ["-m", model]
         elif case.get("peer") == "marian":  # its limit counts the end symbol: one word more than the source has
@@ -207,7 +207,7 @@ class Bench:
             command += ["--shortlist", self.vmap(case)]
         for option in ("isa", "batching"):
             if option in case:
-                command += ["--" + option, case[option]]
+                command += ["--set", f"{option}={case[option]}"]
         report = pinned(self.core, command)
         return {self.unit(case): report[self.unit(case)] / report["cpu_seconds"], "load": report["load_seconds"],
                 "memory": report["peak_memory_mb"]}

@@ -1,44 +1,25 @@
 //! The `peregrine` command: a thin face on the library.
 //!
-//! Each subcommand has a file. `args` are the options several of them share, `io` reads and writes text,
-//! one line in, one line out.
+//! `commands` has a file for each subcommand; those of the laboratory are in the crate `peregrine-lab`. `io` reads and writes
+//! text, one line in, one line out. Options that several commands share are in the crate `peregrine-args`.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod answers;
-mod args;
-mod bench;
-mod bench_ablate;
-mod bench_batching;
-mod bench_devlin;
-mod bench_service;
-mod convert;
-mod doctor;
-mod fingerprint;
-#[cfg(feature = "cuda")]
-mod gpu;
-#[cfg(not(feature = "cuda"))]
-#[path = "no_gpu.rs"]
-mod gpu;
-mod inspect;
+mod commands;
 mod io;
-mod make_model;
-mod measures;
-mod notes;
-mod plot;
-mod score;
-mod shortlist;
-mod stats;
-mod translate;
-mod tune;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use peregrine_args::console::{BAD_INPUT, in_words, remark};
+use peregrine_args::{lines, values};
+use peregrine_lab::{bench, gpu, make_model};
 
-use crate::io::console::{BAD_INPUT, in_words, remark};
-use crate::io::{lines, signals};
+use crate::commands::{
+    completions, convert, doctor, help, inspect, man, score, shortlist, translate, tune,
+};
+use crate::io::signals;
 
 /// Translates with the neural models people already have: Marian, Bergamot/Firefox, CTranslate2,
 /// Hugging Face MarianMT and Peregrine's own files.
@@ -47,7 +28,7 @@ use crate::io::{lines, signals};
     doc = "\nWithout a model, `peregrine translate` uses a small English-Portuguese one that is built in."
 )]
 #[derive(Parser)]
-#[command(name = "peregrine", version, max_term_width = 100)]
+#[command(name = "peregrine", version, max_term_width = 100, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -65,10 +46,13 @@ enum Command {
     Selftest(gpu::selftest::Args),
     Shortlist(Box<shortlist::Args>),
     Tune(Box<tune::Args>),
+    Completions(completions::Args),
+    Man(man::Args),
+    Help(help::Args),
 }
 
 fn main() -> ExitCode {
-    let arguments = args::values::tie(std::env::args_os());
+    let arguments = values::tie(std::env::args_os());
     let matches = Cli::command().get_matches_from(arguments);
     let command = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli.command,
@@ -101,6 +85,9 @@ fn run(command: Command, matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Command::Selftest(args) => gpu::selftest::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Shortlist(args) => shortlist::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Help(args) => help::run(&args, Cli::command()),
     }
 }
 

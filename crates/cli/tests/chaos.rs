@@ -189,7 +189,7 @@ fn signals_at_any_time_lose_nothing() {
     let whole = begin.elapsed().as_micros() as u64;
     let mut random = Random(42);
     let ways: [&[&str]; 4] =
-        [&[], &["-t", "2"], &["--batching", "top-up"], &["--batch-sentences", "7", "-t", "3"]];
+        [&[], &["-t", "2"], &["--set", "batching=top-up"], &["--batch-sentences", "7", "-t", "3"]];
     for round in 0..16 {
         let way = ways[random.below(4) as usize];
         let signal = ["INT", "TERM", "HUP", "KILL"][random.below(4) as usize];

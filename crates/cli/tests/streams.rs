@@ -11,7 +11,7 @@ use common::nonsense::{Nonsense, assert_fine, lines, odd_lines};
 fn fifty_thousand_lines_through_sixty_megabytes() {
     let model = Nonsense::new();
     std::fs::write(model.path("in"), odd_lines(50_000)).expect("an input");
-    assert_fine(&model.run(&["-q", "-i", "in", "-o", "plain", "--batching", "shrink"]));
+    assert_fine(&model.run(&["-q", "-i", "in", "-o", "plain", "--set", "batching=shrink"]));
     let arguments =
         ["-q", "-i", "in", "-o", "out", "--memory", "60MB", "--stats", "stats", "-t", "2"];
     assert_fine(&model.run(&arguments));
@@ -100,14 +100,14 @@ fn a_job_is_not_resumed_with_other_words() {
     let written = std::fs::read(model.path("out")).expect("an output");
     std::fs::write(model.path("dictionary"), "a w3 1\n").expect("a file");
     let changes: [&[&str]; 9] = [
-        &["--cache", "float16"],
-        &["--hidden", "float32"],
-        &["--sums", "saturating"],
-        &["--input-steps", "file"],
+        &["--set", "cache=float16"],
+        &["--set", "hidden=float32"],
+        &["--set", "sums=saturating"],
+        &["--set", "input-scales=file"],
         &["--replace-unknown"],
         &["--replace-unknown", "dictionary"],
         &["--precision", "int8"],
-        &["--isa", "portable"],
+        &["--set", "isa=portable"],
         &["--split", "paragraph"],
     ];
     for change in changes {
@@ -200,7 +200,8 @@ fn every_policy_and_split_gives_a_line_for_a_line() {
     std::fs::write(model.path("in"), odd_lines(300)).expect("an input");
     let mut outputs = Vec::new();
     for batching in ["naive", "shrink", "sorted", "top-up", "auto"] {
-        let output = model.run(&["-q", "-i", "in", "--batching", batching, "-t", "3"]);
+        let output =
+            model.run(&["-q", "-i", "in", "--set", &format!("batching={batching}"), "-t", "3"]);
         assert_fine(&output);
         outputs.push(output.stdout);
     }

@@ -28,7 +28,7 @@ impl Way {
             format!("--threads={}", self.threads),
             format!("--batch-sentences={}", self.sentences),
             format!("--batch-tokens={}", self.tokens),
-            format!("--batching={}", self.policy),
+            format!("--set=batching={}", self.policy),
         ];
         arguments.extend(self.memory.map(|memory| format!("--memory={memory}")));
         arguments
@@ -177,7 +177,8 @@ fn instruction_sets_agree_in_integers() {
             let model = common::model();
             let arguments =
                 ["translate", "--device", "cpu", "-m", &model, "--json", "--alignment=soft"];
-            let more = ["--precision", precision, "--beam", beam, "--isa", level.name()];
+            let isa = format!("isa={}", level.name());
+            let more = ["--precision", precision, "--beam", beam, "--set", &isa];
             stdout(run_with(&[&arguments[..], &more].concat(), &source))
         };
         let right = translate(Level::Portable);

@@ -29,6 +29,14 @@ impl FromStr for GpuPrecision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLayer;
 
+impl FromStr for OutputLayer {
+    type Err = String;
+
+    fn from_str(_: &str) -> Result<OutputLayer, String> {
+        Err(Error.to_string())
+    }
+}
+
 /// A model's networks, packed for a GPU.
 pub(crate) struct OnGpu {
     pub(crate) networks: Vec<Arc<dyn Prepared>>,

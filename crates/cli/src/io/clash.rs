@@ -26,13 +26,13 @@ enum Place<'a> {
 impl<'a> Named<'a> {
     /// The file an option names; `-` is standard input.
     pub(crate) fn read(option: &'a str, path: &'a Path) -> Named<'a> {
-        let standard = super::lines::is_standard(path);
+        let standard = peregrine_args::lines::is_standard(path);
         Named { option, place: if standard { Place::Input } else { Place::Path(path) } }
     }
 
     /// The file an option names; `-` is standard output.
     pub(crate) fn written(option: &'a str, path: &'a Path) -> Named<'a> {
-        let standard = super::lines::is_standard(path);
+        let standard = peregrine_args::lines::is_standard(path);
         Named { option, place: if standard { Place::Output } else { Place::Path(path) } }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::bail;
 use peregrine::Line;
 
-use super::lines::Lines;
+use peregrine_args::lines::Lines;
 
 /// Lines waiting between the thread that reads and the stream.
 const WAITING: usize = 64;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use super::Hash;
-use super::lines::is_standard;
+use peregrine_args::hash::Hash;
+use peregrine_args::lines::is_standard;
 
 /// An output that knows what was written to it. Its errors name it.
 pub(crate) struct Output {

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::console::{in_words, remark};
 use super::feed::Place;
-use super::lines::Lines;
 use super::output::Output;
+use peregrine_args::console::{in_words, remark};
+use peregrine_args::lines::Lines;
 
 /// Time between two checkpoints, about.
 const INTERVAL: Duration = Duration::from_millis(500);

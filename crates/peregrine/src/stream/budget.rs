@@ -49,7 +49,7 @@ impl Budget {
             sentences: batch.sentences.min(sentences as usize).max(1),
             tokens: batch.tokens.min(tokens as usize).max(1),
         };
-        Budget { lines: free / 4, batch }
+        Budget { lines: (free / 4).min(USUAL_LINES), batch }
     }
 }
 

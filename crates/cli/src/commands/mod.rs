@@ -1,0 +1,12 @@
+//! The commands, one file each. Those of the laboratory are in the crate `peregrine-lab`.
+
+pub(crate) mod completions;
+pub(crate) mod convert;
+pub(crate) mod doctor;
+pub(crate) mod help;
+pub(crate) mod inspect;
+pub(crate) mod man;
+pub(crate) mod score;
+pub(crate) mod shortlist;
+pub(crate) mod translate;
+pub(crate) mod tune;

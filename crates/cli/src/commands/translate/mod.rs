@@ -1,0 +1,399 @@
+//! `peregrine translate`
+
+mod answers;
+mod fingerprint;
+mod notes;
+mod progress;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::bail;
+use clap::ArgMatches;
+use peregrine::marian_format::{AlignmentStyle, Fields};
+use peregrine::measure::narrowed_rows;
+use peregrine::model::write_whole;
+use peregrine::{
+    Answer, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translator, Workers,
+};
+use serde_json::json;
+
+use answers::{Answers, Form};
+use fingerprint::fingerprint;
+use notes::{Coverage, Notes};
+use peregrine_args::model::ModelArgs;
+use peregrine_args::search::SearchArgs;
+use progress::Progress;
+
+use crate::io::clash::{self, Named};
+use crate::io::feed::{Feed, Place};
+use crate::io::output::Output;
+use crate::io::resume::{FileJob, Start, checkpoint_of};
+use crate::io::signals::{self, Interrupted};
+use peregrine_args::console::remark;
+use peregrine_args::lines::{Lines, is_standard};
+use peregrine_args::stats::{describe, parse_bytes, peak_memory_mb};
+
+/// Translate text, one line in, one line out
+///
+/// Reads standard input unless TEXT or a file is given. Every input line gives exactly one output
+/// line, in order, whatever it holds; a line too long for the model is translated in parts.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Lines to translate
+    text: Vec<String>,
+
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    io: InputOutput,
+
+    #[command(flatten)]
+    search: SearchArgs,
+
+    /// Stop sentences that repeat themselves or do not end, and translate them again
+    ///
+    /// The second translation has repetition banned. `off` gives what the original tool would give.
+    #[arg(long, help_heading = "Search", value_name = "on|off", value_parser = ["on", "off"], default_value = "on", hide_possible_values = true)]
+    guards: String,
+
+    /// Memory the process may use, model included [default: three quarters of what is free]
+    ///
+    /// It sizes the read-ahead and the batch, e.g. 300MB.
+    #[arg(long, help_heading = "Speed", value_name = "BYTES", value_parser = parse_bytes)]
+    memory: Option<u64>,
+
+    /// Write what was measured as JSON: time by phase, batches, padding, queue, memory
+    #[arg(long, help_heading = "Speed", value_name = "FILE")]
+    stats: Option<PathBuf>,
+}
+
+/// What is read and what is written.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Input and output")]
+struct InputOutput {
+    /// Read from a file; `-` is standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
+    input: Option<PathBuf>,
+
+    /// Write to a file; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Split lines into sentences: none, sentence or paragraph [default: none]
+    ///
+    /// Sentences are translated each for itself and joined again. `none`: a line is a sentence. `sentence`: a line may hold several.
+    /// `paragraph`: sentences may go on over lines; an empty line ends a paragraph, and a sentence's translation stands where it
+    /// began.
+    #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
+    split: Split,
+
+    /// A file with the beginning of each translation, a line for each input line
+    ///
+    /// An empty line forces nothing.
+    #[arg(long, value_name = "FILE")]
+    prefix: Option<PathBuf>,
+
+    /// Print all hypotheses in Marian's form: number ||| text ||| F0= sum ||| score
+    #[arg(long)]
+    n_best: bool,
+
+    /// Print the log-probability of every token
+    #[arg(long, hide_short_help = true)]
+    word_scores: bool,
+
+    /// Print word alignments: hard (best source token), soft (all weights), or a threshold
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hard", value_parser = parse_alignment)]
+    alignment: Option<AlignmentStyle>,
+
+    /// Replace unknown words by the source word they attend to, or by its translation in a
+    /// dictionary (lines `target source probability`)
+    #[arg(long, hide_short_help = true, value_name = "DICTIONARY", num_args = 0..=1, require_equals = true)]
+    replace_unknown: Option<Option<PathBuf>>,
+
+    /// Print tokens instead of text
+    #[arg(long)]
+    tokens: bool,
+
+    /// Print a JSON object for each line, with tokens and scores
+    ///
+    /// With --n-best it has all hypotheses, with --alignment their attention.
+    #[arg(long)]
+    json: bool,
+
+    /// Go on with an interrupted job from one file to another
+    #[arg(long, requires_all = ["input", "output"])]
+    resume: bool,
+
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
+    signals::watch();
+    let model = args.model.read()?;
+    let digest = args.job_files().map(|_| model.digest());
+    let translator = args.model.prepare(model, args.model.tuner()?)?;
+    for note in &translator.model().notes {
+        args.say(format_args!("note: {note}"));
+    }
+    let options = args.options(&translator)?;
+    let workers = args.search.workers(&translator, &args.model.settings());
+    let workers = workers.with_memory(args.memory.or_else(usual_memory));
+    args.refuse_clashes(&translator)?;
+    args.check_memory(&translator, &options, &workers)?;
+    let mut job = args.job(matches, &translator, digest)?;
+    let Some(start) = args.start(job.as_mut())? else {
+        args.say(format_args!("already complete"));
+        return Ok(());
+    };
+    if start.lines > 0 {
+        args.say(format_args!("going on after line {}", start.lines));
+    }
+    let (before, begun) = (start.lines, Instant::now());
+    let (summary, lines) = args.work(&translator, (&options, workers), start, job.as_mut())?;
+    args.report(&summary, lines - before, begun)?;
+    if summary.stopped {
+        let resumes = job.is_some_and(|job| job.can_be_resumed());
+        let hint = if resumes { "; --resume goes on from there" } else { "" };
+        remark!("stopped: {lines} lines are translated and written{hint}");
+        return Err(Interrupted.into());
+    }
+    if let Some(job) = job {
+        job.finish();
+    }
+    Ok(())
+}
+
+impl Args {
+    /// Translates the input to its end, or until a signal comes. How it went, and how many lines are written.
+    fn work(
+        &self,
+        translator: &Translator,
+        (options, workers): (&Options, Workers),
+        start: Start,
+        mut job: Option<&mut FileJob>,
+    ) -> anyhow::Result<(Summary, u64)> {
+        let prefixes = self.prefixes(start.lines)?;
+        let stop = signals::begin_work();
+        let mut progress = Progress::new(self.io.quiet, self.io.output.is_some(), &start.input);
+        let mut notes = Notes::new(self.io.quiet);
+        let mut answers = Answers::new(self.form(), &options.search, start.output, start.lines);
+        let coverage = Coverage::new(translator.model());
+        let lines = Feed::new(start.input, prefixes, start.lines, stop)
+            .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
+        let mut stream = StreamOptions::new(options.clone(), workers);
+        stream.stop = Some(stop);
+        stream.measure = self.stats.is_some();
+        let outcome = translator.stream(lines, &stream, |answer: Answer<Place>| {
+            progress.advance(&answer.translation, answer.tag.bytes);
+            if let Some((number, line)) = answers.add(answer.translation, &answer.tag)? {
+                notes.look_at(number, &line);
+            }
+            if let Some(job) = &mut job {
+                // A sentence may go on over lines: only where none does can a job begin.
+                if answer.tag.ends && (options.split != Split::Paragraph || answer.tag.blank) {
+                    job.mark(answers.lines, &answer.tag, &answers.output);
+                }
+                job.save_if_due(&mut answers.output)?;
+            }
+            if !answer.more {
+                answers.flush()?;
+            }
+            anyhow::Ok(())
+        });
+        answers.flush()?;
+        let complete = outcome.as_ref().is_ok_and(|summary| !summary.stopped);
+        if let Some(job) = job.filter(|_| !complete) {
+            job.save(&mut answers.output)?;
+        }
+        progress.finish();
+        notes.finish(&coverage);
+        Ok((outcome?, answers.lines))
+    }
+
+    /// What is needed to resume the job, if it can be.
+    fn job(
+        &self,
+        matches: &ArgMatches,
+        translator: &Translator,
+        digest: Option<u64>,
+    ) -> anyhow::Result<Option<FileJob>> {
+        let (Some((_, output)), Some(digest)) = (self.job_files(), digest) else { return Ok(None) };
+        let command = <Args as clap::Args>::augment_args(clap::Command::new("translate"));
+        let settings = fingerprint(&command, matches, translator, digest)?;
+        Ok(Some(FileJob::new(output, settings)))
+    }
+
+    fn options(&self, translator: &Translator) -> anyhow::Result<Options> {
+        let mut options = self.search.options(translator);
+        options.scores = self.io.n_best || self.io.word_scores || self.io.json;
+        options.alignments = self.io.alignment.is_some();
+        options.replace_unknown = self.dictionary()?.map(Arc::new);
+        if self.io.n_best {
+            options.n_best = options.search.beam;
+        }
+        options.split = self.io.split;
+        options.guard = (self.guards == "on").then(Guard::default);
+        Ok(options)
+    }
+
+    fn form(&self) -> Form {
+        let fields = Fields {
+            alignment: self.io.alignment,
+            word_scores: self.io.word_scores,
+            tokens: self.io.tokens,
+        };
+        match (self.io.json, self.io.n_best) {
+            (true, _) => Form::Json { alignment: self.io.alignment.is_some() },
+            (false, true) => Form::NBest(fields),
+            (false, false) if fields == Fields::default() => Form::Text,
+            (false, false) => Form::Best(fields),
+        }
+    }
+
+    /// Input and output of a job that can be resumed: from a file to a file. What is no file (a pipe,
+    /// /dev/null) has nothing to go on from, and can be read only once.
+    fn job_files(&self) -> Option<(&Path, &Path)> {
+        let (input, output) = (self.io.input.as_deref()?, self.io.output.as_deref()?);
+        let mut read = self.io.prefix.iter().chain(self.io.replace_unknown.iter().flatten());
+        let readable = input.is_file() && read.all(|path| path.is_file());
+        let is_new = !output.exists() && !is_standard(output);
+        (readable && (is_new || output.is_file())).then_some((input, output))
+    }
+
+    /// Refuses to write a file that is read, before any is opened for writing.
+    fn refuse_clashes(&self, translator: &Translator) -> anyhow::Result<()> {
+        let files = self.model.files();
+        let checkpoint = self.job_files().map(|(_, output)| checkpoint_of(output));
+        let mut read: Vec<_> = files.iter().map(|(name, path)| Named::read(name, path)).collect();
+        let members = &translator.model().members;
+        read.extend(members.iter().map(|member| Named::read("--model", &member.path)));
+        match &self.io.input {
+            Some(path) => read.push(Named::read("--input", path)),
+            None if self.text.is_empty() => read.push(Named::input()),
+            None => {}
+        }
+        let dictionary = self.io.replace_unknown.iter().flatten();
+        read.extend(dictionary.map(|path| Named::read("--replace-unknown", path)));
+        read.extend(self.io.prefix.iter().map(|path| Named::read("--prefix", path)));
+        let mut written = match &self.io.output {
+            Some(path) => vec![Named::written("--output", path)],
+            None => vec![Named::output()],
+        };
+        written.extend(self.stats.iter().map(|path| Named::written("--stats", path)));
+        written.extend(checkpoint.iter().map(|path| Named::written("the checkpoint", path)));
+        clash::refuse(&written, &read)
+    }
+
+    /// Refuses a budget that cannot be kept.
+    fn check_memory(
+        &self,
+        translator: &Translator,
+        options: &Options,
+        workers: &Workers,
+    ) -> anyhow::Result<()> {
+        let least = translator.least_memory(options, workers);
+        let (Some(memory), Some(least)) = (self.memory, least) else {
+            return Ok(());
+        };
+        if memory < least {
+            let megabytes = |bytes: u64| (bytes as f64 / 1e6).ceil();
+            bail!(
+                "--memory {:.0}MB: the model and one sentence take about {:.0} MB",
+                megabytes(memory),
+                megabytes(least)
+            );
+        }
+        Ok(())
+    }
+
+    /// Opens input and output; none if there is nothing left to do.
+    fn start(&self, job: Option<&mut FileJob>) -> anyhow::Result<Option<Start>> {
+        match (job, self.job_files(), self.io.resume) {
+            (Some(job), Some((input, output)), true) => job.go_on(input, output),
+            (Some(job), Some((input, output)), false) => job.begin(input, output).map(Some),
+            (_, _, true) => bail!("--resume: input, output, prefixes and dictionary must be files"),
+            _ => {
+                let input = self.lines()?;
+                let output = Output::create(self.io.output.as_deref())?;
+                Ok(Some(Start { input, output, lines: 0 }))
+            }
+        }
+    }
+
+    /// The prefixes of the lines that are still to be translated.
+    fn prefixes(&self, lines: u64) -> anyhow::Result<Option<Lines>> {
+        let Some(path) = &self.io.prefix else { return Ok(None) };
+        let mut prefixes = Lines::open(Some(path))?;
+        prefixes.next_chunk(usize::try_from(lines)?)?;
+        Ok(Some(prefixes))
+    }
+
+    fn say(&self, message: std::fmt::Arguments<'_>) {
+        if !self.io.quiet {
+            remark!("{message}");
+        }
+    }
+
+    /// Says what was measured.
+    fn report(&self, summary: &Summary, lines: u64, begun: Instant) -> anyhow::Result<()> {
+        if narrowed_rows() > 0 {
+            let rows = narrowed_rows();
+            self.say(format_args!(
+                "note: {rows} rows did not fit 16-bit fixed point and were rounded to fewer bits"
+            ));
+        }
+        if let (Some(path), Some(stats)) = (&self.stats, &summary.stats) {
+            let mut report = describe(stats, begun.elapsed());
+            report["lines"] = json!(lines);
+            write_whole(path, format!("{report:#}\n").as_bytes())?;
+        }
+        if let (Some(_), Some(peak)) = (self.memory, peak_memory_mb()) {
+            self.say(format_args!(
+                "note: at most {:.0} MB of memory were in use",
+                peak * 1.048_576
+            ));
+        }
+        Ok(())
+    }
+
+    fn dictionary(&self) -> anyhow::Result<Option<Dictionary>> {
+        Ok(match &self.io.replace_unknown {
+            None => None,
+            Some(None) => Some(Dictionary::default()),
+            Some(Some(path)) => Some(Dictionary::read(path)?),
+        })
+    }
+
+    fn lines(&self) -> anyhow::Result<Lines> {
+        if !self.text.is_empty() {
+            if let Some(line) = self.text.iter().find(|line| line.contains('\n')) {
+                bail!("{line:?}: a text argument is one line");
+            }
+            return Ok(Lines::of_text(&self.text));
+        }
+        Lines::open(self.io.input.as_deref())
+    }
+}
+
+/// The budget where none is given.
+fn usual_memory() -> Option<u64> {
+    peregrine::available_memory().map(|bytes| bytes / 4 * 3)
+}
+
+fn parse_alignment(text: &str) -> Result<AlignmentStyle, String> {
+    match text {
+        "hard" | "1" => Ok(AlignmentStyle::Hard),
+        "soft" => Ok(AlignmentStyle::Soft),
+        _ => match text.parse::<f32>() {
+            Ok(threshold) if (0.0..1.0).contains(&threshold) => {
+                Ok(AlignmentStyle::Above(threshold))
+            }
+            _ => Err("expected hard, soft or a number from 0 to 1".into()),
+        },
+    }
+}

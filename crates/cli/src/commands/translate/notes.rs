@@ -1,0 +1,120 @@
+//! Remarks about lines, on standard error: the first few in words, the rest as a number.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use peregrine::{Model, Translation};
+
+use peregrine_args::console::remark;
+
+/// Remarks of one kind that are made in words.
+const MOST: u64 = 10;
+
+/// What there is to say about the lines of a job.
+pub(crate) struct Notes {
+    quiet: bool,
+    cut: u64,
+    copied: u64,
+    runaway: u64,
+}
+
+impl Notes {
+    /// Nothing has been said; nothing will be if `quiet`.
+    pub(crate) fn new(quiet: bool) -> Notes {
+        Notes { quiet, cut: 0, copied: 0, runaway: 0 }
+    }
+
+    /// Says what is to be said about line `number`, counted from 0.
+    pub(crate) fn look_at(&mut self, number: u64, translation: &Translation) {
+        let (line, parts) = (number + 1, translation.segments);
+        if translation.cut {
+            self.cut += 1;
+            if self.cut <= MOST && !self.quiet {
+                remark!("note: line {line} is too long for the model: translated in {parts} parts");
+            }
+        }
+        if translation.copied {
+            self.copied += 1;
+            if self.copied <= MOST && !self.quiet {
+                remark!(
+                    "note: line {line} has a stretch too long for the model and without a place to cut: copied"
+                );
+            }
+        }
+        let why = match translation.verdict {
+            verdict if verdict.is_clean() => return,
+            verdict if verdict.looped => "repeated itself",
+            _ => "did not come to an end",
+        };
+        self.runaway += 1;
+        if self.runaway <= MOST && !self.quiet {
+            remark!(
+                "note: the translation of line {line} {why}: made again with repetition \
+                 banned"
+            );
+        }
+    }
+
+    /// Says how many there were, where not all were named, and whether the shortlist fits the text.
+    pub(crate) fn finish(&self, coverage: &Coverage<'_>) {
+        if self.quiet {
+            return;
+        }
+        if let Some(share) = coverage.absurd() {
+            let percent = 100.0 * share;
+            remark!(
+                "note: the shortlist has no words for {percent:.0} % of the source tokens: is it another \
+                 model's, or the text in another language?"
+            );
+        }
+        let totals = [
+            (self.cut, "lines were too long for the model"),
+            (self.copied, "lines have stretches that were copied"),
+            (self.runaway, "translations were made again with repetition banned"),
+        ];
+        for (count, what) in totals.into_iter().filter(|(count, _)| *count > MOST) {
+            remark!("note: in all {count} {what}");
+        }
+    }
+}
+
+/// How much of a text a shortlist knows, by its first lines.
+pub(crate) struct Coverage<'a> {
+    model: &'a Model,
+    lines: AtomicUsize,
+    tokens: AtomicUsize,
+    unlisted: AtomicUsize,
+}
+
+impl<'a> Coverage<'a> {
+    /// Lines that are looked at: enough to tell, and tokenised twice in no time.
+    const LINES: usize = 100;
+    /// Tokens that tell something.
+    const ENOUGH: usize = 100;
+    /// A share of tokens without words of their own that no table of the right model leaves.
+    const ABSURD: f64 = 0.5;
+
+    /// Of a model's shortlist.
+    pub(crate) fn new(model: &'a Model) -> Coverage<'a> {
+        let zero = AtomicUsize::default;
+        Coverage { model, lines: zero(), tokens: zero(), unlisted: zero() }
+    }
+
+    /// Counts the tokens of a line.
+    pub(crate) fn look_at(&self, line: &str) {
+        let Some(shortlist) = &self.model.shortlist else { return };
+        if self.lines.fetch_add(1, Ordering::Relaxed) >= Coverage::LINES {
+            return;
+        }
+        let ids = self.model.source.encode(line).ids;
+        let unlisted = ids.iter().filter(|&&id| shortlist.list(id).is_empty()).count();
+        self.tokens.fetch_add(ids.len(), Ordering::Relaxed);
+        self.unlisted.fetch_add(unlisted, Ordering::Relaxed);
+    }
+
+    /// The share of tokens without words of their own, if it cannot be right.
+    fn absurd(&self) -> Option<f64> {
+        let tokens = self.tokens.load(Ordering::Relaxed);
+        let share = self.unlisted.load(Ordering::Relaxed) as f64 / tokens.max(1) as f64;
+        (tokens >= Coverage::ENOUGH && share > Coverage::ABSURD).then_some(share)
+    }
+}

@@ -1,0 +1,15 @@
+//! The laboratory: what measures the engine and checks it on a GPU. Its commands are reached as `peregrine bench`,
+//! `peregrine selftest` and `peregrine make-model`.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod bench;
+#[cfg(feature = "cuda")]
+pub mod gpu;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_gpu.rs"]
+pub mod gpu;
+pub mod make_model;
+mod measures;
+mod plot;
