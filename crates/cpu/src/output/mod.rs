@@ -8,7 +8,7 @@
 //! |---|---|
 //! | the vocabulary | the packed product |
 //! | the vocabulary, 1 or 2 rows, best logit only | `screening`: 4-bit weights rule out most words |
-//! | a shortlist of 8 or more rows | a packed copy of its words |
+//! | a shortlist of 8 or more rows, or any without AVX-512 VNNI | a packed copy of its words |
 //! | shortlists of fewer rows each | `scattered`: each word where it is |
 //! | 6 or more such shortlists, logits only | `shared_words`: each word once for all rows that have it |
 
@@ -58,7 +58,7 @@ const SCREEN_MAX_ROWS: usize = 2;
 /// Rows after which a 4-bit copy of the weights pays for its memory and the time to make it.
 const ROWS_BEFORE_SCREENING: u32 = 100;
 
-/// The last of these rows are screened with a sample of the words, which tells whether screening pays.
+/// Number of rows, the last before screening starts, that are tried on a sample of the words, which tells whether screening pays.
 const SAMPLED_ROWS: u32 = 20;
 
 /// A prepared output layer.
@@ -78,7 +78,7 @@ pub struct Output {
     in_registers: bool,
 }
 
-/// The words of a shortlist. ScatteredWords and packed words give the same bits.
+/// The words of a shortlist. Scattered and packed words give the same bits.
 pub struct Selection {
     /// Words in ascending order.
     words: Arc<[u32]>,
@@ -238,15 +238,16 @@ pub(crate) fn best(
             let linear = selection.map_or(&output.linear, |selection| selection.packed(output));
             if let Some((packed, Screening::Full(rows, screen))) = screening {
                 for (row, x) in x.chunks_exact(inputs).enumerate() {
-                    let sink = sinks.of(row..row + 1, None);
+                    let sink = sinks.slice_rows(row..row + 1, None);
                     best_screened(isa, x, linear, (packed, rows, screen), sink);
                 }
                 return;
             }
-            let mut sinks = sinks.of(0..sinks.rows.len(), words);
+            let mut sinks = sinks.slice_rows(0..sinks.rows.len(), words);
             linear.multiply_in_blocks(isa, x, BLOCK_PANELS, output.in_registers, &mut sinks);
             for row in sinks.reset_overflowed() {
-                let (x, mut sink) = (&x[row * inputs..][..inputs], sinks.of(row..row + 1, words));
+                let (x, mut sink) =
+                    (&x[row * inputs..][..inputs], sinks.slice_rows(row..row + 1, words));
                 linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut sink);
             }
             if let Some((packed, Screening::Sampled(sample))) = screening {
@@ -312,7 +313,7 @@ fn best_of_scattered_words(
                 let (Some(selection), Some(list)) = (selection, scattered_words(selection)) else {
                     continue;
                 };
-                let mut sinks = sinks.of(rows.clone(), Some(&selection.words));
+                let mut sinks = sinks.slice_rows(rows.clone(), Some(&selection.words));
                 let columns = list.block_starts[i]..list.block_starts[i + 1];
                 let words = (&*list.rows, &list.picked);
                 scattered::multiply_into(isa, (x, rows), words, columns, block, &mut sinks);
@@ -338,7 +339,7 @@ fn best_of_shared_words(
         for (t, table) in tables.iter().enumerate() {
             waiting.clear();
             waiting.extend((0..bits.len()).filter(|&row| bits[row].0 == t));
-            // One row of each list at a time.
+            // At most one row of each shortlist in a pass.
             while !waiting.is_empty() {
                 let mut active = ActiveRows::none();
                 waiting.retain(|&row| !active.add(bits[row].1, row, states[row].top_k_threshold));
@@ -377,7 +378,7 @@ fn best_screened(
         screen.survivors(isa, (x, packed, rows), banned, (bounds, &mut words))
     });
     if survivors {
-        let mut sink = sink.of(0..1, Some(&words));
+        let mut sink = sink.slice_rows(0..1, Some(&words));
         picked.fill(packed, &words);
         with_quantised_rows(isa, x, packed, |x, block| {
             let (columns, words) = (0..words.len(), (rows, &picked));

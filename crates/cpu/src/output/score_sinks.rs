@@ -39,7 +39,7 @@ pub(super) struct RowFilter {
     offset: f32,
 }
 
-/// The state of a row that only scores above its threshold change.
+/// The rest of a row's state, which few pieces touch.
 pub(super) struct RowState<'a> {
     pub(super) ask: &'a Ask<'a>,
     /// Whether the log-sum-exp is wanted. If not, the lanes of the row are never read.
@@ -53,7 +53,7 @@ pub(super) struct RowState<'a> {
     rescale_threshold: f32,
     /// Sum of the terms of all words up to the last flush of the lanes.
     sum: f64,
-    /// Whether a term above [`MAX_EXPONENT`] was added: the row has to be computed again.
+    /// Whether NaN or a term above [`MAX_EXPONENT`] was added in registers: the row has to be computed again.
     overflowed: bool,
 }
 
@@ -86,7 +86,7 @@ impl<'r, 'a> ScoreSinks<'r, 'a> {
 
 impl<'a> ScoreSinks<'_, 'a> {
     /// The sinks of some rows, which share a word list.
-    pub(super) fn of<'r>(
+    pub(super) fn slice_rows<'r>(
         &'r mut self,
         range: Range<usize>,
         words: Option<&'r [u32]>,

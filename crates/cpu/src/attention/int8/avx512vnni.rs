@@ -63,7 +63,7 @@ fn max_magnitude(numbers: &[f32]) -> f32 {
     _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d)))
 }
 
-/// Loads sixteen numbers from `start` on, or `count` if that is less and zeros.
+/// Loads `count` numbers from `start` on, at most sixteen, padded with zeros.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn load_partial(numbers: &[f32], start: usize, count: usize) -> __m512 {
@@ -235,7 +235,7 @@ pub(super) unsafe fn quantise_weights(
 /// Quantises the weights of `C` heads of four positions, which are `padded_heads` numbers apart.
 ///
 /// # Safety
-/// AVX-512F; `weights` has so many numbers.
+/// AVX-512F; `weights` has these numbers.
 #[target_feature(enable = "avx512f,avx512vl")]
 #[inline]
 unsafe fn quantise_block<const C: usize>(
@@ -245,13 +245,13 @@ unsafe fn quantise_block<const C: usize>(
     integers: &mut [u32],
 ) {
     let lanes: __mmask16 = if C < LANES { (1 << C) - 1 } else { !0 };
-    let mut of = [_mm512_setzero_si512(); BLOCK];
-    for (i, of) in of.iter_mut().enumerate() {
+    let mut rounded = [_mm512_setzero_si512(); BLOCK];
+    for (i, rounded) in rounded.iter_mut().enumerate() {
         // SAFETY: the caller's.
         let weights = unsafe { _mm512_maskz_loadu_ps(lanes, weights.add(i * padded_heads)) };
-        *of = _mm512_cvtps_epi32(_mm512_mul_ps(weights, _mm512_set1_ps(scales[i])));
+        *rounded = _mm512_cvtps_epi32(_mm512_mul_ps(weights, _mm512_set1_ps(scales[i])));
     }
-    let [a, b, c, d] = of;
+    let [a, b, c, d] = rounded;
     // Two positions in each number.
     let (ac, bd) = (
         _mm512_or_si512(a, _mm512_slli_epi32::<16>(c)),
@@ -350,7 +350,7 @@ fn store_means(read: PreparedRead<'_>, sums: HighLow, head: usize, vector: usize
         unsafe { _mm512_storeu_ps(out.as_mut_ptr(), means) };
     } else {
         let out = &mut out[..left];
-        // SAFETY: so many numbers.
+        // SAFETY: `left` numbers.
         unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), (1 << left) - 1, means) };
     }
 }
