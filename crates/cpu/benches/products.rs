@@ -1,7 +1,7 @@
-//! How fast dense layers are, by shape, precision and instruction set: `cargo bench -p peregrine-cpu`.
+//! Speed of dense layers by shape, precision and instruction set: `cargo bench -p peregrine-cpu`.
 //!
-//! Printed are billions of operations a second (a multiply-add is two) and gigabytes of weights read
-//! a second, the best of several runs: a layer alone, its weights warm where they fit a cache.
+//! Prints billions of operations a second (a multiply-add is two) and gigabytes of weights read a second. The best of several runs
+//! counts. Each layer runs alone, so that its weights stay in cache if they fit.
 
 use std::time::Instant;
 

@@ -1,10 +1,8 @@
-//! How far a decoder's attention is from the memory it reads: microseconds a layer of base (512 wide, 8 heads) and
-//! gigabytes of keys and values a second, for 64 sentences whose hypotheses read 13 words of their own and 25 of the
-//! source.
+//! Attention of a decoder compared with memory bandwidth: microseconds a layer of Transformer-base (512 wide, 8 heads) and gigabytes of
+//! KV cache read a second, for 64 sentences whose hypotheses read 13 target words and 25 source words.
 //!
-//! `attention [ISA]`. One layer's keys and values fit the third cache, six layers' do not; what a loop gets that does
-//! nothing but read as much is shown beside it. The fastest of many rounds counts: another program can only make it
-//! slower.
+//! `attention [ISA]`. The KV cache of one layer fits L3, that of six layers does not. A loop that only reads as much is printed for
+//! comparison. The fastest of many rounds counts, since other programs can only slow a round down.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -26,22 +24,22 @@ fn main() {
     for cache_precision in CachePrecision::ALL {
         let cpu = Cpu::new(isa, Precision::Float32).with_cache(cache_precision);
         for (layers, beam) in [(1, 1), (6, 1), (1, 4), (6, 4)] {
-            let least = step(&cpu, layers, beam);
+            let fastest = step(&cpu, layers, beam);
             let bytes = SENTENCES * beam * WIDTH * 2 * (13 + 25 / beam) * size(cache_precision);
             print!("{:9} {layers} layers, beam {beam}:", cache_precision.name());
             println!(
                 " past {:6.0} source {:6.0} store {:5.0} µs a layer, {:5.1} GB/s",
-                least[0] * 1e6,
-                least[1] * 1e6,
-                least[2] * 1e6,
-                bytes as f64 / (least[0] + least[1]) / 1e9
+                fastest[0] * 1e6,
+                fastest[1] * 1e6,
+                fastest[2] * 1e6,
+                bytes as f64 / (fastest[0] + fastest[1]) / 1e9
             );
         }
     }
     for megabytes in [10, 60] {
         for pages in [1, 8] {
             let rate = plain_reading(megabytes, pages);
-            println!("{megabytes} MB read, {pages} pages side by side: {rate:5.1} GB/s");
+            println!("{megabytes} MB read, {pages} pages in alternation: {rate:5.1} GB/s");
         }
     }
     println!("encoder {:6.0} µs a layer", encoder(&Cpu::new(isa, Precision::Float32)) * 1e6);
@@ -62,7 +60,7 @@ fn rows(count: usize, width: usize) -> Matrix {
     )
 }
 
-/// A cache of `lists` lists of `length` positions, each in blocks of its own, and where they are.
+/// A KV cache of `lists` lists of `length` positions, each list in blocks of its own, and the positions of each list.
 fn filled(cpu: &Cpu, lists: usize, length: usize) -> (Cache, Vec<Vec<u32>>) {
     let blocks = length.next_multiple_of(BLOCK);
     let at: Vec<Vec<u32>> =
@@ -75,8 +73,8 @@ fn filled(cpu: &Cpu, lists: usize, length: usize) -> (Cache, Vec<Vec<u32>>) {
     (cache, at)
 }
 
-/// Seconds a layer of a step: attention to the past, to the source, and storing. A hypothesis of a beam reads what
-/// all of its beam wrote, a word each.
+/// Seconds a layer of a step: self-attention, cross-attention, and storing keys and values. A hypothesis reads words that all
+/// hypotheses of its beam have stored.
 fn step(cpu: &Cpu, layers: usize, beam: usize) -> [f64; 3] {
     let mut past: Vec<_> = (0..layers).map(|_| filled(cpu, SENTENCES * beam, 13)).collect();
     let source: Vec<_> = (0..layers).map(|_| filled(cpu, SENTENCES, 25)).collect();
@@ -94,7 +92,7 @@ fn step(cpu: &Cpu, layers: usize, beam: usize) -> [f64; 3] {
     }
     let own: Vec<u32> = past[0].1.iter().map(|at| at[12]).collect();
     let (x, mut out) = (rows(SENTENCES * beam, 3 * WIDTH), Matrix::default());
-    let mut least = [f64::INFINITY; 3];
+    let mut fastest = [f64::INFINITY; 3];
     for _ in 0..ROUNDS {
         let mut spent = [0.0; 3];
         for layer in 0..layers {
@@ -104,24 +102,24 @@ fn step(cpu: &Cpu, layers: usize, beam: usize) -> [f64; 3] {
             spent[0] += clock(|| cpu.attend(&x, of(cache, &reads_past), &mut out));
             spent[1] += clock(|| cpu.attend(&x, of(&source[layer].0, &reads_source), &mut out));
         }
-        for (least, spent) in least.iter_mut().zip(spent) {
-            *least = least.min(spent / layers as f64);
+        for (fastest, spent) in fastest.iter_mut().zip(spent) {
+            *fastest = fastest.min(spent / layers as f64);
         }
     }
-    least
+    fastest
 }
 
-/// Gigabytes a second.
+/// Gigabytes a second of a loop that only reads, from `pages` pages in alternation.
 fn plain_reading(megabytes: usize, pages: usize) -> f64 {
-    const LINES_OF_PAGE: usize = 64;
+    const PAGE_LINES: usize = 64;
     let memory = rows(megabytes << 8, 1 << 10);
     let lines = memory.values().as_chunks::<16>().0;
     let read = || {
         let mut sums = [0u32; 16];
-        for run in black_box(lines).chunks_exact(pages * LINES_OF_PAGE) {
-            for line in 0..LINES_OF_PAGE {
+        for run in black_box(lines).chunks_exact(pages * PAGE_LINES) {
+            for line in 0..PAGE_LINES {
                 for page in 0..pages {
-                    let line = &run[page * LINES_OF_PAGE + line];
+                    let line = &run[page * PAGE_LINES + line];
                     for (sum, v) in sums.iter_mut().zip(line) {
                         *sum = sum.wrapping_add(v.to_bits());
                     }
@@ -130,11 +128,11 @@ fn plain_reading(megabytes: usize, pages: usize) -> f64 {
         }
         black_box(sums);
     };
-    let least = (0..ROUNDS).map(|_| clock(read)).fold(f64::INFINITY, f64::min);
-    size_of_val(memory.values()) as f64 / least / 1e9
+    let fastest = (0..ROUNDS).map(|_| clock(read)).fold(f64::INFINITY, f64::min);
+    size_of_val(memory.values()) as f64 / fastest / 1e9
 }
 
-/// Seconds an encoder's layer takes to attend, 64 sentences of 25 words.
+/// Seconds of an encoder layer's attention for 64 sentences of 25 words.
 fn encoder(cpu: &Cpu) -> f64 {
     let (cache, at) = filled(cpu, SENTENCES, 25);
     let mut reads = Reads::default();

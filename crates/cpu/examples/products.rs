@@ -1,8 +1,8 @@
 //! Times this crate's products against the `gemm` crate, at the sizes of Devlin's networks.
 //!
-//! `gemm` has no way to pack a matrix ahead, as the papers' BLAS had none; both compute float32 on
-//! one thread. Ours are also shown in 16-bit fixed point. Every round measures all of them in turn,
-//! and the fastest round of each counts: another program can only make a product slower.
+//! `gemm` cannot pack a matrix ahead of time, as the papers' BLAS could not. Both compute float32 on one thread. This crate's int16
+//! products are timed too. Every round times all of them, and the fastest round of each counts, since other programs can only slow a
+//! round down.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ fn time(rows: usize, inputs: usize, outputs: usize) {
     let values =
         |n: usize| -> Vec<f32> { (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 100.0).collect() };
     let weight = Weight::from_f32(vec![outputs, inputs], &values(outputs * inputs));
-    let turned = transposed(&weight);
+    let gemm_weights = transpose(&weight);
     let dense = Dense { weight: &weight, bias: None, alpha: None };
     let (float, fixed) =
         (Cpu::new(Isa::best(), Precision::Float32), Cpu::new(Isa::best(), Precision::Int16));
@@ -38,10 +38,10 @@ fn time(rows: usize, inputs: usize, outputs: usize) {
         (float.prepare_linear(&[dense]), fixed.prepare_linear(&[dense]));
     let x = Matrix::from_rows(inputs, values(rows * inputs));
     let mut out = Matrix::default();
-    let mut theirs = vec![0.0f32; rows * outputs];
+    let mut gemm_out = vec![0.0f32; rows * outputs];
     let mut times = [f64::INFINITY; 3];
     for _ in 0..ROUNDS {
-        times[0] = times[0].min(clock(|| their_product(&x, &turned, outputs, &mut theirs)));
+        times[0] = times[0].min(clock(|| gemm_product(&x, &gemm_weights, outputs, &mut gemm_out)));
         times[1] = times[1].min(clock(|| our_product(&float, &x, &float_weights, &mut out)));
         times[2] = times[2].min(clock(|| our_product(&fixed, &x, &fixed_weights, &mut out)));
     }
@@ -53,7 +53,7 @@ fn time(rows: usize, inputs: usize, outputs: usize) {
     );
 }
 
-/// Microseconds of one of many calls.
+/// Microseconds a call, the mean of many calls.
 fn clock(mut product: impl FnMut()) -> f64 {
     const CALLS: usize = 40;
     product();
@@ -68,20 +68,20 @@ fn our_product(cpu: &Cpu, x: &Matrix, linear: &Linear, out: &mut Matrix) {
     cpu.linear(x, linear, Epilogue::nothing(), out);
 }
 
-/// (inputs, outputs), row by row: what `gemm` reads fastest.
-fn transposed(weight: &Weight) -> Vec<f32> {
+/// Weights in row-major order (inputs, outputs), which `gemm` reads fastest.
+fn transpose(weight: &Weight) -> Vec<f32> {
     let (outputs, inputs) = (weight.rows(), weight.columns());
     let values = weight.to_f32();
-    let mut turned = vec![0.0; values.len()];
+    let mut transposed = vec![0.0; values.len()];
     for o in 0..outputs {
         for i in 0..inputs {
-            turned[i * outputs + o] = values[o * inputs + i];
+            transposed[i * outputs + o] = values[o * inputs + i];
         }
     }
-    turned
+    transposed
 }
 
-fn their_product(x: &Matrix, weights: &[f32], outputs: usize, out: &mut [f32]) {
+fn gemm_product(x: &Matrix, weights: &[f32], outputs: usize, out: &mut [f32]) {
     let (m, k, n) = (x.rows(), x.width(), outputs);
     assert!(weights.len() == k * n && out.len() == m * n, "sizes that fit");
     // SAFETY: the strides describe row-major matrices of the sizes just checked.

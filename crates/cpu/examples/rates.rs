@@ -1,7 +1,7 @@
-//! How far products are from what the processor can do: billions of multiply-adds a second, by
-//! precision, shape and rows; first with weights that stay in cache, then with as many of them in turn as a step reads.
+//! Products compared with the peak of the processor: billions of multiply-adds a second, by precision, shape and rows; first with
+//! weights that stay in cache, then with as many weights, one layer after the other, as a decoder step reads.
 //!
-//! `rates [ISA]`. The fastest of many rounds counts: another program can only make a product slower.
+//! `rates [ISA]`. The fastest of many rounds counts, since other programs can only slow a round down.
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use peregrine_model::{Precision, Weight};
 use peregrine_nn::{Backend, Dense, Epilogue};
 
 const ROUNDS: usize = 12;
-/// Bytes of all weights where they are not to stay in cache.
-const MANY: usize = 32 << 20;
+/// Bytes of all weights, if they are not to stay in cache.
+const UNCACHED_BYTES: usize = 32 << 20;
 const ROWS: [usize; 8] = [1, 8, 16, 24, 32, 64, 96, 512];
 
 fn main() {
@@ -27,9 +27,13 @@ fn main() {
             println!("{inputs:6} {outputs:6} {}", rates.join(" "));
         }
     }
-    println!("Int8, {}, {} MB of weights in turn; rows: {ROWS:?}", isa.level().name(), MANY >> 20);
+    println!(
+        "Int8, {}, {} MB of weights; rows: {ROWS:?}",
+        isa.level().name(),
+        UNCACHED_BYTES >> 20
+    );
     for shape @ (inputs, outputs) in [(512, 512), (512, 2048), (2048, 512)] {
-        let copies = MANY / (inputs * outputs);
+        let copies = UNCACHED_BYTES / (inputs * outputs);
         let rate = |rows| rate(isa, Precision::Int8, rows, shape, copies);
         println!(
             "{inputs:6} {outputs:6} {}",
@@ -38,7 +42,7 @@ fn main() {
     }
 }
 
-/// With so many copies of the weights, which take turns.
+/// Billions of multiply-adds a second, alternating between `copies` copies of the weights.
 fn rate(
     isa: Isa,
     precision: Precision,
@@ -56,13 +60,13 @@ fn rate(
     let mut out = Matrix::default();
     let multiply_adds = rows * inputs * outputs;
     let calls = (20_000_000 / multiply_adds).max(copies);
-    let mut least = f64::INFINITY;
+    let mut fastest = f64::INFINITY;
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for linear in linears.iter().cycle().take(calls) {
             cpu.linear(&x, linear, Epilogue::nothing(), &mut out);
         }
-        least = least.min(start.elapsed().as_secs_f64() / calls as f64);
+        fastest = fastest.min(start.elapsed().as_secs_f64() / calls as f64);
     }
-    multiply_adds as f64 / least / 1e9
+    multiply_adds as f64 / fastest / 1e9
 }

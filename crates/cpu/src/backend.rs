@@ -1,4 +1,10 @@
-//! The verbs on one core.
+//! The verbs of a [`Backend`] on a CPU.
+//!
+//! A worker runs them on its own thread. Within [`split_products`](crate::split_products), the columns of a product are split among
+//! a team of threads; all other verbs run on one.
+
+#[cfg(test)]
+mod tests;
 
 use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
@@ -7,7 +13,7 @@ use peregrine_nn::{
 };
 
 use crate::attention::kv_cache::{Cache, CachePrecision};
-use crate::attention::{self, Queries, Reading};
+use crate::attention::{self, CacheRead, Queries};
 use crate::elementwise::{self as elements, Norm};
 use crate::gemm::linear::Linear;
 use crate::isa::Isa;
@@ -19,27 +25,27 @@ use crate::technique::Technique;
 use crate::tuning::precision_trial::PrecisionTrial;
 use crate::tuning::tuner::Tuner;
 
-/// Most rows a product is followed up in: few enough to be in cache when their sums, norms and the next
-/// product's quantisation come, enough to read weights for.
+/// Most rows of a block, whose product and epilogue come before the next block. They are few enough to stay in cache for the epilogue
+/// and the quantisation of the next product, and enough to amortise reading the weights.
 const BLOCK_ROWS: usize = 256;
 
-/// Blocks are as large as each other, up to whole tiles: few rows left over would cost as much as many.
+/// Rows of a block are a multiple of this, so that AMX tiles are full. Blocks are of equal size: a small last block would cost as much
+/// as a large one.
 const BLOCK_MULTIPLE: usize = 32;
 
-/// Ways to compute in int8 that others use, for comparison.
+/// Int8 arithmetic of other programs, for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Int8Options {
-    /// Inputs are rounded to steps the file fixes (Bergamot's alphas), where it does, in place of steps
-    /// fit to each row. One product of several layers takes the largest step of them.
+    /// Inputs are quantised with the fixed scales of the model file (Bergamot's alphas), where it has them, instead of a scale for
+    /// each row. A joint product of several layers uses the largest scale.
     pub fixed_scales: bool,
-    /// Products are summed in 16 bits, as Marian's `intgemm` does without VNNI. A sum that does not fit
-    /// is wrong.
+    /// Products are summed in int16 with saturation, as Marian's `intgemm` does without VNNI. A sum that does not fit is wrong.
     pub saturating: bool,
-    /// Hidden rows of feed-forward blocks are not rounded to half precision on their way to bytes.
+    /// Hidden rows of feed-forward blocks are not rounded to float16 before their quantisation to int8.
     pub float_hidden: bool,
 }
 
-/// A CPU. Every worker runs on a core of its own; no verb uses more than one.
+/// A CPU with its settings.
 #[derive(Debug, Clone)]
 pub struct Cpu {
     isa: Isa,
@@ -54,14 +60,14 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// With certain instructions, computing products in a certain precision. Everything else is
-    /// float32, but for attention over keys and values in bytes and, in int8, the hidden rows of feed-forward blocks.
+    /// A CPU that uses one instruction set and computes products in one precision. With int8 products, the KV cache is int8 and hidden
+    /// rows of feed-forward blocks are float16; with bfloat16 products, the KV cache is float16. All else is float32.
     pub fn new(isa: Isa, precision: Precision) -> Cpu {
         Cpu {
             isa,
             precision,
             functions: Functions::default(),
-            cache_precision: CachePrecision::beside(precision),
+            cache_precision: CachePrecision::default_for(precision),
             row_blocks: true,
             screening: true,
             int8_options: Int8Options::default(),
@@ -70,43 +76,43 @@ impl Cpu {
         }
     }
 
-    /// The same without some techniques.
+    /// Disables some techniques.
     pub fn without(self, techniques: &[Technique]) -> Cpu {
         let isa = self.isa.without(techniques);
         Cpu { isa, arena: Arena::new(Pages::of(isa)), ..self }
     }
 
-    /// The same with another way to compute the functions of recurrent cells.
+    /// Sets the implementation of sigmoid and tanh in recurrent cells.
     pub fn with_functions(self, functions: Functions) -> Cpu {
         Cpu { functions, ..self }
     }
 
-    /// The same with keys and values of past words and of the source kept in so many bits.
+    /// Sets the precision of the KV cache.
     pub fn with_cache(self, cache_precision: CachePrecision) -> Cpu {
         Cpu { cache_precision, ..self }
     }
 
-    /// The same with each product's rows followed up in blocks that stay in cache, or all at once.
+    /// Sets whether products and their epilogues are computed in blocks of rows that stay in cache.
     pub fn with_row_blocks(self, row_blocks: bool) -> Cpu {
         Cpu { row_blocks, ..self }
     }
 
-    /// The same with the best of few rows' words found in half of the output layer's bytes, or not.
+    /// Sets whether the output layer screens words with 4-bit weights.
     pub fn with_screening(self, screening: bool) -> Cpu {
         Cpu { screening, ..self }
     }
 
-    /// The same with another way to compute in int8.
+    /// Sets the int8 arithmetic.
     pub fn with_int8_options(self, int8_options: Int8Options) -> Cpu {
         Cpu { int8_options, ..self }
     }
 
-    /// The same with a tuner that times kernels for each shape, or without.
+    /// Sets the auto-tuner, which times kernels for each shape.
     pub fn with_tuner(self, tuner: Option<Tuner>) -> Cpu {
         Cpu { tuner, ..self }
     }
 
-    /// `y` becomes `ops(y)`, rows of `width` numbers. `input` has as many.
+    /// Applies the ops of an epilogue to `y`, rows of `width` numbers. `input` has as many rows as `y`.
     fn apply(&self, ops: &[PreparedOp<Cpu>], width: usize, input: Option<&[f32]>, y: &mut [f32]) {
         let mut left = ops;
         while let [op, behind @ ..] = left {
@@ -148,22 +154,21 @@ impl Cpu {
         }
     }
 
-    /// Fills the rows of `out`, as wide as a product of `inputs` numbers a row gives, block by block:
-    /// `product(x, y)` computes a block's rows, and what follows it is done while they are in cache.
+    /// Fills the rows of `out` block by block. `product(x, y)` computes a block's rows; its epilogue runs while they are in cache.
     fn in_blocks(
         &self,
         x: &Matrix,
-        after: &Epilogue<'_, Cpu>,
+        epilogue: &Epilogue<'_, Cpu>,
         out: &mut Matrix,
         mut product: impl FnMut(&[f32], &mut [f32]),
     ) {
         let (inputs, width) = (x.width(), out.width());
         let blocks = if self.row_blocks { x.rows().div_ceil(BLOCK_ROWS).max(1) } else { 1 };
         let block = x.rows().div_ceil(blocks).next_multiple_of(BLOCK_MULTIPLE);
-        // Where nothing is added, what stands there may be of any size.
+        // If no op reads the input, it may have any size.
         let adds =
-            after.ops.iter().any(|op| matches!(op, PreparedOp::Add | PreparedOp::Highway(_)));
-        let input = after.input.filter(|_| adds);
+            epilogue.ops.iter().any(|op| matches!(op, PreparedOp::Add | PreparedOp::Highway(_)));
+        let input = epilogue.input.filter(|_| adds);
         let input_width = input.map_or(0, Matrix::width);
         let outs = out.values_mut().chunks_mut((block * width).max(1));
         for (i, y) in outs.enumerate() {
@@ -171,7 +176,7 @@ impl Cpu {
             product(&x.values()[rows.start * inputs..rows.end * inputs], y);
             let input = input
                 .map(|input| &input.values()[rows.start * input_width..rows.end * input_width]);
-            self.apply(after.ops, width, input, y);
+            self.apply(epilogue.ops, width, input, y);
         }
     }
 }
@@ -285,22 +290,24 @@ impl Backend for Cpu {
         }
     }
 
-    fn linear(&self, x: &Matrix, linear: &Linear, after: Epilogue<'_, Cpu>, out: &mut Matrix) {
+    fn linear(&self, x: &Matrix, linear: &Linear, epilogue: Epilogue<'_, Cpu>, out: &mut Matrix) {
         out.shape(x.rows(), linear.outputs());
-        self.in_blocks(x, &after, out, |x, y| linear.multiply(self.isa, after.activation, x, y));
+        self.in_blocks(x, &epilogue, out, |x, y| {
+            linear.multiply(self.isa, epilogue.activation, x, y)
+        });
     }
 
     fn feed_forward(
         &self,
         x: &Matrix,
         (first, activation): (&Linear, Activation),
-        (second, after): (&Linear, Epilogue<'_, Cpu>),
+        (second, epilogue): (&Linear, Epilogue<'_, Cpu>),
         hidden: &mut Matrix,
         out: &mut Matrix,
     ) {
         out.shape(x.rows(), second.outputs());
-        self.in_blocks(x, &after, out, |x, y| {
-            let second = (second, after.activation);
+        self.in_blocks(x, &epilogue, out, |x, y| {
+            let second = (second, epilogue.activation);
             Linear::feed_forward(self.isa, x, (first, activation), second, hidden, y);
         });
     }
@@ -340,14 +347,14 @@ impl Backend for Cpu {
         out: &mut Vec<f32>,
     ) {
         out.clear();
-        let mut memory = attention::Memory::default();
+        let mut scratch = attention::Scratch::default();
         for (i, query) in queries.iter().enumerate() {
             let positions = to.reads.of(i);
-            let reading = Reading { cache: to.cache, positions, heads: to.heads, next: &[] };
+            let read = CacheRead { cache: to.cache, positions, heads: to.heads, next: &[] };
             let start = out.len();
-            out.resize(start + reading.positions.len(), 0.0);
+            out.resize(start + read.positions.len(), 0.0);
             let out = &mut out[start..];
-            attention::mean_weights(self.isa, query, reading, heads, &mut memory, out);
+            attention::mean_weights(self.isa, query, read, heads, &mut scratch, out);
         }
     }
 
@@ -510,62 +517,5 @@ impl Backend for Cpu {
         out: &mut Vec<f32>,
     ) {
         output::logits(self.isa, x, output, selections, out);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::isa::Level;
-    use crate::isa::float16::round_rows;
-
-    #[test]
-    fn a_feed_forward_block_is_two_products() {
-        let values = |n: usize, k: usize| -> Vec<f32> {
-            (0..n).map(|i| ((i * k % 101) as f32 - 50.0) / 100.0).collect()
-        };
-        let (inputs, plain) = (24, Isa::new(Level::Portable).unwrap());
-        // Rows of 64 and 192 hidden numbers may lie otherwise in memory than those of 70.
-        for (inner, activation) in [
-            (70, Activation::Relu),
-            (64, Activation::Relu),
-            (192, Activation::Relu),
-            (192, Activation::Swish),
-        ] {
-            let first = Weight::from_f32(vec![inner, inputs], &values(inner * inputs, 37));
-            let second = Weight::from_f32(vec![inputs, inner], &values(inputs * inner, 41));
-            let dense = |weight| [Dense { weight, bias: None, alpha: None }];
-            for isa in Level::ALL.into_iter().filter_map(Isa::new) {
-                for (precision, float_hidden) in
-                    [(Precision::Float32, false), (Precision::Int8, false), (Precision::Int8, true)]
-                {
-                    let int8_options = Int8Options { float_hidden, ..Int8Options::default() };
-                    let cpu = Cpu::new(isa, precision).with_int8_options(int8_options);
-                    let rounds = precision == Precision::Int8
-                        && activation == Activation::Relu
-                        && !float_hidden;
-                    let first = cpu.prepare_linear(&dense(&first));
-                    let second = cpu.prepare_linear(&dense(&second));
-                    for rows in [0, 1, 13, 31, 63, 64, 65, 77, 150, 300] {
-                        let mut x = Matrix::from_rows(inputs, values(rows * inputs, 29));
-                        // Some rows are too large or too small for half precision, or nothing at all.
-                        for (row, x) in x.iter_mut().enumerate() {
-                            let factor = [1.0, 1.0, 1e6, 1.0, 1e-6, 1.0, 0.0, 4e4, 1e-3][row % 9];
-                            x.iter_mut().for_each(|x| *x *= factor);
-                        }
-                        let (mut hidden, mut out, mut apart) =
-                            (Matrix::default(), Matrix::default(), Matrix::default());
-                        let last = (&second, Epilogue::nothing());
-                        cpu.feed_forward(&x, (&first, activation), last, &mut hidden, &mut out);
-                        cpu.linear(&x, &first, Epilogue::activation(activation), &mut hidden);
-                        if rounds {
-                            round_rows(plain, inner, hidden.values_mut());
-                        }
-                        cpu.linear(&hidden, &second, Epilogue::nothing(), &mut apart);
-                        assert_eq!(out.values(), apart.values(), "{rows} rows, {inner} inside");
-                    }
-                }
-            }
-        }
     }
 }

@@ -1,4 +1,5 @@
-//! What happens to rows between products: activations, norms, gates, recurrent cells.
+//! Elementwise operations between products: activations, layer and RMS norms, residual sums, highway gates, SSRU cells and the
+//! running mean of an AAN (average attention network).
 
 use peregrine_model::Activation;
 
@@ -36,7 +37,7 @@ fn each(values: &mut [f32], f: impl Fn(f32) -> f32) {
     }
 }
 
-/// A norm's numbers, ready to use.
+/// Parameters of a layer norm, or of an RMS norm if it is not centred.
 pub struct Norm {
     pub(crate) scale: Vec<f32>,
     pub(crate) bias: Option<Vec<f32>>,
@@ -45,11 +46,11 @@ pub struct Norm {
 }
 
 kernel! {
-    /// Normalises rows in place, after adding those of `input`, if there are any.
+    /// Normalises rows in place, after adding the rows of `input` (residual sum), if given.
     pub(crate) fn normalise(norm: &Norm, input: Option<&[f32]>, rows: &mut [f32]) = normalise_body
 }
 
-/// Row by row: what was added is still in the first cache when it is normalised.
+/// Row by row, so that the sum is still in L1 when it is normalised.
 #[inline(always)]
 fn normalise_body<const FMA: bool>(norm: &Norm, input: Option<&[f32]>, rows: &mut [f32]) {
     let width = norm.scale.len().max(1);
@@ -85,13 +86,13 @@ fn normalise_row<const FMA: bool>(norm: &Norm, row: &mut [f32]) {
 }
 
 kernel! {
-    /// Values outside go to the nearer end.
-    pub(crate) fn clamp(least: f32, most: f32, values: &mut [f32]) = clamp_body
+    /// Clamps values to `min..=max`.
+    pub(crate) fn clamp(min: f32, max: f32, values: &mut [f32]) = clamp_body
 }
 
 #[inline(always)]
-fn clamp_body<const FMA: bool>(least: f32, most: f32, values: &mut [f32]) {
-    each(values, |v| if v > least { if v < most { v } else { most } } else { least });
+fn clamp_body<const FMA: bool>(min: f32, max: f32, values: &mut [f32]) {
+    each(values, |v| if v > min { if v < max { v } else { max } } else { min });
 }
 
 kernel! {
@@ -131,8 +132,7 @@ fn mix_body<const FMA: bool>(a: &[f32], x: &[f32], b: &[f32], y: &mut [f32]) {
 }
 
 kernel! {
-    /// One row of a simple recurrent unit: `state` goes from the old to the new cell, `out` is the
-    /// hidden state.
+    /// One row of an SSRU (simpler simple recurrent unit): updates the cell `state` and writes the hidden state to `out`.
     pub(crate) fn ssru(
         candidate: &[f32],
         forget: &[f32],
@@ -155,7 +155,7 @@ fn ssru_body<const FMA: bool>(
 }
 
 kernel! {
-    /// One row of a running mean over `before + 1` inputs.
+    /// One row of an AAN (average attention network): updates the mean of `before` inputs to that of `before + 1`.
     pub(crate) fn average(x: &[f32], before: u32, state: &mut [f32]) = average_body
 }
 
@@ -177,7 +177,7 @@ mod tests {
         Level::ALL.into_iter().filter_map(Isa::new)
     }
 
-    /// The textbook forms, in double precision.
+    /// The textbook definitions in float64.
     fn exact(activation: Activation, x: f64) -> f64 {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         match activation {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn activations_are_what_they_are_called() {
+    fn activations_match_their_definitions() {
         use Activation::*;
         let x: Vec<f32> = (-400..400).map(|i| i as f32 * 0.05).collect();
         for activation in [Identity, Relu, Swish, Gelu, GeluTanh, GeluSigmoid, Sigmoid, Tanh] {
@@ -267,16 +267,16 @@ mod tests {
     }
 
     #[test]
-    fn adding_and_normalising_at_once_is_adding_and_then_normalising() {
+    fn fused_add_and_normalise_is_add_then_normalise() {
         for (isa, width) in levels().flat_map(|isa| [1usize, 7, 48].map(|width| (isa, width))) {
             let input: Vec<f32> = (0..3 * width).map(|i| (i * i % 13) as f32).collect();
             let norm = Norm { scale: vec![2.0; width], bias: None, epsilon: 1e-6, centred: true };
-            let mut at_once: Vec<f32> = (0..3 * width).map(|i| (i % 5) as f32).collect();
-            let mut apart = at_once.clone();
-            normalise(isa, &norm, Some(&input), &mut at_once);
+            let mut fused: Vec<f32> = (0..3 * width).map(|i| (i % 5) as f32).collect();
+            let mut apart = fused.clone();
+            normalise(isa, &norm, Some(&input), &mut fused);
             add(isa, &input, &mut apart);
             apart.chunks_mut(width).for_each(|row| normalise(isa, &norm, None, row));
-            assert_eq!(at_once, apart);
+            assert_eq!(fused, apart);
         }
     }
 

@@ -1,35 +1,35 @@
-//! Recurrent cells and their attention, row by row.
+//! Recurrent cells (GRU, LSTM, SRU, SSRU, tanh and ReLU) and the attention of recurrent decoders, row by row.
 //!
-//! Every kernel comes in two forms: with the polynomial exponential of `lanes`, which compilers
-//! vectorise, and with the system's `exp` and `tanh`, an element at a time. [`Functions`] says
-//! which. The polynomial form of sigmoid and tanh is within [`FAST_ERROR`] of the true value.
+//! Every kernel has two forms: with the polynomial sigmoid and tanh of `lanes`, which compilers vectorise, and with `exp` and `tanh`
+//! of the system's library, one element at a time. [`Functions`] selects one. The polynomial forms are within [`FAST_ERROR`] of the
+//! true value.
 
 use peregrine_model::CellKind;
 
 use crate::isa::kernel;
 use crate::isa::lanes::{LANES, add_scaled, exp, multiply_add, sigmoid, softmax};
 
-/// Largest error of the fast sigmoid and tanh, absolute.
+/// Largest absolute error of the vectorised sigmoid and tanh.
 pub const FAST_ERROR: f32 = 2.5e-7;
 
-/// How sigmoid and tanh are computed.
+/// Implementation of sigmoid and tanh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Functions {
-    /// By a polynomial, many at a time: within [`FAST_ERROR`].
+    /// A polynomial, vectorised: within [`FAST_ERROR`].
     #[default]
     Fast,
-    /// By the system's library, one at a time.
+    /// The system's library, one element at a time.
     Library,
 }
 
-/// `tanh x` by way of the exponential.
+/// `tanh x` as `1 - 2 / (1 + e^2x)`.
 #[inline(always)]
 pub(crate) fn fast_tanh<const FMA: bool>(x: f32) -> f32 {
     1.0 - 2.0 / (1.0 + exp::<FMA>(2.0 * x))
 }
 
-/// A pair of functions, chosen once for a row.
-trait Pair {
+/// Sigmoid and tanh as a type parameter: the choice costs nothing within a row.
+trait Sigmoids {
     fn sigmoid<const FMA: bool>(x: f32) -> f32;
     fn tanh<const FMA: bool>(x: f32) -> f32;
 }
@@ -37,7 +37,7 @@ trait Pair {
 struct Fast;
 struct Library;
 
-impl Pair for Fast {
+impl Sigmoids for Fast {
     #[inline(always)]
     fn sigmoid<const FMA: bool>(x: f32) -> f32 {
         sigmoid::<FMA>(x)
@@ -49,7 +49,7 @@ impl Pair for Fast {
     }
 }
 
-impl Pair for Library {
+impl Sigmoids for Library {
     #[inline(always)]
     fn sigmoid<const FMA: bool>(x: f32) -> f32 {
         1.0 / (1.0 + (-x).exp())
@@ -74,16 +74,19 @@ fn tanh_body<const FMA: bool>(functions: Functions, values: &mut [f32]) {
     }
 }
 
-/// The parts of one row: empty ones are zero.
+/// Terms of one row of a cell. An empty term is zero.
 #[derive(Clone, Copy)]
 pub(crate) struct RowTerms<'a> {
+    /// Product of the input, gate after gate.
     pub(crate) x: &'a [f32],
+    /// Product of the state, gate after gate.
     pub(crate) s: &'a [f32],
+    /// The input itself, which an SRU's highway passes on.
     pub(crate) raw: &'a [f32],
 }
 
 kernel! {
-    /// One row of a cell; `h` and `c` go from the old to the new state.
+    /// One row of a cell: updates the hidden state `h` and the cell state `c`.
     pub(crate) fn recur(
         functions: Functions,
         kind: CellKind,
@@ -108,7 +111,7 @@ fn recur_body<const FMA: bool>(
 }
 
 #[inline(always)]
-fn cell<const FMA: bool, P: Pair>(
+fn cell<const FMA: bool, P: Sigmoids>(
     kind: CellKind,
     terms: RowTerms<'_>,
     h: &mut [f32],
@@ -158,8 +161,9 @@ fn cell<const FMA: bool, P: Pair>(
     }
 }
 
+/// GRU. Gates are in the order reset, update, candidate.
 #[inline(always)]
-fn gru<const FMA: bool, P: Pair, const INPUT: bool>(x: &[f32], s: &[f32], h: &mut [f32]) {
+fn gru<const FMA: bool, P: Sigmoids, const INPUT: bool>(x: &[f32], s: &[f32], h: &mut [f32]) {
     let d = h.len();
     let (s_r, s_z, s_n) = (&s[..d], &s[d..2 * d], &s[2 * d..3 * d]);
     let part = |i: usize| if INPUT { &x[i * d..(i + 1) * d] } else { s_r };
@@ -173,8 +177,9 @@ fn gru<const FMA: bool, P: Pair, const INPUT: bool>(x: &[f32], s: &[f32], h: &mu
     }
 }
 
+/// LSTM. Gates are in the order forget, input, candidate, output.
 #[inline(always)]
-fn lstm<const FMA: bool, P: Pair, const INPUT: bool>(
+fn lstm<const FMA: bool, P: Sigmoids, const INPUT: bool>(
     x: &[f32],
     s: &[f32],
     h: &mut [f32],
@@ -198,8 +203,8 @@ fn lstm<const FMA: bool, P: Pair, const INPUT: bool>(
 }
 
 kernel! {
-    /// Scores of one row over the keys it reads, then their softmax. `energy` is empty for plain
-    /// dot products.
+    /// Attention weights of one row over the keys it reads: the softmax of additive (Bahdanau) scores, or of dot products if `energy`
+    /// is empty.
     pub(crate) fn align(
         functions: Functions,
         query: &[f32],
@@ -250,7 +255,7 @@ fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
 
 /// `Σ energy∘tanh(query + key)`.
 #[inline(always)]
-fn additive<const FMA: bool, P: Pair>(query: &[f32], key: &[f32], energy: &[f32]) -> f32 {
+fn additive<const FMA: bool, P: Sigmoids>(query: &[f32], key: &[f32], energy: &[f32]) -> f32 {
     let mut sums = [0.0; LANES];
     let (q, q_rest) = query.as_chunks::<LANES>();
     let (k, k_rest) = key.as_chunks::<LANES>();
@@ -267,7 +272,7 @@ fn additive<const FMA: bool, P: Pair>(query: &[f32], key: &[f32], energy: &[f32]
 }
 
 kernel! {
-    /// `out = Σ weight · row`.
+    /// The context vector: `out = Σ weight · row`.
     pub(crate) fn weigh(values: &[f32], reads: &[u32], weights: &[f32], out: &mut [f32]) = weigh_body
 }
 
@@ -298,7 +303,7 @@ mod tests {
     use crate::isa::lanes::bits;
     use crate::isa::{Isa, Level, same_everywhere};
 
-    /// The bound that is documented, at every float worth looking at.
+    /// The documented bound, on a grid of -20 to 20.
     #[test]
     fn fast_functions_keep_to_their_bound() {
         let mut worst = (0.0f64, 0.0f64);
@@ -352,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_functions_make_the_same_cells() {
+    fn fast_and_library_functions_agree() {
         let wave = |n: usize, seed: usize| -> Vec<f32> {
             (0..n).map(|i| ((i * 37 + seed * 11) % 101) as f32 / 40.0 - 1.2).collect()
         };

@@ -1,24 +1,23 @@
-//! Keys and values of many positions, laid out for the step that reads them.
+//! The KV cache: keys and values of many positions.
 //!
-//! A position has a row of whole cache lines, its key and then its value (in bytes in another order: see
-//! `attention::int8`):
+//! A position has a row of whole cache lines, its key and then its value (`attention::int8` orders int8 columns otherwise):
 //!
 //! ```text
-//! row p:   key, column 0 … D-1 │ value, column 0 … D-1 │ unused, to an odd number of lines
+//! row p:   key, column 0 … D-1 │ value, column 0 … D-1 │ padding to an odd number of lines
 //! ```
 //!
-//! A step writes one row of each sentence, so that it writes whole lines, and reads rows one after the other. The number
-//! of lines is odd because rows whose distance is a power of two would share a few places of the first cache.
+//! A decoder step writes one row a sentence, in whole lines, and reads rows one after the other. The number of lines is odd because
+//! rows whose distance is a power of two would compete for a few sets of L1.
 //!
-//! A step of a large batch reads more bytes of keys and values than of weights, so they may be kept in
-//! fewer bits ([`CachePrecision`]): in half precision, as the upper half of each float (both rounded to even), or as bytes
-//! with one step for each key and each value (`max|row| / 127`). What a position keeps depends on that position
-//! alone. Arithmetic is float32, with bytes in integers.
+//! A step of a large batch reads more bytes of keys and values than of weights, so the cache may have fewer bits
+//! ([`CachePrecision`]): float16 or bfloat16, both rounded to the nearest even, or int8 with one quantisation scale a key and one a
+//! value (`max|row| / 127`). The cache row of a position depends on that position alone. Arithmetic is float32, with int8 caches
+//! in integers.
 
 use bytemuck::{Pod, Zeroable};
 use peregrine_model::Precision;
 
-use crate::attention::int8::{self, Kept, Shape};
+use crate::attention::int8::{self, HeadShape, Int8View};
 use crate::isa::Isa;
 use crate::isa::float16::Float16;
 use crate::isa::lanes::LANES;
@@ -26,21 +25,21 @@ use crate::isa::vectors::{Vectors, vector_kernel};
 use crate::memory::arena::{CacheLine, Pages, Store};
 use crate::memory::matrix::Matrix;
 
-/// In how many bits attention keeps its keys and values.
+/// The number format of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePrecision {
-    /// 32: as they were computed.
+    /// Keys and values as they were computed.
     Float32,
-    /// 16, of which 10 behind the point.
+    /// IEEE 754 binary16: 10 bits of mantissa.
     Float16,
-    /// 16: the upper half of each float.
+    /// 7 bits of mantissa, the exponent of float32.
     Bfloat16,
-    /// 8: integers with a step for each key and each value.
+    /// Integers with a quantisation scale for each key and each value.
     Int8,
 }
 
 impl CachePrecision {
-    /// All of them.
+    /// All formats, the most precise first.
     pub const ALL: [CachePrecision; 4] = [
         CachePrecision::Float32,
         CachePrecision::Float16,
@@ -48,9 +47,9 @@ impl CachePrecision {
         CachePrecision::Int8,
     ];
 
-    /// What is usual beside products of some precision: those of int8 round their inputs in the same way, and beside the 8
-    /// bits of bfloat16 the 11 of half precision are next to exact.
-    pub(crate) fn beside(precision: Precision) -> CachePrecision {
+    /// The default for products of some precision. Int8 products round their inputs as an int8 cache does. The 11 significant bits
+    /// of float16 lose little where products have the 8 of bfloat16.
+    pub(crate) fn default_for(precision: Precision) -> CachePrecision {
         match precision {
             Precision::Int8 => CachePrecision::Int8,
             Precision::Bfloat16 => CachePrecision::Float16,
@@ -68,8 +67,8 @@ impl CachePrecision {
         }
     }
 
-    /// Lines of a position.
-    fn lines(self, shape: Shape) -> usize {
+    /// Cache lines of a position.
+    fn lines(self, shape: HeadShape) -> usize {
         let numbers = 2 * shape.heads * shape.head_width;
         let lines = |size: usize| (numbers * size).div_ceil(size_of::<CacheLine>());
         let lines = match self {
@@ -82,23 +81,23 @@ impl CachePrecision {
     }
 }
 
-/// Keys and values of many positions.
+/// A KV cache: keys and values of many positions.
 pub struct Cache {
     cache_precision: CachePrecision,
     rows: Store<CacheLine>,
-    /// Of each position's key and of its value, where they are bytes.
-    steps: Vec<[f32; 2]>,
-    shape: Shape,
+    /// Quantisation scales of each position's key and value. Empty unless the cache is int8.
+    scales: Vec<[f32; 2]>,
+    shape: HeadShape,
 }
 
 impl Cache {
-    /// With no positions yet; it lies on such pages once it is large.
+    /// A cache without positions. Once it is large, it lies on pages of this size.
     pub(crate) fn new(cache_precision: CachePrecision, pages: Pages) -> Cache {
         Cache {
             cache_precision,
             rows: Store::zeroed(0, pages),
-            steps: Vec::new(),
-            shape: Shape::default(),
+            scales: Vec::new(),
+            shape: HeadShape::default(),
         }
     }
 
@@ -114,38 +113,38 @@ impl Cache {
         self.shape.heads * self.shape.head_width
     }
 
-    /// Makes room for at least `positions` of that width and so many heads, keeping what is there.
+    /// Grows to at least `positions` positions. Stored rows keep their contents.
     pub(crate) fn grow(&mut self, positions: usize, width: usize, heads: usize) {
-        self.shape = Shape { heads, head_width: width / heads };
+        self.shape = HeadShape { heads, head_width: width / heads };
         let lines = positions * self.lines_of_row();
         if self.rows.len() < lines {
             // Doubling: a cache grows a little at nearly every step.
             let lines = lines.max(self.rows.len() * 2);
             self.rows.grow(lines);
             if self.cache_precision == CachePrecision::Int8 {
-                self.steps.resize(lines.div_ceil(self.lines_of_row()), [0.0; 2]);
+                self.scales.resize(lines.div_ceil(self.lines_of_row()), [0.0; 2]);
             }
         }
     }
 
-    /// Puts each row's key and value, from a column of it to its end, into a position.
+    /// Stores each row's key and value, which are its columns from `key_column` on, at a position.
     pub(crate) fn store(&mut self, isa: Isa, rows: &Matrix, key_column: usize, at: &[u32]) {
         store(isa, self, rows, key_column, at);
     }
 
-    /// What there is to read, if it is kept in numbers of that kind.
-    pub(crate) fn view<T: Number>(&self) -> View<'_, T> {
-        View {
+    /// A view of a cache whose number type is `T`.
+    pub(crate) fn view<T: CacheNumber>(&self) -> CacheView<'_, T> {
+        CacheView {
             rows: bytemuck::cast_slice(&self.rows),
             stride: self.lines_of_row() * size_of::<CacheLine>() / size_of::<T>(),
             width: self.width(),
         }
     }
 
-    /// What there is to read, if it is kept in bytes.
-    pub(crate) fn bytes(&self) -> Kept<'_> {
+    /// A view of an int8 cache.
+    pub(crate) fn int8_view(&self) -> Int8View<'_> {
         let stride = self.lines_of_row();
-        Kept { rows: &self.rows, stride, steps: &self.steps, shape: self.shape }
+        Int8View { rows: &self.rows, stride, scales: &self.scales, shape: self.shape }
     }
 }
 
@@ -159,12 +158,12 @@ fn store_body<I: Vectors>(isa: I, cache: &mut Cache, rows: &Matrix, key_column: 
         CachePrecision::Float32 => store_rows::<I, f32>(isa, cache, rows, key_column, at),
         CachePrecision::Float16 => store_rows::<I, Float16>(isa, cache, rows, key_column, at),
         CachePrecision::Bfloat16 => store_rows::<I, Bfloat16>(isa, cache, rows, key_column, at),
-        CachePrecision::Int8 => store_bytes(isa, cache, rows, key_column, at),
+        CachePrecision::Int8 => store_int8(isa, cache, rows, key_column, at),
     }
 }
 
 #[inline(always)]
-fn store_rows<I: Vectors, T: Number>(
+fn store_rows<I: Vectors, T: CacheNumber>(
     isa: I,
     cache: &mut Cache,
     rows: &Matrix,
@@ -173,47 +172,41 @@ fn store_rows<I: Vectors, T: Number>(
 ) {
     let (lines, width) = (cache.lines_of_row(), cache.width().max(1));
     for (row, &position) in rows.iter().zip(at) {
-        let kept = &mut cache.rows[position as usize * lines..][..lines];
-        let kept = bytemuck::cast_slice_mut::<_, T>(kept);
+        let stored = &mut cache.rows[position as usize * lines..][..lines];
+        let stored = bytemuck::cast_slice_mut::<_, T>(stored);
         let (whole, rest) = row[key_column..][..2 * width].as_chunks::<LANES>();
-        let (kept, kept_rest) = kept[..2 * width].as_chunks_mut::<LANES>();
-        for (kept, numbers) in kept.iter_mut().zip(whole) {
-            T::store(isa, numbers, kept);
+        let (stored, stored_rest) = stored[..2 * width].as_chunks_mut::<LANES>();
+        for (stored, numbers) in stored.iter_mut().zip(whole) {
+            T::store(isa, numbers, stored);
         }
-        for (kept, &v) in kept_rest.iter_mut().zip(rest) {
-            *kept = T::narrow(v);
+        for (stored, &v) in stored_rest.iter_mut().zip(rest) {
+            *stored = T::narrow(v);
         }
     }
 }
 
 #[inline(always)]
-fn store_bytes<I: Vectors>(
-    isa: I,
-    cache: &mut Cache,
-    rows: &Matrix,
-    key_column: usize,
-    at: &[u32],
-) {
+fn store_int8<I: Vectors>(isa: I, cache: &mut Cache, rows: &Matrix, key_column: usize, at: &[u32]) {
     let (lines, width, shape) = (cache.lines_of_row(), cache.width(), cache.shape);
     for (row, &position) in rows.iter().zip(at) {
-        let kept = &mut cache.rows[position as usize * lines..][..lines];
+        let stored = &mut cache.rows[position as usize * lines..][..lines];
         let (key, value) = row[key_column..][..2 * width].split_at(width);
-        let (kept_key, kept_value) = kept.split_at_mut(shape.lines());
-        cache.steps[position as usize] = [
-            int8::round(isa, shape, key, int8::KEYS_HAVE, kept_key),
-            int8::round(isa, shape, value, 0, kept_value),
+        let (stored_key, stored_value) = stored.split_at_mut(shape.lines());
+        cache.scales[position as usize] = [
+            int8::quantise(isa, shape, key, int8::KEY_OFFSET, stored_key),
+            int8::quantise(isa, shape, value, 0, stored_value),
         ];
     }
 }
 
-/// A number as it is kept.
-pub(crate) trait Number: Pod {
-    /// Rounds a number.
+/// A number of a KV cache.
+pub(crate) trait CacheNumber: Pod {
+    /// Rounds a float32.
     fn narrow(v: f32) -> Self;
-    /// Its value.
+    /// The value as float32.
     fn widen(self) -> f32;
 
-    /// Rounds sixteen numbers.
+    /// Rounds sixteen float32.
     #[inline(always)]
     fn store<I: Vectors>(_: I, from: &[f32; LANES], to: &mut [Self; LANES]) {
         for i in 0..LANES {
@@ -221,7 +214,7 @@ pub(crate) trait Number: Pod {
         }
     }
 
-    /// The values of sixteen numbers.
+    /// Widens sixteen numbers to float32.
     #[inline(always)]
     fn load<I: Vectors>(isa: I, from: &[Self; LANES]) -> I::V {
         let mut wide = [0.0; LANES];
@@ -232,7 +225,7 @@ pub(crate) trait Number: Pod {
     }
 }
 
-impl Number for f32 {
+impl CacheNumber for f32 {
     #[inline(always)]
     fn narrow(v: f32) -> f32 {
         v
@@ -244,7 +237,7 @@ impl Number for f32 {
     }
 }
 
-impl Number for Float16 {
+impl CacheNumber for Float16 {
     #[inline(always)]
     fn narrow(v: f32) -> Float16 {
         Float16::narrow(v)
@@ -266,12 +259,12 @@ impl Number for Float16 {
     }
 }
 
-/// The upper half of a float.
+/// A bfloat16: the upper 16 bits of a float32.
 #[derive(Clone, Copy, Zeroable, Pod)]
 #[repr(transparent)]
 pub(crate) struct Bfloat16(u16);
 
-impl Number for Bfloat16 {
+impl CacheNumber for Bfloat16 {
     #[inline(always)]
     fn narrow(v: f32) -> Bfloat16 {
         Bfloat16(round_to_bfloat16(v))
@@ -283,7 +276,7 @@ impl Number for Bfloat16 {
     }
 }
 
-/// The nearest number with only the upper half of a float's bits, of two the even one; NaN stays NaN.
+/// Rounds to the nearest bfloat16, ties to even. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn round_to_bfloat16(v: f32) -> u16 {
     let bits = v.to_bits();
@@ -292,15 +285,16 @@ pub(crate) fn round_to_bfloat16(v: f32) -> u16 {
     (bits >> 16) as u16
 }
 
-/// Keys and values as they are read.
+/// Keys and values of a cache whose number type is `T`.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a, T> {
+pub(crate) struct CacheView<'a, T> {
     rows: &'a [T],
+    /// Numbers from one position's row to the next.
     stride: usize,
     pub(crate) width: usize,
 }
 
-impl<'a, T: Number> View<'a, T> {
+impl<'a, T: CacheNumber> CacheView<'a, T> {
     #[inline(always)]
     pub(crate) fn key(&self, position: u32) -> &'a [T] {
         &self.rows[position as usize * self.stride..][..self.width]
@@ -319,43 +313,43 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A step and bytes that are rounded to even, on every instruction set: one head, so that bytes stand in order but for
-        /// the fours of three heads there are not.
+        /// Every instruction set has the same scale and the same int8, ties rounded to even. With one head, columns are in order
+        /// except for the gaps that three further heads would fill.
         #[test]
-        fn bytes_are_the_same_everywhere(row in prop::collection::vec(-9f32..9.0, 1..200), halves: bool) {
-            // Multiples of half a step: the nearest one is not the only one.
-            let row: Vec<f32> = row.into_iter().map(|v| if halves { v.round() / 2.0 } else { v }).collect();
-            let row = [&row[..], &[if halves { 127.0 } else { 1.0 }]].concat();
-            let most = row.iter().fold(0f32, |most, v| most.max(v.abs()));
-            let expected: Vec<i8> = row.iter().map(|v| (v * (127.0 / most)).round_ties_even() as i8).collect();
+        fn int8_is_the_same_everywhere(row in prop::collection::vec(-9f32..9.0, 1..200), ties: bool) {
+            // With a scale of 1, multiples of a half are ties.
+            let row: Vec<f32> = row.into_iter().map(|v| if ties { v.round() / 2.0 } else { v }).collect();
+            let row = [&row[..], &[if ties { 127.0 } else { 1.0 }]].concat();
+            let max = row.iter().fold(0f32, |max, v| max.max(v.abs()));
+            let expected: Vec<i8> = row.iter().map(|v| (v * (127.0 / max)).round_ties_even() as i8).collect();
             let rows = Matrix::from_rows(2 * row.len(), [&row[..], &row[..]].concat());
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let mut cache = Cache::new(CachePrecision::Int8, Pages::Large);
                 cache.grow(1, row.len(), 1);
                 cache.store(isa, &rows, 0, &[0]);
-                let Kept { rows, steps, shape, .. } = cache.bytes();
-                let fours: Vec<u8> =
+                let Int8View { rows, scales, shape, .. } = cache.int8_view();
+                let first_head: Vec<u8> =
                     rows.iter().flat_map(|line| line.0).enumerate().filter(|(i, _)| i % 16 < 4).map(|(_, b)| b).collect();
-                let (key, value) = fours.split_at(shape.lines() * LANES);
+                let (key, value) = first_head.split_at(shape.lines() * LANES);
                 let key = key.iter().map(|b| (b ^ 0x80) as i8);
                 prop_assert_eq!(key.take(row.len()).collect::<Vec<_>>(), &expected[..]);
                 let value = value.iter().map(|&b| b as i8);
                 prop_assert_eq!(value.take(row.len()).collect::<Vec<_>>(), &expected[..]);
-                prop_assert_eq!(steps[0], [most / 127.0; 2]);
+                prop_assert_eq!(scales[0], [max / 127.0; 2]);
             }
         }
 
         #[test]
-        fn the_upper_half_is_the_nearest_one(bits: u32) {
+        fn bfloat16_is_rounded_to_the_nearest(bits: u32) {
             let v = f32::from_bits(bits);
-            let half = Bfloat16::narrow(v).widen();
-            prop_assert_eq!(half.is_nan(), v.is_nan());
+            let rounded = Bfloat16::narrow(v).widen();
+            prop_assert_eq!(rounded.is_nan(), v.is_nan());
             if v.is_finite() {
-                // One step of the kept bits, at most half of which may be lost.
-                let step = f64::from(f32::from_bits((bits & 0x7fff_0000) + 0x1_0000))
+                // Distance of neighbouring bfloat16, of which at most half may be lost.
+                let spacing = f64::from(f32::from_bits((bits & 0x7fff_0000) + 0x1_0000))
                     - f64::from(f32::from_bits(bits & 0x7fff_0000));
-                let error = (f64::from(half) - f64::from(v)).abs();
-                prop_assert!(!step.is_finite() || error <= step / 2.0, "{v} became {half}");
+                let error = (f64::from(rounded) - f64::from(v)).abs();
+                prop_assert!(!spacing.is_finite() || error <= spacing / 2.0, "{v} became {rounded}");
             }
         }
     }

@@ -1,32 +1,31 @@
-//! Many softmaxes side by side.
+//! Softmax of the scores of many heads, vectorised across heads.
 
 use crate::isa::lanes::{LANES, exp_down};
 use crate::isa::vectors::Vectors;
 
-/// A score so far below the largest counts as this far. Weights of lower ones would be numbers too small to be normal, which
-/// take processors a hundred times as long as others.
-const LOWEST: f32 = -60.0;
+/// Lower bound of `score - max`. Lower scores would give denormal weights, which take processors a hundred times as long.
+const MIN_EXPONENT: f32 = -60.0;
 
-/// Turns scores into probabilities. Numbers that are a multiple of `columns` apart, a power of two, belong together; those
-/// filled up with negative infinity have no part in it.
+/// Turns scores into probabilities. Scores whose distance is a multiple of `columns`, a power of two, share a softmax. Padding of
+/// negative infinity does not count.
 #[inline(always)]
 pub(super) fn softmax<I: Vectors>(isa: I, scores: &mut [[f32; LANES]], columns: usize) {
     let vectors = columns.div_ceil(LANES);
     for first in 0..vectors {
-        let mut most = isa.all(f32::NEG_INFINITY);
+        let mut max = isa.all(f32::NEG_INFINITY);
         for scores in scores.iter().skip(first).step_by(vectors) {
-            most = isa.larger(isa.load(scores), most);
+            max = isa.larger(isa.load(scores), max);
         }
         for lanes in [8, 4, 2, 1].into_iter().filter(|&lanes| lanes >= columns) {
-            most = isa.larger(most, isa.exchange(most, lanes));
+            max = isa.larger(max, isa.exchange(max, lanes));
         }
-        let mut largest = [0.0; LANES];
-        isa.store(most, &mut largest);
+        let mut maxima = [0.0; LANES];
+        isa.store(max, &mut maxima);
         let mut sums = isa.all(0.0);
         for scores in scores.iter_mut().skip(first).step_by(vectors) {
             for i in 0..LANES {
-                let x = scores[i] - largest[i];
-                let x = if x > LOWEST { x } else { LOWEST };
+                let x = scores[i] - maxima[i];
+                let x = if x > MIN_EXPONENT { x } else { MIN_EXPONENT };
                 scores[i] = if I::FMA { exp_down::<true>(x) } else { exp_down::<false>(x) };
             }
             sums = isa.add(sums, isa.load(scores));
@@ -52,7 +51,7 @@ mod tests {
     use crate::isa::vectors::Plain;
 
     #[test]
-    fn softmaxes_side_by_side_are_those_of_each() {
+    fn many_softmaxes_are_the_same_as_each_alone() {
         for (n, columns) in (1..70usize).flat_map(|n| [1, 2, 4, 8, 16, 32].map(|c| (n, c))) {
             let score = |i: usize| (i as f32 * 0.7).sin() * 3.0;
             let mut all = vec![[f32::NEG_INFINITY; LANES]; (n * columns).div_ceil(LANES)];

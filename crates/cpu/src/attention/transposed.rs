@@ -1,72 +1,73 @@
 //! Attention of many rows over the same positions, such as the words of a sentence over themselves.
 //!
-//! Sixteen rows at a time. A head of their queries is turned, a column of sixteen rows becoming a vector; scores then
-//! are vectors too, and nothing has to be added up across lanes, not even for softmax:
+//! Sixteen rows at a time. A head of their queries is transposed, so that a vector holds one column of sixteen rows. Scores are
+//! vectors of sixteen rows too, and neither they nor the softmax need a sum across lanes:
 //!
 //! ```text
-//! turned:   column 0 of rows 0 … 15 │ column 1 of … │ …
-//! weights:  position 0, rows 0 … 15 │ position 1 … │ …
+//! transposed:  column 0 of rows 0 … 15 │ column 1 of … │ …
+//! weights:     position 0, rows 0 … 15 │ position 1 … │ …
 //! ```
 //!
-//! What a row gets does not depend on those beside it.
+//! The bits of a row do not depend on the other rows.
 
-use super::{Kind, Queries};
-use crate::attention::kv_cache::Number;
+use super::Queries;
+use super::float::TypedRead;
+use crate::attention::kv_cache::CacheNumber;
 use crate::isa::lanes::{LANES, array, exp};
 use crate::isa::vectors::Vectors;
 use crate::memory::arena::Aligned;
 
-/// From so many rows on it is worth to fill vectors with them.
-const MANY: usize = 8;
+/// Fewest rows for which this kernel is faster than `float`.
+const MIN_ROWS: usize = 8;
 
-/// Rows whose values are weighed together.
+/// Rows whose weighted sums share each load of a value.
 const ROWS: usize = 4;
 
-/// Attends for all rows of `out`, if they are many and heads have a width this is made for. `memory` is working memory.
+/// Attends for all rows of `out`. Returns false, having done nothing, if they are few or the head width is neither 32 nor 64.
 #[inline(always)]
-pub(super) fn attend<I: Vectors, T: Number>(
+pub(super) fn attend<I: Vectors, T: CacheNumber>(
     isa: I,
     queries: Queries<'_>,
-    kind: Kind<'_, T>,
-    memory: &mut Aligned<f32>,
+    read: TypedRead<'_, T>,
+    scratch: &mut Aligned<f32>,
     out: &mut [f32],
 ) -> bool {
-    if out.len() / kind.kept.width < MANY {
+    if out.len() / read.view.width < MIN_ROWS {
         return false;
     }
-    match kind.head_width() {
-        32 => attend_heads::<I, 2, T>(isa, queries, kind, memory, out),
-        64 => attend_heads::<I, 4, T>(isa, queries, kind, memory, out),
+    match read.head_width() {
+        32 => attend_heads::<I, 2, T>(isa, queries, read, scratch, out),
+        64 => attend_heads::<I, 4, T>(isa, queries, read, scratch, out),
         _ => return false,
     }
     true
 }
 
-/// `V` is how many vectors a head has.
+/// Attends for heads of `V` vectors.
 #[inline(always)]
-fn attend_heads<I: Vectors, const V: usize, T: Number>(
+fn attend_heads<I: Vectors, const V: usize, T: CacheNumber>(
     isa: I,
     queries: Queries<'_>,
-    kind: Kind<'_, T>,
-    memory: &mut Aligned<f32>,
+    read: TypedRead<'_, T>,
+    scratch: &mut Aligned<f32>,
     out: &mut [f32],
 ) {
-    let (width, columns) = (kind.kept.width, V * LANES);
-    let needed = (columns + kind.positions.len()) * LANES;
-    memory.reshape(needed, 0);
-    let (turned, weights) = memory.as_chunks_mut().0.split_at_mut(columns);
+    let (width, columns) = (read.view.width, V * LANES);
+    let needed = (columns + read.positions.len()) * LANES;
+    scratch.reshape(needed, 0);
+    let (transposed, weights) = scratch.as_chunks_mut().0.split_at_mut(columns);
     for column in (0..width).step_by(columns) {
         for (i, out) in out.chunks_mut(LANES * width).enumerate() {
             let rows = out.len() / width;
             let queries = Queries { values: &queries.row(i * LANES)[column..], ..queries };
-            turn(isa, queries, rows, turned);
-            for (positions, weights) in kind.positions.chunks(8).zip(weights.chunks_mut(8)) {
+            transpose(isa, queries, rows, transposed);
+            for (positions, weights) in read.positions.chunks(8).zip(weights.chunks_mut(8)) {
                 if positions.len() == 8 && I::SUMS >= 8 {
-                    scores::<I, 8, V, T>(isa, turned, (kind, column), positions, weights);
+                    scores::<I, 8, V, T>(isa, transposed, (read, column), positions, weights);
                     continue;
                 }
                 for (position, weights) in positions.chunks(1).zip(weights.chunks_mut(1)) {
-                    scores::<I, 1, V, T>(isa, turned, (kind, column), position, weights);
+                    scores::<I, 1, V, T>(isa, transposed, (read, column), position, weights);
                 }
             }
             let scales = if I::FMA {
@@ -74,72 +75,77 @@ fn attend_heads<I: Vectors, const V: usize, T: Number>(
             } else {
                 exponentials::<I, false>(isa, weights)
             };
-            let of = (kind, column);
+            let head = (read, column);
             for row in (0..rows).step_by(ROWS) {
                 if rows - row >= ROWS {
                     let out = &mut out[row * width + column..];
-                    weigh::<I, ROWS, V, T>(isa, of, weights, (row, &scales), out);
+                    weighted_sum::<I, ROWS, V, T>(isa, head, weights, (row, &scales), out);
                     continue;
                 }
                 for row in row..rows {
                     let out = &mut out[row * width + column..];
-                    weigh::<I, 1, V, T>(isa, of, weights, (row, &scales), out);
+                    weighted_sum::<I, 1, V, T>(isa, head, weights, (row, &scales), out);
                 }
             }
         }
     }
 }
 
-/// The first columns of `queries`. Where there are fewer rows than lanes, the last stands in for the others.
+/// Transposes the first columns of `queries`. Lanes without a row repeat the last row.
 #[inline(always)]
-fn turn<I: Vectors>(isa: I, queries: Queries<'_>, rows: usize, turned: &mut [[f32; LANES]]) {
-    for (i, turned) in turned.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+fn transpose<I: Vectors>(
+    isa: I,
+    queries: Queries<'_>,
+    rows: usize,
+    transposed: &mut [[f32; LANES]],
+) {
+    for (i, transposed) in transposed.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
         let row = |lane: usize| queries.row(lane.min(rows - 1))[i * LANES..].first_chunk();
-        isa.turn(array(|lane| row(lane).expect("a head has its width")), turned);
+        isa.turn(array(|lane| row(lane).expect("a head has its width")), transposed);
     }
 }
 
-/// Scores of `P` positions.
+/// Scores of `P` positions, scaled by `1 / √head_width`.
 #[inline(always)]
-fn scores<I: Vectors, const P: usize, const V: usize, T: Number>(
+fn scores<I: Vectors, const P: usize, const V: usize, T: CacheNumber>(
     isa: I,
-    turned: &[[f32; LANES]],
-    (kind, column): (Kind<'_, T>, usize),
+    transposed: &[[f32; LANES]],
+    (read, column): (TypedRead<'_, T>, usize),
     positions: &[u32],
     weights: &mut [[f32; LANES]],
 ) {
-    // Of a length that is known: a look at it for each number would cost as much as the sums.
+    // Arrays of constant length: a bounds check a number would cost as much as the sums.
     let keys: [&[[T; LANES]; V]; P] = array(|p| {
-        let key = kind.kept.key(positions[p])[column..].as_chunks::<LANES>().0;
+        let key = read.view.key(positions[p])[column..].as_chunks::<LANES>().0;
         key.first_chunk().expect("a head has its width")
     });
     let mut sums = [isa.all(0.0); P];
-    for (v, turned) in turned.as_chunks::<LANES>().0[..V].iter().enumerate() {
-        for (c, turned) in turned.iter().enumerate() {
-            let queries = isa.load(turned);
+    for (v, transposed) in transposed.as_chunks::<LANES>().0[..V].iter().enumerate() {
+        for (c, transposed) in transposed.iter().enumerate() {
+            let queries = isa.load(transposed);
             for p in 0..P {
                 sums[p] = isa.multiply_add(isa.all(keys[p][v][c].widen()), queries, sums[p]);
             }
         }
     }
-    let scale = isa.all(1.0 / (turned.len() as f32).sqrt());
+    let scale = isa.all(1.0 / (transposed.len() as f32).sqrt());
     for (sum, weights) in sums.into_iter().zip(weights) {
         isa.store(isa.multiply(sum, scale), weights);
     }
 }
 
-/// Puts `e^(score - largest)` in place of scores; tells what makes the sum of a row's one.
+/// Replaces scores by `e^(score - max)`. Returns the factor that normalises each row: softmax without its last product.
 #[inline(always)]
 fn exponentials<I: Vectors, const FMA: bool>(isa: I, scores: &mut [[f32; LANES]]) -> [f32; LANES] {
-    let mut largest = isa.all(f32::NEG_INFINITY);
+    let mut max = isa.all(f32::NEG_INFINITY);
     for scores in &*scores {
-        largest = isa.larger(isa.load(scores), largest);
+        max = isa.larger(isa.load(scores), max);
     }
-    let (mut most, mut sums) = ([0.0; LANES], isa.all(0.0));
-    isa.store(largest, &mut most);
+    let (mut maxima, mut sums) = ([0.0; LANES], isa.all(0.0));
+    isa.store(max, &mut maxima);
     for scores in scores {
         for i in 0..LANES {
-            scores[i] = exp::<FMA>(scores[i] - most[i]);
+            scores[i] = exp::<FMA>(scores[i] - maxima[i]);
         }
         sums = isa.add(sums, isa.load(scores));
     }
@@ -148,18 +154,18 @@ fn exponentials<I: Vectors, const FMA: bool>(isa: I, scores: &mut [[f32; LANES]]
     array(|i| 1.0 / scales[i])
 }
 
-/// Weighted means of the values of one head, for `R` rows from one on.
+/// Weighted sums of the values of one head for `R` rows, from `row` on.
 #[inline(always)]
-fn weigh<I: Vectors, const R: usize, const V: usize, T: Number>(
+fn weighted_sum<I: Vectors, const R: usize, const V: usize, T: CacheNumber>(
     isa: I,
-    (kind, column): (Kind<'_, T>, usize),
+    (read, column): (TypedRead<'_, T>, usize),
     weights: &[[f32; LANES]],
     (row, scales): (usize, &[f32; LANES]),
     out: &mut [f32],
 ) {
     let mut sums = [[isa.all(0.0); V]; R];
-    for (weights, &position) in weights.iter().zip(kind.positions) {
-        let values = &kind.kept.value(position)[column..].as_chunks::<LANES>().0[..V];
+    for (weights, &position) in weights.iter().zip(read.positions) {
+        let values = &read.view.value(position)[column..].as_chunks::<LANES>().0[..V];
         let weights = &weights[row..row + R];
         for v in 0..V {
             let value = T::load(isa, &values[v]);
@@ -170,7 +176,7 @@ fn weigh<I: Vectors, const R: usize, const V: usize, T: Number>(
     }
     for (r, sums) in sums.iter().enumerate() {
         let scale = isa.all(scales[row + r]);
-        let out = out[r * kind.kept.width..].as_chunks_mut::<LANES>().0;
+        let out = out[r * read.view.width..].as_chunks_mut::<LANES>().0;
         for (sum, out) in sums.iter().zip(out) {
             isa.store(isa.multiply(*sum, scale), out);
         }

@@ -1,10 +1,16 @@
-//! The output layer: a product over the vocabulary of which only the best is wanted.
+//! The output layer: a product over the vocabulary of which only the top-k is wanted.
 //!
-//! The vocabulary is worked through in blocks of columns. A block's scores live in a small buffer
-//! that stays in cache, or in registers (int8 with AMX); from it each row updates its best words and, if
-//! probabilities are asked for, a running sum, 32 words at a time (`sinks`). The scores of all words
-//! are never stored. Where rows have word lists of their own, only those words are worked through, each where it is
-//! (`int8::rows`), or once for all rows that have it (`int8::shared`).
+//! The vocabulary is processed in blocks of columns. The scores (logits) of a block live in a small buffer that stays in L2, or in
+//! registers (int8 with AMX). From there each row updates its top-k and, where log-probabilities are wanted, an online log-sum-exp,
+//! 32 words at a time (`score_sinks`). The scores of the whole vocabulary are never stored.
+//!
+//! | words of a row | kernel |
+//! |---|---|
+//! | the vocabulary | the packed product |
+//! | the vocabulary, 1 or 2 rows, best logit only | `screening`: 4-bit weights rule out most words |
+//! | a shortlist of 8 or more rows, or any without AVX-512 VNNI | a packed copy of its words |
+//! | shortlists of fewer rows each | `scattered`: each word where it is |
+//! | 6 or more such shortlists, logits only | `shared_words`: each word once for all rows that have it |
 
 pub(crate) mod scattered;
 mod score_sinks;
@@ -30,100 +36,103 @@ use crate::isa::Isa;
 use crate::memory::matrix::Matrix;
 use crate::output::scattered::{OutputRows, PickedRows};
 use crate::output::screening::{Sample, Screen};
-use crate::output::shared_words::{ActiveRows, Table, assign_bits};
-use score_sinks::{Mark, Running, ScoreSinks};
+use crate::output::shared_words::{ActiveRows, MembershipTable, assign_bits};
+use score_sinks::{RowFilter, RowState, ScoreSinks};
 use top_k::TopK;
 
-/// Panels worked on at a time: 512 words.
+/// Panels of a block: 512 words.
 const BLOCK_PANELS: usize = 32;
 
-/// Rows from which on a selection is packed: fewer read their words where they are.
-const MANY_ROWS: usize = 8;
+/// Fewest rows for which the words of a shortlist are packed. Fewer rows read their words where they are.
+const PACK_MIN_ROWS: usize = 8;
 
-/// Bytes of the words that are worked on in turn: few enough to stay in the second cache. Tests have small layers.
-const TURN_BYTES: usize = if cfg!(test) { 1 << 13 } else { 1 << 19 };
+/// Bytes of weights of a vocabulary block: few enough to stay in L2. Tests have small layers.
+const VOCABULARY_BLOCK_BYTES: usize = if cfg!(test) { 1 << 13 } else { 1 << 19 };
 
-/// Lists from which on each of their words is read once for all rows that have it. Tests have few.
-const MANY_LISTS: usize = if cfg!(test) { 2 } else { 6 };
+/// Fewest shortlists for which each word is read once for all rows that have it. Tests have few.
+const SHARED_MIN_LISTS: usize = if cfg!(test) { 2 } else { 6 };
 
-/// Rows up to which reading weights is so much of the cost that screening pays.
-const SCREENED_ROWS: usize = 2;
+/// Most rows for which screening pays: with more, reading the weights is too small a part of the cost.
+const SCREEN_MAX_ROWS: usize = 2;
 
-/// Rows after which a second copy of the weights pays for itself,
+/// Rows after which a 4-bit copy of the weights pays for its memory and the time to make it.
 const ROWS_BEFORE_SCREENING: u32 = 100;
 
-/// and those of them, the last ones, that tell whether it would.
-const ROWS_LOOKED_AT: u32 = 20;
+/// Number of rows, the last before screening starts, that are tried on a sample of the words, which tells whether screening pays.
+const SAMPLED_ROWS: u32 = 20;
 
 /// A prepared output layer.
 pub struct Output {
     pub(crate) linear: Linear,
-    /// The weights a word after the other, once there is a shortlist or a screen.
+    /// The weights word by word. Made for the first shortlist or screen.
     rows: OnceLock<Arc<OutputRows>>,
-    /// The weights in four bits, once few rows at a time have come often enough; not if it is not wanted,
-    /// or a sample of them tells that it would not pay.
+    /// The weights in 4 bits. Made after [`ROWS_BEFORE_SCREENING`] rows that could use them, if the sample says that they pay.
     screen: OnceLock<Screen>,
+    /// Some of the weights in 4 bits.
     sample: OnceLock<Sample>,
+    /// Whether screening is enabled.
     screening: bool,
-    few_rows: AtomicU32,
-    /// Whether scores may be looked at while they are in registers.
+    /// Rows so far that screening could serve.
+    screenable_rows: AtomicU32,
+    /// Whether scores may be consumed while they are in registers.
     in_registers: bool,
 }
 
-/// The words of a shortlist. Both ways to compute their scores give the same bits.
+/// The words of a shortlist. Scattered and packed words give the same bits.
 pub struct Selection {
-    /// In their order.
+    /// Words in ascending order.
     words: Arc<[u32]>,
-    /// Read where they are in the layer,
-    scattered: Option<Scattered>,
-    /// or copied and packed, once many rows share them.
+    /// The words where they are in the layer. None if there is no kernel for that.
+    scattered: Option<ScatteredWords>,
+    /// A packed copy of the words. Made when [`PACK_MIN_ROWS`] rows share them.
     packed: OnceLock<Linear>,
 }
 
-/// Words that are read where they are.
-struct Scattered {
+/// Words of a shortlist that are read where they are in the layer.
+struct ScatteredWords {
     rows: Arc<OutputRows>,
     picked: PickedRows,
-    /// Columns at which turns begin, and the end of the last: see [`best_in_turns`].
-    cuts: Vec<usize>,
+    /// First column of each vocabulary block, and the end of the last one: see [`best_of_scattered_words`].
+    block_starts: Vec<usize>,
 }
 
-impl Scattered {
-    fn new(packed: &PackedInt8, rows: &Arc<OutputRows>, words: &[u32]) -> Scattered {
-        let of_turn = (TURN_BYTES / rows.output_bytes().max(1)).max(1);
-        let turns = packed.outputs().div_ceil(of_turn).max(1);
-        let end = |turn: usize| words.partition_point(|&word| (word as usize) < turn * of_turn);
-        let mut cuts = vec![0];
-        for turn in 1..turns {
+impl ScatteredWords {
+    fn new(packed: &PackedInt8, rows: &Arc<OutputRows>, words: &[u32]) -> ScatteredWords {
+        let block_words = (VOCABULARY_BLOCK_BYTES / rows.output_bytes().max(1)).max(1);
+        let blocks = packed.outputs().div_ceil(block_words).max(1);
+        let start = |block: usize| words.partition_point(|&w| (w as usize) < block * block_words);
+        let mut block_starts = vec![0];
+        for block in 1..blocks {
             // Whole pieces: a few words more or less do not matter.
-            cuts.push(cuts[turn - 1].max(end(turn) / PIECE * PIECE));
+            block_starts.push(block_starts[block - 1].max(start(block) / PIECE * PIECE));
         }
-        cuts.push(words.len());
-        Scattered { rows: Arc::clone(rows), picked: PickedRows::new(packed, words), cuts }
+        block_starts.push(words.len());
+        let picked = PickedRows::new(packed, words);
+        ScatteredWords { rows: Arc::clone(rows), picked, block_starts }
     }
 }
 
-/// What screening does with a row.
+/// How screening serves a row.
 #[derive(Clone, Copy)]
 enum Screening<'a> {
-    /// Its best word is found without; a sample of the words tells whether it would have helped.
-    Tried(&'a Sample),
-    /// Its best word is sought among those that are left.
-    Done(&'a OutputRows, &'a Screen),
+    /// The best word is found without. The sample records whether screening would have helped.
+    Sampled(&'a Sample),
+    /// The best word is found among those that screening leaves.
+    Full(&'a OutputRows, &'a Screen),
 }
 
 impl Output {
     pub(crate) fn new(linear: Linear, screening: bool, in_registers: bool) -> Output {
-        let few_rows = AtomicU32::new(0);
+        let screenable_rows = AtomicU32::new(0);
         let (rows, screen, sample) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Output { linear, rows, screen, sample, screening, few_rows, in_registers }
+        Output { linear, rows, screen, sample, screening, screenable_rows, in_registers }
     }
 
     fn rows(&self, packed: &PackedInt8) -> &Arc<OutputRows> {
         self.rows.get_or_init(|| Arc::new(OutputRows::new(packed)))
     }
 
-    /// How the words of these rows are screened, if it may pay: nothing but the best word is asked for.
+    /// How these rows are screened. None if more than the best logit is wanted, or if screening does not pay.
     fn screening(
         &self,
         isa: Isa,
@@ -134,23 +143,23 @@ impl Output {
         let best_only =
             |ask: &Ask<'_>| ask.count == 1 && ask.forced.is_none() && ask.scoring == Scoring::Logit;
         let fits = self.screening
-            && rows.len() <= SCREENED_ROWS
+            && rows.len() <= SCREEN_MAX_ROWS
             && question.asks[rows.clone()].iter().all(best_only)
             && OutputRows::is_fast(isa)
             && !packed.saturates();
-        let before = if fits { self.few_rows.fetch_add(1, Relaxed) } else { 0 };
-        if before + ROWS_LOOKED_AT < ROWS_BEFORE_SCREENING {
+        let before = if fits { self.screenable_rows.fetch_add(1, Relaxed) } else { 0 };
+        if before + SAMPLED_ROWS < ROWS_BEFORE_SCREENING {
             return None;
         }
         let sample = self.sample.get_or_init(|| Sample::new(packed));
         if before < ROWS_BEFORE_SCREENING {
-            return Some((packed, Screening::Tried(sample)));
+            return Some((packed, Screening::Sampled(sample)));
         }
         if !sample.pays() {
             return None;
         }
         let screen = self.screen.get_or_init(|| Screen::new(packed));
-        screen.pays().then(|| (packed, Screening::Done(self.rows(packed), screen)))
+        screen.pays().then(|| (packed, Screening::Full(self.rows(packed), screen)))
     }
 
     pub(crate) fn select(&self, isa: Isa, words: &[u32]) -> Selection {
@@ -158,7 +167,7 @@ impl Output {
         let words: Arc<[u32]> = words.iter().copied().filter(exists).collect();
         let scattered = match &self.linear {
             Linear::Int8(packed) if OutputRows::is_fast(isa) && !packed.saturates() => {
-                Some(Scattered::new(packed, self.rows(packed), &words))
+                Some(ScatteredWords::new(packed, self.rows(packed), &words))
             }
             _ => None,
         };
@@ -172,7 +181,7 @@ impl Selection {
     }
 }
 
-/// Runs of rows that share their words: all rows without a shortlist, or a sentence's hypotheses.
+/// Runs of rows that share their words: rows without a shortlist, or the hypotheses of a sentence.
 pub(crate) fn groups<'a>(
     selections: &'a [Option<&'a Selection>],
 ) -> impl Iterator<Item = (Range<usize>, Option<&'a Selection>)> {
@@ -199,17 +208,17 @@ pub(crate) fn best(
     answer: &mut Choices,
 ) {
     answer.clear();
-    let few = |rows: &Range<usize>| rows.len() < MANY_ROWS;
-    if groups(selections).all(|(rows, list)| few(&rows) && scattered_list(list).is_some()) {
-        let free = |ask: &Ask<'_>| ask.forced.is_none() && ask.scoring == Scoring::Logit;
+    let few = |rows: &Range<usize>| rows.len() < PACK_MIN_ROWS;
+    if groups(selections).all(|(rows, list)| few(&rows) && scattered_words(list).is_some()) {
+        let logit_only = |ask: &Ask<'_>| ask.forced.is_none() && ask.scoring == Scoring::Logit;
         let sharing = output.in_registers
-            && groups(selections).count() >= MANY_LISTS
-            && question.asks.iter().all(free);
-        return listen(question, selections, answer, |sinks| {
+            && groups(selections).count() >= SHARED_MIN_LISTS
+            && question.asks.iter().all(logit_only);
+        return collect_choices(question, selections, answer, |sinks| {
             if sharing {
-                best_of_shared(isa, x.values(), output, selections, sinks.running);
+                best_of_shared_words(isa, x.values(), output, selections, sinks.rows);
             } else {
-                best_in_turns(isa, x.values(), output, selections, sinks);
+                best_of_scattered_words(isa, x.values(), output, selections, sinks);
             }
         });
     }
@@ -219,31 +228,32 @@ pub(crate) fn best(
         let x = &x.values()[rows.start * inputs..rows.end * inputs];
         let none = selection.is_none();
         let screening = if none { output.screening(isa, question, &rows) } else { None };
-        let in_place = few(&rows) && scattered_list(selection).is_some();
+        let in_place = few(&rows) && scattered_words(selection).is_some();
         let selections = &selections[rows.clone()];
         let question = Question { asks: &question.asks[rows], ..question };
-        listen(question, selections, answer, |sinks| {
+        collect_choices(question, selections, answer, |sinks| {
             if in_place {
-                return best_in_turns(isa, x, output, selections, sinks);
+                return best_of_scattered_words(isa, x, output, selections, sinks);
             }
             let linear = selection.map_or(&output.linear, |selection| selection.packed(output));
-            if let Some((packed, Screening::Done(rows, screen))) = screening {
+            if let Some((packed, Screening::Full(rows, screen))) = screening {
                 for (row, x) in x.chunks_exact(inputs).enumerate() {
-                    let sink = sinks.of(row..row + 1, None);
+                    let sink = sinks.slice_rows(row..row + 1, None);
                     best_screened(isa, x, linear, (packed, rows, screen), sink);
                 }
                 return;
             }
-            let mut sinks = sinks.of(0..sinks.running.len(), words);
+            let mut sinks = sinks.slice_rows(0..sinks.rows.len(), words);
             linear.multiply_in_blocks(isa, x, BLOCK_PANELS, output.in_registers, &mut sinks);
-            for row in sinks.lost() {
-                let (x, mut sink) = (&x[row * inputs..][..inputs], sinks.of(row..row + 1, words));
+            for row in sinks.reset_overflowed() {
+                let (x, mut sink) =
+                    (&x[row * inputs..][..inputs], sinks.slice_rows(row..row + 1, words));
                 linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut sink);
             }
-            if let Some((packed, Screening::Tried(sample))) = screening {
-                for (running, x) in sinks.running.iter().zip(x.chunks_exact(inputs)) {
+            if let Some((packed, Screening::Sampled(sample))) = screening {
+                for (state, x) in sinks.rows.iter().zip(x.chunks_exact(inputs)) {
                     with_quantised_rows(isa, x, packed, |x, bounds| {
-                        sample.look(isa, x, running.floor, bounds);
+                        sample.look(isa, x, state.top_k_threshold, bounds);
                     });
                 }
             }
@@ -251,42 +261,43 @@ pub(crate) fn best(
     }
 }
 
-/// Answers `question`: `multiply` has each row's scores taken.
-fn listen(
+/// Answers `question` from the scores that `multiply` gives to the sinks.
+fn collect_choices(
     question: Question<'_>,
     selections: &[Option<&Selection>],
     answer: &mut Choices,
     multiply: impl FnOnce(&mut ScoreSinks<'_, '_>),
 ) {
-    let mut running: Vec<Running<'_>> = recycled(RUNNING.take());
-    let (mut marks, mut lanes, mut lists) = (MARKS.take(), SUMS.take(), LISTS.take());
-    running.extend(question.asks.iter().zip(selections).map(|(ask, selection)| {
+    let mut rows: Vec<RowState<'_>> = recycled(ROW_STATES.take());
+    let (mut filters, mut lanes, mut lists) = (FILTERS.take(), SUMS.take(), TOP_K_LISTS.take());
+    rows.extend(question.asks.iter().zip(selections).map(|(ask, selection)| {
         let words = selection.map(|selection| &*selection.words);
-        Running::new(ask, words, lists.pop().unwrap_or_default())
+        RowState::new(ask, words, lists.pop().unwrap_or_default())
     }));
-    marks.extend(running.iter().map(Running::mark));
-    lanes.resize(running.len(), Lanes::zeroed());
+    filters.extend(rows.iter().map(RowState::filter));
+    lanes.resize(rows.len(), Lanes::zeroed());
     profile::mark();
-    multiply(&mut ScoreSinks::new(&mut running, &mut marks, &mut lanes));
-    for ((row, mark), lanes) in running.drain(..).zip(marks.drain(..)).zip(&mut lanes) {
-        let (mut list, shift) = row.finish(mark, lanes);
-        answer.push(list.choices().map(|word| Choice { score: word.score - shift, ..word }));
-        lists.push(list);
+    multiply(&mut ScoreSinks::new(&mut rows, &mut filters, &mut lanes));
+    for ((row, filter), lanes) in rows.drain(..).zip(filters.drain(..)).zip(&mut lanes) {
+        let (mut top_k, log_sum_exp) = row.finish(filter, lanes);
+        let choices = top_k.choices();
+        answer.push(choices.map(|word| Choice { score: word.score - log_sum_exp, ..word }));
+        lists.push(top_k);
     }
     lanes.clear();
-    LISTS.set(lists);
-    MARKS.set(marks);
+    TOP_K_LISTS.set(lists);
+    FILTERS.set(filters);
     SUMS.set(lanes);
-    RUNNING.set(recycled(running));
+    ROW_STATES.set(recycled(rows));
 }
 
-fn scattered_list(selection: Option<&Selection>) -> Option<&Scattered> {
+fn scattered_words(selection: Option<&Selection>) -> Option<&ScatteredWords> {
     selection.and_then(|selection| selection.scattered.as_ref())
 }
 
-/// Scores of lists that few rows have each, read where they are. Lists have many words in common, so all sentences read those of
-/// a part of the vocabulary before the next part's turn comes: only the first of them waits for the third cache.
-fn best_in_turns(
+/// Scores of shortlists that few rows have each, read where they are. Shortlists share many words, so all sentences read their words
+/// of one vocabulary block before those of the next: the first sentence reads them from L3, the others from L2.
+fn best_of_scattered_words(
     isa: Isa,
     x: &[f32],
     output: &Output,
@@ -294,16 +305,16 @@ fn best_in_turns(
     sinks: &mut ScoreSinks<'_, '_>,
 ) {
     let Linear::Int8(packed) = &output.linear else { return };
-    let first = selections.first().and_then(|&list| scattered_list(list));
-    let turns = first.map_or(0, |list| list.cuts.len() - 1);
+    let first = selections.first().and_then(|&list| scattered_words(list));
+    let vocabulary_blocks = first.map_or(0, |list| list.block_starts.len() - 1);
     with_quantised_rows(isa, x, packed, |x, block| {
-        for turn in 0..turns {
+        for i in 0..vocabulary_blocks {
             for (rows, selection) in groups(selections) {
-                let (Some(selection), Some(list)) = (selection, scattered_list(selection)) else {
+                let (Some(selection), Some(list)) = (selection, scattered_words(selection)) else {
                     continue;
                 };
-                let mut sinks = sinks.of(rows.clone(), Some(&selection.words));
-                let columns = list.cuts[turn]..list.cuts[turn + 1];
+                let mut sinks = sinks.slice_rows(rows.clone(), Some(&selection.words));
+                let columns = list.block_starts[i]..list.block_starts[i + 1];
                 let words = (&*list.rows, &list.picked);
                 scattered::multiply_into(isa, (x, rows), words, columns, block, &mut sinks);
             }
@@ -311,28 +322,27 @@ fn best_in_turns(
     });
 }
 
-/// Scores of many lists, where each word is read once for all rows that have it.
-fn best_of_shared(
+/// Scores of many shortlists. Each word is read once for all rows that have it.
+fn best_of_shared_words(
     isa: Isa,
     x: &[f32],
     output: &Output,
     selections: &[Option<&Selection>],
-    running: &mut [Running<'_>],
+    states: &mut [RowState<'_>],
 ) {
     let Linear::Int8(packed) = &output.linear else { return };
     let rows = output.rows(packed);
-    let (mut tables, mut bits, mut waiting) =
-        (TABLES.take(), LISTS_IN_TABLE.take(), WAITING.take());
+    let (mut tables, mut bits, mut waiting) = (TABLES.take(), ROW_BITS.take(), WAITING.take());
     let lists = selections.iter().flatten().map(|selection| &selection.words);
     assign_bits(&mut tables, lists, &mut bits);
     with_quantised_rows(isa, x, packed, |x, _| {
         for (t, table) in tables.iter().enumerate() {
             waiting.clear();
             waiting.extend((0..bits.len()).filter(|&row| bits[row].0 == t));
-            // Rows with the same list come one after the other.
+            // At most one row of each shortlist in a pass.
             while !waiting.is_empty() {
                 let mut active = ActiveRows::none();
-                waiting.retain(|&row| !active.admit(bits[row].1, row, running[row].floor));
+                waiting.retain(|&row| !active.add(bits[row].1, row, states[row].top_k_threshold));
                 let layer = (packed, &**rows);
                 shared_words::multiply(
                     isa,
@@ -341,20 +351,20 @@ fn best_of_shared(
                     table,
                     &mut active,
                     &mut |row, token, score| {
-                        running[row].consider(Choice { token, score });
-                        running[row].floor
+                        states[row].consider(Choice { token, score });
+                        states[row].top_k_threshold
                     },
                 );
             }
         }
     });
     TABLES.set(tables);
-    LISTS_IN_TABLE.set(bits);
+    ROW_BITS.set(bits);
     WAITING.set(waiting);
     profile::lap("output layer");
 }
 
-/// One row's best word: first the words that can be it are found, then their scores.
+/// One row's best word: screening finds the words that can be the best, whose scores are then computed in full.
 fn best_screened(
     isa: Isa,
     x: &[f32],
@@ -363,12 +373,12 @@ fn best_screened(
     mut sink: ScoreSinks<'_, '_>,
 ) {
     let (mut words, mut picked) = SCREENED.take();
-    let banned = sink.running[0].ask.banned;
+    let banned = sink.rows[0].ask.banned;
     let survivors = with_quantised_rows(isa, x, packed, |x, bounds| {
         screen.survivors(isa, (x, packed, rows), banned, (bounds, &mut words))
     });
     if survivors {
-        let mut sink = sink.of(0..1, Some(&words));
+        let mut sink = sink.slice_rows(0..1, Some(&words));
         picked.fill(packed, &words);
         with_quantised_rows(isa, x, packed, |x, block| {
             let (columns, words) = (0..words.len(), (rows, &picked));
@@ -381,24 +391,24 @@ fn best_screened(
 }
 
 thread_local! {
-    /// Memory of a worker, kept between steps so that they allocate nothing.
+    // Scratch memory of a worker, kept between steps so that they allocate nothing.
     static SCREENED: RefCell<(Vec<u32>, PickedRows)> = RefCell::default();
-    static TABLES: RefCell<Vec<Table>> = RefCell::default();
-    static LISTS_IN_TABLE: RefCell<Vec<(usize, usize)>> = RefCell::default();
+    static TABLES: RefCell<Vec<MembershipTable>> = RefCell::default();
+    static ROW_BITS: RefCell<Vec<(usize, usize)>> = RefCell::default();
     static WAITING: RefCell<Vec<usize>> = RefCell::default();
-    static MARKS: RefCell<Vec<Mark>> = RefCell::default();
+    static FILTERS: RefCell<Vec<RowFilter>> = RefCell::default();
     static SUMS: RefCell<Vec<Lanes<f32>>> = RefCell::default();
-    static RUNNING: RefCell<Vec<Running<'static>>> = RefCell::default();
-    static LISTS: RefCell<Vec<TopK>> = RefCell::default();
+    static ROW_STATES: RefCell<Vec<RowState<'static>>> = RefCell::default();
+    static TOP_K_LISTS: RefCell<Vec<TopK>> = RefCell::default();
 }
 
-/// An empty list in the memory of another, whose entries differ in lifetime only.
+/// An empty list in the memory of another one. The entry types differ in their lifetimes only.
 fn recycled<T, U>(mut list: Vec<T>) -> Vec<U> {
     list.clear();
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 
-/// All scores of every row, end to end.
+/// All logits of every row, row after row.
 pub(crate) fn logits(
     isa: Isa,
     x: &Matrix,

@@ -1,19 +1,18 @@
-//! Products of single rows with scattered outputs: the words of one sentence's shortlist.
+//! Products of single rows with scattered outputs: the words of a sentence's shortlist.
 //!
-//! Panels suit runs of outputs. A shortlist's words lie all over the vocabulary, and a copy of their
-//! weights for every sentence would be read once a step and share nothing with its neighbours: 64
-//! sentences of 500 words are 8 MB where the words they have between them are one or two. So the
-//! weights are kept a second time, an output after the other, and a list of outputs is multiplied
-//! where they are:
+//! Panels suit runs of outputs. The words of a shortlist are spread over the vocabulary, and a packed copy of their weights for every
+//! sentence would be read once a step and share nothing with other sentences: 64 copies of 500 words are 8 MB, where the union of the
+//! words is one or two. The weights are therefore stored a second time, one output after the other, and the outputs of a shortlist
+//! are multiplied where they are:
 //!
 //! ```text
-//! w[0][0..stride] │ w[1][0..stride] │ …        stride: inputs filled up to a multiple of 64
+//! w[0][0..stride] │ w[1][0..stride] │ …        stride: inputs padded to a multiple of 64
 //! ```
 //!
-//! Sixteen outputs at a time: a sum of 16 lanes each, then one shuffle network that adds up the lanes
-//! of all sixteen. Integers are exact, and the rest is computed as in the panels' kernels, so that
-//! the results are the same to the last bit. Cost per row and output: a byte for each input, from
-//! the cache that holds the lists of a batch.
+//! Sixteen outputs at a time: an int8 dot product of 16 lanes each, then one shuffle network that sums the lanes of all sixteen.
+//! Integers are exact, and the rest is computed as in the panels' kernels, so that results are the same to the last bit.
+//!
+//! Cost per row and output: a byte for each input, from the cache level that holds the shortlists of a batch.
 
 use std::ops::Range;
 
@@ -25,14 +24,14 @@ use crate::memory::arena::{CacheLine, Store};
 #[cfg(target_arch = "x86_64")]
 use crate::technique::Technique;
 
-/// Weights an output after the other.
+/// Weights, one output after the other.
 pub(crate) struct OutputRows {
     lines: Store<CacheLine>,
-    /// Lines of an output.
+    /// Cache lines of an output.
     width: usize,
 }
 
-/// Some outputs of a layer, filled up to a multiple of 16.
+/// Some outputs of a layer, padded to a multiple of 16.
 #[derive(Default)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads it"))]
 pub(crate) struct PickedRows {
@@ -40,9 +39,10 @@ pub(crate) struct PickedRows {
     starts: Vec<i32>,
     scales: Vec<f32>,
     bias: Vec<f32>,
+    /// Number of outputs without padding.
     count: usize,
-    /// The last of them.
-    last: u32,
+    /// The largest output.
+    max: u32,
 }
 
 impl OutputRows {
@@ -51,19 +51,19 @@ impl OutputRows {
         self.width * size_of::<CacheLine>()
     }
 
-    /// How many there are.
+    /// Number of outputs.
     pub(super) fn outputs(&self) -> usize {
         self.lines.len() / self.width.max(1)
     }
 
-    /// Where an output's weights begin.
+    /// First weight of an output.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn weights(&self, output: u32) -> *const u8 {
         self.lines.as_ptr().wrapping_add(output as usize * self.width).cast()
     }
 
-    /// Whether there is a kernel.
+    /// Whether there is a kernel for this instruction set.
     pub(crate) fn is_fast(isa: Isa) -> bool {
         cfg!(target_arch = "x86_64") && isa.level() >= Level::Avx512Vnni
     }
@@ -72,7 +72,7 @@ impl OutputRows {
         let width = packed.inputs.div_ceil(INPUT_MULTIPLE);
         let groups = packed.groups();
         let mut lines = Store::zeroed(0, packed.lines.pages());
-        // On large pages, where there are many: words of a list are on as many pages as there are words.
+        // Large layers go on large pages: nearly every word of a shortlist is on a page of its own.
         lines.grow(packed.outputs * width);
         let panels = packed.lines.chunks(groups.max(1)).zip(lines.chunks_mut(LANES * width.max(1)));
         parallel::for_each(panels.collect(), |(panel, lines)| {
@@ -87,7 +87,7 @@ impl OutputRows {
         OutputRows { lines, width }
     }
 
-    /// One output of the only row of `x`.
+    /// The score of one output for the only row of `x`.
     pub(crate) fn score(&self, x: &QuantisedInt8, packed: &PackedInt8, output: usize) -> f32 {
         let (panel, lane) = (output / LANES, output % LANES);
         let weights = &self.lines[output * self.width..][..self.width];
@@ -99,20 +99,20 @@ impl OutputRows {
 }
 
 impl PickedRows {
-    /// Outputs that exist, in any order.
+    /// Picks outputs of `packed`, in any order.
     pub(crate) fn new(packed: &PackedInt8, outputs: &[u32]) -> PickedRows {
         let mut picked = PickedRows::default();
         picked.fill(packed, outputs);
         picked
     }
 
-    /// The same in the memory of others.
+    /// As [`PickedRows::new`], reusing the memory of `self`.
     pub(crate) fn fill(&mut self, packed: &PackedInt8, outputs: &[u32]) {
         self.count = outputs.len();
-        self.last = outputs.iter().copied().max().unwrap_or(0);
-        let filled = outputs.iter().copied().chain(outputs.last().copied().into_iter().cycle());
+        self.max = outputs.iter().copied().max().unwrap_or(0);
+        let padded = outputs.iter().copied().chain(outputs.last().copied().into_iter().cycle());
         self.outputs.clear();
-        self.outputs.extend(filled.take(self.count.next_multiple_of(LANES)));
+        self.outputs.extend(padded.take(self.count.next_multiple_of(LANES)));
         self.starts.clear();
         self.scales.clear();
         self.bias.clear();
@@ -125,7 +125,7 @@ impl PickedRows {
     }
 }
 
-/// [`multiply`], whose scores go to a sink through `block`.
+/// As [`multiply`], with the scores given to a sink. `block` is scratch memory.
 pub(super) fn multiply_into(
     isa: Isa,
     (x, of): (&QuantisedInt8, Range<usize>),
@@ -151,11 +151,11 @@ pub(crate) fn multiply(
     out: &mut [f32],
 ) {
     assert!(OutputRows::is_fast(isa), "there is a kernel");
-    assert!(columns.start.is_multiple_of(LANES) && columns.end <= picked.count, "outputs picked");
+    assert!(columns.start.is_multiple_of(LANES) && columns.end <= picked.count, "picked outputs");
     assert_eq!(x.stride, rows.width * INPUT_MULTIPLE, "as many inputs as weights");
     assert_eq!(x.bytes.len(), x.scales.len() * x.stride, "whole rows");
     assert_eq!(out.len(), of.len() * columns.len(), "room for every output");
-    let exists = (picked.last as usize + 1) * rows.width <= rows.lines.len();
+    let exists = (picked.max as usize + 1) * rows.width <= rows.lines.len();
     assert!(exists || picked.count == 0, "outputs that exist");
     #[cfg(target_arch = "x86_64")]
     let prefetch = isa.uses(Technique::Prefetch);
@@ -177,6 +177,8 @@ pub(super) mod vnni {
 
     use super::{INPUT_MULTIPLE, LANES, OutputRows, PickedRows};
 
+    /// The outputs of one row.
+    ///
     /// # Safety
     /// AVX-512F and VNNI; `x` has as many bytes as an output has weights; the `columns` of `picked`
     /// exist, begin at a multiple of 16 and name outputs of `rows`; `out` has room for them.
@@ -191,7 +193,7 @@ pub(super) mod vnni {
     ) {
         let width = rows.width;
         let row_scale = _mm512_set1_ps(row_scale);
-        // SAFETY: what the caller vouches for; lists are filled up to whole sixteens.
+        // SAFETY: the caller's; picked outputs are padded to a multiple of 16.
         unsafe {
             let weights = |output: u32| rows.weights(output).cast::<i8>();
             for (block, first) in columns.clone().step_by(LANES).enumerate() {
@@ -242,21 +244,21 @@ pub(super) mod vnni {
         parts(parts(f[0], f[1]), parts(f[2], f[3]))
     }
 
-    /// Per 128 bits: pairs side by side,
+    /// Adds pairs of lanes within each 128 bits of two vectors.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn two(a: __m512i, b: __m512i) -> __m512i {
         _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
     }
 
-    /// then fours,
+    /// Adds what [`two`] leaves: the sums of each 128 bits of four vectors.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn four(a: __m512i, b: __m512i) -> __m512i {
         _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
     }
 
-    /// then the four 128-bit parts.
+    /// Adds pairs of 128-bit parts of two vectors. Applied twice, it leaves one sum for each of sixteen vectors.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn parts(a: __m512i, b: __m512i) -> __m512i {

@@ -1,9 +1,9 @@
-//! Rows that listen to the scores of a product, 32 words at a time.
+//! Fused softmax statistics of the output layer: top-k and online log-sum-exp, without storing the scores of a row.
 //!
-//! A row keeps a list of the best words and, if probabilities are asked for, the sum of all words' terms. Nearly always no
-//! score of a piece is above the row's threshold, and its terms are all there is to add. With ℓ = log₂ e, a term is
-//! `2^(ℓ · score + origin)`: the first scores' largest has the exponent zero, and where later ones come too far above it, the
-//! origin is moved.
+//! Scores (logits) arrive in pieces of 32 words. Each row keeps its top-k and, where log-probabilities are wanted, the sum of
+//! `e^score` over all words; a log-probability is `score - log Σ e^score`. Nearly always no score of a piece is above the row's
+//! threshold, and adding its terms is all there is to do. With ℓ = log₂ e, a term is `2^(ℓ · score + offset)`: the offset gives the
+//! largest of the first scores the exponent zero, and the sum is rescaled where a later score is too far above it.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -21,104 +21,104 @@ use crate::isa::lanes::EXP2;
 use crate::isa::lanes::{LANES, add_up, exp2, largest, multiply_add};
 use crate::isa::{Isa, kernel};
 
-/// Words after which the lanes of a sum are added up.
-const FOLDED: usize = 2048;
+/// Words after which the float32 lanes of a sum are added to its float64 total.
+const FLUSH_WORDS: usize = 2048;
 
-/// The largest exponent of 2 that may be added to a sum,
-const ROOM: f32 = 80.0;
+/// The largest exponent of 2 that a term may have: float32 overflows at 128.
+const MAX_EXPONENT: f32 = 80.0;
 
-/// and the largest that is precise enough to let the origin be.
-const NEAR: f32 = 8.0;
+/// The largest exponent of 2 at which the sum is precise without rescaling.
+const RESCALE_EXPONENT: f32 = 8.0;
 
-/// What a row looks at for every piece: little, as the first cache has all rows' and more to hold.
+/// The state that every piece of a row reads. It is small so that those of all rows stay in L1.
 #[derive(Clone, Copy)]
-pub(super) struct Mark {
-    /// A score above this wants a closer look: it changes the list, or has no room in the sum.
+pub(super) struct RowFilter {
+    /// A score above this enters the top-k or has the sum rescaled.
     threshold: f32,
-    /// What is added to exponents; negative infinity as long as there is no score.
-    origin: f32,
+    /// Added to the exponents of terms. Negative infinity before the first score.
+    offset: f32,
 }
 
-/// What else a row knows of the words it has seen.
-pub(super) struct Running<'a> {
+/// The rest of a row's state, which few pieces touch.
+pub(super) struct RowState<'a> {
     pub(super) ask: &'a Ask<'a>,
-    /// Whether it adds up terms. Where others do and it does not, its lanes mean nothing.
+    /// Whether the log-sum-exp is wanted. If not, the lanes of the row are never read.
     sums: bool,
-    best: TopK,
-    /// What a newcomer to the list must beat: its last entry, once it is full.
-    pub(super) floor: f32,
-    /// The next column of a word to look up: one that is forced, or that has no probability.
+    top_k: TopK,
+    /// A word enters the top-k if its score is above this: the k-th best score.
+    pub(super) top_k_threshold: f32,
+    /// The next column that is forced or excluded from the softmax.
     special: usize,
-    /// A score above this has the origin moved; none has where there is no sum.
-    near: f32,
-    /// The terms of all words but the last, which are in lanes.
+    /// A score above this has the sum rescaled. Infinity where there is no sum.
+    rescale_threshold: f32,
+    /// Sum of the terms of all words up to the last flush of the lanes.
     sum: f64,
-    /// Whether a term had no room and was added all the same: the row has to begin again.
-    lost: bool,
+    /// Whether NaN or a term above [`MAX_EXPONENT`] was added in registers: the row has to be computed again.
+    overflowed: bool,
 }
 
-/// Rows that listen.
+/// The sinks of some rows that share a word list.
 pub(super) struct ScoreSinks<'r, 'a> {
-    pub(super) running: &'r mut [Running<'a>],
-    marks: &'r mut [Mark],
-    /// Sums of the last words' terms.
+    pub(super) rows: &'r mut [RowState<'a>],
+    filters: &'r mut [RowFilter],
+    /// Sums of terms since the last flush.
     lanes: &'r mut [Lanes<f32>],
-    /// The words columns stand for; without, a word is its column.
+    /// The word of each column. None if a word is its column.
     words: Option<&'r [u32]>,
-    /// The first column that some row has to look up, as far as is known.
+    /// Lower bound of the rows' special columns.
     special: usize,
-    /// Whether a row adds up terms.
+    /// Whether the log-sum-exp of any row is wanted.
     sums: bool,
 }
 
 impl<'r, 'a> ScoreSinks<'r, 'a> {
-    /// Rows without words in common.
+    /// Sinks of rows without a word list.
     pub(super) fn new(
-        running: &'r mut [Running<'a>],
-        marks: &'r mut [Mark],
+        rows: &'r mut [RowState<'a>],
+        filters: &'r mut [RowFilter],
         lanes: &'r mut [Lanes<f32>],
     ) -> ScoreSinks<'r, 'a> {
-        let sums = running.iter().any(|row| row.sums);
-        assert!(running.len() == marks.len() && marks.len() == lanes.len(), "one of each a row");
-        ScoreSinks { running, marks, lanes, words: None, special: 0, sums }
+        let sums = rows.iter().any(|row| row.sums);
+        assert!(rows.len() == filters.len() && filters.len() == lanes.len(), "one of each a row");
+        ScoreSinks { rows, filters, lanes, words: None, special: 0, sums }
     }
 }
 
 impl<'a> ScoreSinks<'_, 'a> {
-    /// Some of the rows, which have a list of words in common.
-    pub(super) fn of<'r>(
+    /// The sinks of some rows, which share a word list.
+    pub(super) fn slice_rows<'r>(
         &'r mut self,
-        rows: Range<usize>,
+        range: Range<usize>,
         words: Option<&'r [u32]>,
     ) -> ScoreSinks<'r, 'a> {
-        let running = &mut self.running[rows.clone()];
-        let sums = running.iter().any(|row| row.sums);
-        let (marks, lanes) = (&mut self.marks[rows.clone()], &mut self.lanes[rows]);
-        ScoreSinks { running, marks, lanes, words, special: 0, sums }
+        let rows = &mut self.rows[range.clone()];
+        let sums = rows.iter().any(|row| row.sums);
+        let (filters, lanes) = (&mut self.filters[range.clone()], &mut self.lanes[range]);
+        ScoreSinks { rows, filters, lanes, words, special: 0, sums }
     }
 
-    /// The rows that have to begin again, as if they had seen nothing.
-    pub(super) fn lost(&mut self) -> Vec<usize> {
-        let lost: Vec<usize> =
-            (0..self.running.len()).filter(|&row| self.running[row].lost).collect();
-        for &row in &lost {
-            let running = &mut self.running[row];
-            let list = std::mem::take(&mut running.best);
-            *running = Running::new(running.ask, self.words, list);
-            self.marks[row] = running.mark();
+    /// Resets the rows whose sum overflowed, and returns them. Their scores have to be computed again.
+    pub(super) fn reset_overflowed(&mut self) -> Vec<usize> {
+        let overflowed: Vec<usize> =
+            (0..self.rows.len()).filter(|&row| self.rows[row].overflowed).collect();
+        for &row in &overflowed {
+            let state = &mut self.rows[row];
+            let top_k = std::mem::take(&mut state.top_k);
+            *state = RowState::new(state.ask, self.words, top_k);
+            self.filters[row] = state.filter();
             self.lanes[row] = Lanes::zeroed();
         }
-        lost
+        overflowed
     }
 }
 
-// SAFETY: no function computes a product; an ear points at as many marks and sums as there are rows.
+// SAFETY: no function computes a product; a register sink points at as many filters and lanes as there are rows.
 unsafe impl ScoreSink for ScoreSinks<'_, '_> {
     #[cfg(target_arch = "x86_64")]
     type RegisterSink = RegisterSink;
 
     fn rows(&self) -> usize {
-        self.running.len()
+        self.rows.len()
     }
 
     fn block(&mut self, isa: Isa, columns: Range<usize>, scores: &[f32]) {
@@ -130,15 +130,15 @@ unsafe impl ScoreSink for ScoreSinks<'_, '_> {
     #[cfg(target_arch = "x86_64")]
     fn register_sink(&mut self, column: usize) -> Option<RegisterSink> {
         if self.special < column {
-            self.special = self.running.iter().map(|row| row.special).min().unwrap_or(usize::MAX);
+            self.special = self.rows.iter().map(|row| row.special).min().unwrap_or(usize::MAX);
         }
-        let (marks, lanes) = (self.marks.as_ptr(), self.lanes.as_mut_ptr());
-        (self.special >= column + PIECE).then_some(RegisterSink { marks, lanes, sums: self.sums })
+        let (filters, lanes) = (self.filters.as_ptr(), self.lanes.as_mut_ptr());
+        (self.special >= column + PIECE).then_some(RegisterSink { filters, lanes, sums: self.sums })
     }
 
     #[inline(always)]
     fn threshold(&self, row: usize) -> f32 {
-        self.marks[row].threshold
+        self.filters[row].threshold
     }
 
     #[inline(always)]
@@ -147,65 +147,65 @@ unsafe impl ScoreSink for ScoreSinks<'_, '_> {
         row: usize,
         column: usize,
         (mut scores, high): (Piece, u32),
-        heard: bool,
+        seen: bool,
     ) {
-        let (running, mark) = (&mut self.running[row], &mut self.marks[row]);
-        if running.special < column + PIECE {
-            scores = running.look_up(scores, column, self.words);
+        let (state, filter) = (&mut self.rows[row], &mut self.filters[row]);
+        if state.special < column + PIECE {
+            scores = state.apply_special(scores, column, self.words);
         }
-        // Terms of what was heard are in the sum already.
-        let (mut added, lanes) = (heard, &mut self.lanes[row]);
-        running.lost |= running.sums && added && !known(scores);
-        let far = high != 0 && above(scores, running.near);
-        if far {
-            added = running.make_room(mark, lanes, scores, added);
+        // The register sink has added the terms of what it has seen.
+        let (mut added, lanes) = (seen, &mut self.lanes[row]);
+        state.overflowed |= state.sums && added && has_nan(scores);
+        let rescales = high != 0 && above(scores, state.rescale_threshold);
+        if rescales {
+            added = state.rescale_before(filter, lanes, scores, added);
         }
-        if running.sums && !added {
-            add::<FMA>(scores, mark.origin, lanes);
+        if state.sums && !added {
+            add_terms::<FMA>(scores, filter.offset, lanes);
         }
-        if far {
-            running.come_near(mark, lanes, scores);
+        if rescales {
+            state.rescale(filter, lanes, scores);
         }
         if high != 0 {
-            running.rise((scores, high), column, self.words);
-            mark.threshold = running.floor.min(running.near);
+            state.update_top_k((scores, high), column, self.words);
+            filter.threshold = state.top_k_threshold.min(state.rescale_threshold);
         }
     }
 
-    /// Many small numbers are added up in higher precision.
+    /// Flushes the lanes now and then, since float32 sums of many small terms lose precision.
     #[inline]
     fn end(&mut self, rows: Range<usize>, column: usize) {
-        if self.sums && (column + PIECE).is_multiple_of(FOLDED) {
+        if self.sums && (column + PIECE).is_multiple_of(FLUSH_WORDS) {
             let lanes = self.lanes[rows.clone()].iter_mut();
-            self.running[rows].iter_mut().zip(lanes).for_each(|(row, lanes)| row.fold(lanes));
+            self.rows[rows].iter_mut().zip(lanes).for_each(|(row, lanes)| row.flush(lanes));
         }
     }
 }
 
-/// Listeners, as far as a piece of scores is nothing special.
+/// The sinks of a piece while it is in registers: filters scores and adds their terms.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(super) struct RegisterSink {
-    marks: *const Mark,
+    filters: *const RowFilter,
     lanes: *mut Lanes<f32>,
     sums: bool,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl crate::gemm::int8::RegisterSink for RegisterSink {
-    /// Without a branch: one that is guessed wrong has the processor forget the tiles it is loading for what comes next.
+    /// Branchless: a mispredicted branch would discard the loads of the next AMX tiles.
     #[target_feature(enable = "avx512f,avx512dq")]
     #[inline]
-    unsafe fn hear(self, row: usize, [left, right]: [__m512; 2]) -> bool {
+    unsafe fn accept(self, row: usize, [left, right]: [__m512; 2]) -> bool {
         // SAFETY: the caller's: there is such a row.
-        let Mark { threshold, origin } = unsafe { *self.marks.add(row) };
+        let RowFilter { threshold, offset } = unsafe { *self.filters.add(row) };
         let threshold = _mm512_set1_ps(threshold);
-        // What is not a number is looked at closer.
+        // NaN counts as above.
         let above = _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(left, threshold)
             | _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(right, threshold);
         if self.sums {
-            let origin = _mm512_set1_ps(origin);
-            let both = _mm512_add_ps(terms(left, origin), terms(right, origin));
+            let offset = _mm512_set1_ps(offset);
+            let both = _mm512_add_ps(terms(left, offset), terms(right, offset));
             // SAFETY: as above; sixteen floats.
             unsafe {
                 let lanes = self.lanes.add(row).cast();
@@ -224,7 +224,7 @@ kernel! {
     ) = take_block_body
 }
 
-/// As if the scores had come in pieces.
+/// Takes a block of scores, row by row, in pieces.
 #[inline(always)]
 fn take_block_body<const FMA: bool>(
     sinks: &mut ScoreSinks<'_, '_>,
@@ -246,7 +246,7 @@ fn take_block_body<const FMA: bool>(
     }
 }
 
-/// Whether one of them is above a threshold.
+/// Whether any score is above a threshold.
 #[inline(always)]
 fn above([left, right]: Piece, threshold: f32) -> bool {
     let mut above = false;
@@ -257,7 +257,7 @@ fn above([left, right]: Piece, threshold: f32) -> bool {
     above
 }
 
-/// Which ones are, a bit each. Nearly always none is.
+/// A bit for each score above a threshold. Nearly always there is none.
 #[inline(always)]
 fn which_above(scores: Piece, threshold: f32) -> u32 {
     if !above(scores, threshold) {
@@ -267,31 +267,31 @@ fn which_above(scores: Piece, threshold: f32) -> u32 {
     bits.rev().fold(0, |all, bit| all << 1 | bit)
 }
 
-/// Whether all of them are numbers.
+/// Whether any score is NaN.
 #[inline(always)]
-fn known([left, right]: Piece) -> bool {
-    let mut unknown = false;
+fn has_nan([left, right]: Piece) -> bool {
+    let mut nan = false;
     for i in 0..LANES {
-        unknown |= left[i].is_nan() | right[i].is_nan();
+        nan |= left[i].is_nan() | right[i].is_nan();
     }
-    !unknown
+    nan
 }
 
-/// Adds the terms of some words.
+/// Adds the terms of a piece to the lanes.
 #[inline(always)]
-fn add<const FMA: bool>([left, right]: Piece, origin: f32, lanes: &mut Lanes<f32>) {
-    let term = |score| exp2::<FMA>(multiply_add::<FMA>(score, LOG2_E, origin));
+fn add_terms<const FMA: bool>([left, right]: Piece, offset: f32, lanes: &mut Lanes<f32>) {
+    let term = |score| exp2::<FMA>(multiply_add::<FMA>(score, LOG2_E, offset));
     for i in 0..LANES {
         lanes.0[i] += term(left[i]) + term(right[i]);
     }
 }
 
-/// The terms of sixteen words: the bits of [`exp2`], but for what is next to nothing.
+/// The terms of sixteen words: the bits of [`exp2`], except for terms near zero.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq")]
 #[inline]
-fn terms(scores: __m512, origin: __m512) -> __m512 {
-    let t = _mm512_fmadd_ps(scores, _mm512_set1_ps(LOG2_E), origin);
+fn terms(scores: __m512, offset: __m512) -> __m512 {
+    let t = _mm512_fmadd_ps(scores, _mm512_set1_ps(LOG2_E), offset);
     let f = _mm512_reduce_ps::<0>(t);
     let mut p = _mm512_set1_ps(EXP2[0]);
     for &c in &EXP2[1..] {
@@ -300,28 +300,37 @@ fn terms(scores: __m512, origin: __m512) -> __m512 {
     _mm512_scalef_ps(p, _mm512_sub_ps(t, f))
 }
 
-impl<'a> Running<'a> {
-    pub(super) fn new(ask: &'a Ask<'a>, words: Option<&[u32]>, mut best: TopK) -> Running<'a> {
+impl<'a> RowState<'a> {
+    pub(super) fn new(ask: &'a Ask<'a>, words: Option<&[u32]>, mut top_k: TopK) -> RowState<'a> {
         let sums = ask.scoring != Scoring::Logit;
-        best.clear(if ask.forced.is_some() { 1 } else { ask.count });
+        top_k.clear(if ask.forced.is_some() { 1 } else { ask.count });
         let wants_none = ask.forced.is_some() || ask.count == 0;
-        let floor = if wants_none { f32::INFINITY } else { f32::NEG_INFINITY };
-        let near = if sums { f32::NEG_INFINITY } else { f32::INFINITY };
-        let mut running =
-            Running { ask, sums, best, floor, special: 0, near, sum: 0.0, lost: false };
-        running.special = running.special_from(0, words);
-        running
+        let top_k_threshold = if wants_none { f32::INFINITY } else { f32::NEG_INFINITY };
+        let rescale_threshold = if sums { f32::NEG_INFINITY } else { f32::INFINITY };
+        let mut state = RowState {
+            ask,
+            sums,
+            top_k,
+            top_k_threshold,
+            special: 0,
+            rescale_threshold,
+            sum: 0.0,
+            overflowed: false,
+        };
+        state.special = state.special_from(0, words);
+        state
     }
 
-    /// That of a row that has seen nothing.
-    pub(super) fn mark(&self) -> Mark {
-        Mark { threshold: self.floor.min(self.near), origin: f32::NEG_INFINITY }
+    /// The filter before the first score.
+    pub(super) fn filter(&self) -> RowFilter {
+        let threshold = self.top_k_threshold.min(self.rescale_threshold);
+        RowFilter { threshold, offset: f32::NEG_INFINITY }
     }
 
-    /// Notes the score of a forced word, and puts those out of reach that have no probability.
+    /// Inserts a forced word into the top-k, and sets scores that are excluded from the softmax to negative infinity.
     #[cold]
     #[inline(never)]
-    fn look_up(&mut self, mut scores: Piece, first: usize, words: Option<&[u32]>) -> Piece {
+    fn apply_special(&mut self, mut scores: Piece, first: usize, words: Option<&[u32]>) -> Piece {
         let all = scores.as_flattened_mut();
         while self.special < first + PIECE {
             let column = self.special;
@@ -329,9 +338,9 @@ impl<'a> Running<'a> {
             let word = |words: &[u32]| words.get(column).copied();
             let Some(token) = words.map_or(Some(column as u32), word) else { continue };
             let score = &mut all[column - first];
-            // Behind the last word there is nothing to force.
+            // Padding behind the last word is never forced.
             if self.ask.forced == Some(token) && *score > f32::NEG_INFINITY {
-                self.best.insert(Choice { token, score: *score });
+                self.top_k.insert(Choice { token, score: *score });
             }
             if self.ask.scoring == Scoring::LogProbabilityOfAllowed
                 && self.ask.banned.binary_search(&token).is_ok()
@@ -342,7 +351,7 @@ impl<'a> Running<'a> {
         scores
     }
 
-    /// The first column to look up of those from the given one on.
+    /// The first special column from `first` on.
     fn special_from(&self, first: usize, words: Option<&[u32]>) -> usize {
         let banned = match self.ask.scoring {
             Scoring::LogProbabilityOfAllowed => self.ask.banned,
@@ -356,44 +365,49 @@ impl<'a> Running<'a> {
         columns.filter(|&column| column >= first).min().unwrap_or(usize::MAX)
     }
 
-    /// Moves the origin where the largest score has no room, which for the first scores there never is. Tells whether terms are
-    /// in the sum then; where it is too late for that the row is lost.
+    /// Rescales before the terms of `scores` are added, where one of them would overflow, and for the first scores of a row. Returns
+    /// whether the terms are in the sum. If they were added already and overflowed, the row has to be computed again.
     #[cold]
     #[inline(never)]
-    fn make_room(
+    fn rescale_before(
         &mut self,
-        mark: &mut Mark,
+        filter: &mut RowFilter,
         lanes: &mut Lanes<f32>,
         scores: Piece,
         added: bool,
     ) -> bool {
-        if mark.origin == f32::NEG_INFINITY {
-            mark.origin = -LOG2_E * largest(scores.as_flattened());
+        if filter.offset == f32::NEG_INFINITY {
+            filter.offset = -LOG2_E * largest(scores.as_flattened());
             (self.sum, *lanes) = (0.0, Lanes::zeroed());
             return false;
         }
-        if above(scores, (ROOM - mark.origin) * LN_2) {
-            self.lost |= added;
-            self.come_near(mark, lanes, scores);
+        if above(scores, (MAX_EXPONENT - filter.offset) * LN_2) {
+            self.overflowed |= added;
+            self.rescale(filter, lanes, scores);
         }
         added
     }
 
-    /// Gives the largest score's term the exponent zero.
+    /// Rescales the sum so that the term of the largest score has the exponent zero: the step of an online softmax.
     #[cold]
     #[inline(never)]
-    fn come_near(&mut self, mark: &mut Mark, lanes: &mut Lanes<f32>, scores: Piece) {
-        let origin = -LOG2_E * largest(scores.as_flattened());
-        let less = (f64::from(origin) - f64::from(mark.origin)).exp2();
-        self.sum *= less;
-        lanes.0.iter_mut().for_each(|lane| *lane *= less as f32);
-        mark.origin = origin;
-        self.near = (NEAR - origin) * LN_2;
+    fn rescale(&mut self, filter: &mut RowFilter, lanes: &mut Lanes<f32>, scores: Piece) {
+        let offset = -LOG2_E * largest(scores.as_flattened());
+        let factor = (f64::from(offset) - f64::from(filter.offset)).exp2();
+        self.sum *= factor;
+        lanes.0.iter_mut().for_each(|lane| *lane *= factor as f32);
+        filter.offset = offset;
+        self.rescale_threshold = (RESCALE_EXPONENT - offset) * LN_2;
     }
 
-    /// Takes those words into the list that are good enough. `above` tells which may be.
+    /// Offers the words whose bit in `above` is set to the top-k.
     #[inline(always)]
-    fn rise(&mut self, (scores, mut above): (Piece, u32), column: usize, words: Option<&[u32]>) {
+    fn update_top_k(
+        &mut self,
+        (scores, mut above): (Piece, u32),
+        column: usize,
+        words: Option<&[u32]>,
+    ) {
         let scores = scores.as_flattened();
         while above != 0 {
             let i = above.trailing_zeros() as usize;
@@ -403,32 +417,35 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Takes a word into the list, if it is good enough and not banned.
+    /// Inserts a word into the top-k, if its score is above the threshold and it is not banned.
     #[inline(always)]
     pub(super) fn consider(&mut self, choice: Choice) {
-        if choice.score <= self.floor || self.ask.banned.binary_search(&choice.token).is_ok() {
+        if choice.score <= self.top_k_threshold
+            || self.ask.banned.binary_search(&choice.token).is_ok()
+        {
             return;
         }
-        self.best.insert(choice);
-        self.floor = self.best.last().unwrap_or(f32::INFINITY);
+        self.top_k.insert(choice);
+        self.top_k_threshold = self.top_k.kth_score().unwrap_or(f32::INFINITY);
     }
 
-    fn fold(&mut self, lanes: &mut Lanes<f32>) {
+    /// Adds the lanes to the sum.
+    fn flush(&mut self, lanes: &mut Lanes<f32>) {
         self.sum += f64::from(add_up(lanes.0));
         *lanes = Lanes::zeroed();
     }
 
-    /// The list, and what has to be taken off its scores.
-    pub(super) fn finish(mut self, mark: Mark, lanes: &mut Lanes<f32>) -> (TopK, f32) {
+    /// The top-k, and the log-sum-exp to subtract from its scores: 0 if only logits are wanted.
+    pub(super) fn finish(mut self, filter: RowFilter, lanes: &mut Lanes<f32>) -> (TopK, f32) {
         if let Some(token) = self.ask.forced {
-            // Unless it has been met.
-            self.best.insert(Choice { token, score: f32::MIN });
+            // Takes effect only if the word did not appear: `TopK` keeps the better of two.
+            self.top_k.insert(Choice { token, score: f32::MIN });
         }
         if !self.sums {
-            return (self.best, 0.0);
+            return (self.top_k, 0.0);
         }
-        self.fold(lanes);
-        let shift = self.sum.ln() - f64::from(mark.origin) / f64::from(LOG2_E);
-        (self.best, shift as f32)
+        self.flush(lanes);
+        let log_sum_exp = self.sum.ln() - f64::from(filter.offset) / f64::from(LOG2_E);
+        (self.top_k, log_sum_exp as f32)
     }
 }

@@ -1,19 +1,18 @@
-//! Finds the words that can be a row's best from half of the output layer's bytes.
+//! Screening: finds the words that can be a row's best with 4-bit weights, half of the output layer's bytes.
 //!
-//! With few rows, reading the weights is all of the cost, and the output layer has nearly half of them. So
-//! they are kept a second time in four bits: `w = scale · h + l`. `Σ x · h` tells an output up to `Σ x · l`,
-//! which is at most `‖x‖ · ‖l‖` (Cauchy and Schwarz), and `‖l‖` is known for each word. A word whose score
-//! cannot reach that of another is out; the others are computed in full (`rows.rs`). The best word and its
-//! score are the same to the last bit.
+//! With few rows, reading the weights is all of the cost, and the output layer has nearly half of them. A second copy of its weights
+//! therefore has 4 bits: `w = scale · h + l`. A score is `Σ x · h` up to `Σ x · l`, which is at most `‖x‖ · ‖l‖` by the Cauchy-Schwarz
+//! inequality, and `‖l‖` is stored for each word. A word whose upper bound is below the score of another is ruled out. The others,
+//! the survivors, are computed in full (`scattered`). The best word and its score are the same to the last bit.
 //!
-//! Sixteen outputs make a panel, as in [`super`]; a byte holds `h + 8` of an input in its lower half and of
-//! the input four further on in its upper half:
+//! Sixteen outputs make a panel, as in `gemm::int8`. A byte holds `h + 8` of an input in its low nibble and of the input four further
+//! on in its high nibble:
 //!
 //! ```text
 //! panel 0:  w[0][0..4]+w[0][4..8] w[1][0..4]+w[1][4..8] … │ w[0][8..12]+w[0][12..16] …
 //! ```
 //!
-//! Cost per row: half a byte for each output and input, and a byte for each input of words that are left.
+//! Cost per row: half a byte for each output and input, and a byte for each input of a survivor.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,45 +25,46 @@ use crate::memory::arena::Store;
 #[cfg(target_arch = "x86_64")]
 use crate::technique::Technique;
 
-/// Where more than one word in so many is left, all of them are computed.
-const FEW: usize = 4;
+/// If more than one word in so many survives, all words are computed in full instead.
+const SURVIVOR_RATIO: usize = 4;
 
-/// One word in so many is a sample of them.
-const SAMPLED: usize = 16;
+/// The sample has one word in so many.
+const SAMPLE_RATIO: usize = 16;
 
-/// What rounding may add to a score, as a part of its terms.
+/// Relative rounding error of a score, of which bounds are increased.
 const ROUNDING: f32 = 1e-6;
 
-/// An output layer's weights in four bits.
+/// The weights of an output layer in 4 bits.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads all of it"))]
 pub(crate) struct Screen {
-    lines: Store<Line4>,
-    /// For each output `‖l‖`, filled up to whole panels.
+    lines: Store<NibbleLine>,
+    /// `‖l‖` of each output, padded to whole panels.
     errors: Vec<f32>,
-    /// and what `h` is multiplied with.
+    /// The scale of each output's `h`, padded to whole panels.
     scales: Vec<f32>,
-    /// Rows looked at, and those of them that left too many words.
+    /// Rows that were screened.
     tried: AtomicU64,
+    /// Rows that had too many survivors.
     failed: AtomicU64,
 }
 
 /// Eight inputs of sixteen outputs.
 #[derive(Clone, Copy, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-struct Line4([[u8; 4]; LANES]);
+struct NibbleLine([[u8; 4]; LANES]);
 
-/// A word's step for weights in four bits, in units of its step for eight: near the best for weights that
-/// are spread like noise, of which the largest do not fit and stay at the end of the range.
-fn coarse_step(weights: impl Iterator<Item = i8>, inputs: usize) -> f32 {
+/// A word's 4-bit scale, in units of its int8 scale. It is near the optimum for normally distributed weights, the largest of which
+/// are clamped.
+fn coarse_scale(weights: impl Iterator<Item = i8>, inputs: usize) -> f32 {
     let squares: i64 = weights.map(|w| i64::from(w) * i64::from(w)).sum();
-    let spread = (squares as f32 / inputs.max(1) as f32).sqrt();
-    (spread * 0.36).round().clamp(1.0, 16.0)
+    let deviation = (squares as f32 / inputs.max(1) as f32).sqrt();
+    (deviation * 0.36).round().clamp(1.0, 16.0)
 }
 
 impl Screen {
     pub(crate) fn new(packed: &PackedInt8) -> Screen {
         let groups = packed.groups();
-        let mut lines: Store<Line4> = Store::zeroed(0, packed.lines.pages());
+        let mut lines: Store<NibbleLine> = Store::zeroed(0, packed.lines.pages());
         lines.grow(packed.panels() * groups / 2);
         let mut errors = vec![0f32; packed.panels() * LANES];
         let mut scales = vec![1f32; errors.len()];
@@ -73,19 +73,19 @@ impl Screen {
         parallel::for_each(panels.zip(words).collect(), |((from, to), (errors, scales))| {
             for (lane, (error, scale)) in errors.iter_mut().zip(scales).enumerate() {
                 let weights = || from.iter().flat_map(|line| line.0[lane]);
-                *scale = coarse_step(weights(), packed.inputs);
+                *scale = coarse_scale(weights(), packed.inputs);
                 let inverse = 1.0 / *scale;
                 let mut squares = 0f64;
-                let mut narrow = |w: i8| {
+                let mut to_nibble = |w: i8| {
                     let w = f32::from(w);
-                    let half = (w * inverse + 8.5).clamp(0.0, 15.0) as u8;
-                    let left = w - *scale * (f32::from(half) - 8.0);
-                    squares += f64::from(left * left);
-                    half
+                    let nibble = (w * inverse + 8.5).clamp(0.0, 15.0) as u8;
+                    let error = w - *scale * (f32::from(nibble) - 8.0);
+                    squares += f64::from(error * error);
+                    nibble
                 };
                 for (pair, line) in from.as_chunks::<2>().0.iter().zip(&mut *to) {
                     for (i, byte) in line.0[lane].iter_mut().enumerate() {
-                        *byte = narrow(pair[0].0[lane][i]) | narrow(pair[1].0[lane][i]) << 4;
+                        *byte = to_nibble(pair[0].0[lane][i]) | to_nibble(pair[1].0[lane][i]) << 4;
                     }
                 }
                 *error = squares.sqrt() as f32 * (1.0 + ROUNDING);
@@ -95,13 +95,13 @@ impl Screen {
         Screen { lines, errors, scales, tried, failed }
     }
 
-    /// Whether it has left few words often enough to be worth its time.
+    /// Whether few rows had too many survivors.
     pub(crate) fn pays(&self) -> bool {
         self.failed.load(Relaxed) * 4 <= self.tried.load(Relaxed) + 16
     }
 
-    /// The words, in order, that may have the largest score of the only row of `x`, banned ones aside;
-    /// false if they are not few. `rows` are those of `packed`, `bounds` is working memory.
+    /// Sets `words` to the words, in ascending order, that may have the largest score of the only row of `x`, without banned ones.
+    /// Returns false if they are too many. `rows` are those of `packed`, `bounds` is scratch memory.
     pub(crate) fn survivors(
         &self,
         isa: Isa,
@@ -116,11 +116,11 @@ impl Screen {
                 *bound = f32::NEG_INFINITY;
             }
         }
-        // Any word's score is one that the best must reach; that of a likely one is a high one.
+        // The best word has at least the score of any other. That of a likely word rules out most.
         let allowed = |word: &usize| *word < packed.outputs && !banned.contains(&(*word as u32));
         let score = best.into_iter().filter(allowed).map(|word| rows.score(x, packed, word));
         if let Some(score) = score.reduce(f32::max) {
-            // SAFETY: `bounds` has asked for the instructions.
+            // SAFETY: `bounds` has checked the instructions.
             #[cfg(target_arch = "x86_64")]
             unsafe {
                 vnni::at_least(score, bounds, words);
@@ -128,18 +128,17 @@ impl Screen {
             #[cfg(not(target_arch = "x86_64"))]
             words.extend((0..).zip(&*bounds).filter(|(_, b)| **b >= score).map(|(word, _)| word));
         }
-        let few = !words.is_empty() && words.len() <= packed.outputs / FEW;
-        self.note(few);
+        let few = !words.is_empty() && words.len() <= packed.outputs / SURVIVOR_RATIO;
+        self.record(few);
         few
     }
 
-    fn note(&self, few: bool) {
+    fn record(&self, few: bool) {
         self.tried.fetch_add(1, Relaxed);
         self.failed.fetch_add(u64::from(!few), Relaxed);
     }
 
-    /// For each word of `packed` a number that its score for the only row of `x` does not exceed. Tells the words
-    /// that seem best.
+    /// Sets `bounds` to an upper bound of each word's score for the only row of `x`. Returns likely best words.
     fn bounds(
         &self,
         isa: Isa,
@@ -150,18 +149,18 @@ impl Screen {
         assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
         assert_eq!(self.lines.len() * 2, packed.lines.len(), "the same layer");
         let integers = || x.bytes.iter().map(|&byte| i64::from(byte) - 128);
-        let row = Row {
+        let row = ScreenedRow {
             bytes: &x.bytes,
             scale: x.scales[0],
-            start: -8 * integers().sum::<i64>() as i32,
+            initial_sum: -8 * integers().sum::<i64>() as i32,
             norm: (integers().map(|x| x * x).sum::<i64>() as f32).sqrt() * (1.0 + ROUNDING),
         };
         bounds.resize(self.errors.len(), 0.0);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `is_fast` has told that the processor has the instructions; sizes have been checked.
+        // SAFETY: `is_fast` proves the instructions; sizes have been checked.
         let best =
             unsafe { vnni::bounds(isa.uses(Technique::Prefetch), self, packed, row, bounds) };
-        // Never so: there is no kernel.
+        // Unreachable: `is_fast` is false.
         #[cfg(not(target_arch = "x86_64"))]
         let best = [row.bytes.len(); LANES];
         bounds.truncate(packed.outputs);
@@ -169,7 +168,7 @@ impl Screen {
     }
 }
 
-/// Some of a layer's words: they tell, before there is a screen of all, whether it would pay.
+/// A screen of some words, which tells whether a screen of all words would pay.
 pub(crate) struct Sample {
     packed: PackedInt8,
     screen: Screen,
@@ -177,17 +176,17 @@ pub(crate) struct Sample {
 
 impl Sample {
     pub(crate) fn new(packed: &PackedInt8) -> Sample {
-        let words: Vec<u32> = (0..packed.outputs as u32).step_by(SAMPLED).collect();
+        let words: Vec<u32> = (0..packed.outputs as u32).step_by(SAMPLE_RATIO).collect();
         let packed = packed.select(&words);
         let screen = Screen::new(&packed);
         Sample { packed, screen }
     }
 
-    /// Looks at a row whose best score is known.
+    /// Screens a row whose best score is known, and records whether survivors were few.
     pub(crate) fn look(&self, isa: Isa, x: &QuantisedInt8, best: f32, bounds: &mut Vec<f32>) {
         self.screen.bounds(isa, (x, &self.packed), bounds);
-        let left = bounds.iter().filter(|bound| **bound >= best).count();
-        self.screen.note(left <= self.packed.outputs / FEW);
+        let survivors = bounds.iter().filter(|bound| **bound >= best).count();
+        self.screen.record(survivors <= self.packed.outputs / SURVIVOR_RATIO);
     }
 
     pub(crate) fn pays(&self) -> bool {
@@ -195,14 +194,15 @@ impl Sample {
     }
 }
 
-/// The row whose best words are sought.
+/// A quantised input row.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only VNNI reads all of it"))]
-struct Row<'a> {
+struct ScreenedRow<'a> {
     bytes: &'a [u8],
     scale: f32,
-    /// Where sums start, to make up for halves kept as `h + 8`.
-    start: i32,
+    /// Initial value of sums, which cancels the 8 of `h + 8`.
+    initial_sum: i32,
+    /// Euclidean norm of the integers.
     norm: f32,
 }
 
@@ -210,11 +210,11 @@ struct Row<'a> {
 mod vnni {
     use std::arch::x86_64::*;
 
-    use super::{LANES, PackedInt8, ROUNDING, Row, Screen};
+    use super::{LANES, PackedInt8, ROUNDING, Screen, ScreenedRow};
     use crate::memory::prefetch;
 
-    /// For each output a number that its score does not exceed. Tells the words that seem best, each of
-    /// those with the same place in a panel.
+    /// Writes an upper bound of each output's score to `out`. Returns likely best words: for each lane, the output with the largest
+    /// approximate score.
     ///
     /// # Safety
     /// AVX-512F and VNNI; `screen` was made of `packed`; `row` has as many bytes as an output has weights;
@@ -224,15 +224,15 @@ mod vnni {
         prefetch: bool,
         screen: &Screen,
         packed: &PackedInt8,
-        row: Row<'_>,
+        row: ScreenedRow<'_>,
         out: &mut [f32],
     ) -> [usize; LANES] {
         let (lines, panels) = (packed.groups() / 2, packed.panels());
-        let (mut most, mut at) = (_mm512_set1_ps(f32::NEG_INFINITY), _mm512_setzero_si512());
+        let (mut max, mut max_panel) = (_mm512_set1_ps(f32::NEG_INFINITY), _mm512_setzero_si512());
         for panel in (0..panels).step_by(2) {
-            // The last one twice where their number is odd.
+            // The last panel twice if their number is odd.
             let second = (panel + 1).min(panels - 1);
-            // SAFETY: panels that exist; what is only prefetched need not.
+            // SAFETY: panels that exist; a prefetch may have any address.
             unsafe {
                 let from = [panel, second].map(|panel| screen.lines.as_ptr().add(panel * lines));
                 let mut sums = [[_mm512_setzero_si512(); 2]; 2];
@@ -257,7 +257,7 @@ mod vnni {
                 }
                 for (sums, panel) in sums.iter().zip([panel, second]) {
                     let sum = _mm512_add_epi32(sums[0], sums[1]);
-                    let sum = _mm512_add_epi32(sum, _mm512_set1_epi32(row.start));
+                    let sum = _mm512_add_epi32(sum, _mm512_set1_epi32(row.initial_sum));
                     let scale = _mm512_load_ps(packed.scales.as_ptr().add(panel).cast());
                     let scale = _mm512_mul_ps(scale, _mm512_set1_ps(row.scale));
                     let coarse = _mm512_loadu_ps(screen.scales.as_ptr().add(panel * LANES));
@@ -270,9 +270,10 @@ mod vnni {
                     let rounding =
                         _mm512_mul_ps(_mm512_add_ps(terms, error), _mm512_set1_ps(ROUNDING));
                     let y = _mm512_add_ps(y, bias);
-                    let more = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(y, most);
-                    most = _mm512_mask_mov_ps(most, more, y);
-                    at = _mm512_mask_mov_epi32(at, more, _mm512_set1_epi32(panel as i32));
+                    let more = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(y, max);
+                    max = _mm512_mask_mov_ps(max, more, y);
+                    max_panel =
+                        _mm512_mask_mov_epi32(max_panel, more, _mm512_set1_epi32(panel as i32));
                     let bound = _mm512_add_ps(_mm512_add_ps(y, error), rounding);
                     _mm512_storeu_ps(out.as_mut_ptr().add(panel * LANES), bound);
                 }
@@ -280,31 +281,31 @@ mod vnni {
         }
         let mut panel = [0i32; LANES];
         // SAFETY: sixteen integers.
-        unsafe { _mm512_storeu_si512(panel.as_mut_ptr().cast(), at) };
+        unsafe { _mm512_storeu_si512(panel.as_mut_ptr().cast(), max_panel) };
         std::array::from_fn(|lane| panel[lane] as usize * LANES + lane)
     }
 
-    /// Sets `words` to the places of all bounds that are at least `score`.
+    /// Sets `words` to the indices of all bounds that are at least `score`.
     #[target_feature(enable = "avx512f")]
     pub(super) fn at_least(score: f32, bounds: &[f32], words: &mut Vec<u32>) {
         words.resize(bounds.len(), 0);
         let mut count = 0;
-        let mut places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let mut indices = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
         for bounds in bounds.chunks(LANES) {
-            let there = ((1u32 << bounds.len()) - 1) as __mmask16;
+            let valid = ((1u32 << bounds.len()) - 1) as __mmask16;
             // SAFETY: sixteen bounds or as many as there are; no more words are written than bounds were read.
             unsafe {
-                let bounds = _mm512_maskz_loadu_ps(there, bounds.as_ptr());
-                let left =
-                    _mm512_mask_cmp_ps_mask::<_CMP_GE_OQ>(there, bounds, _mm512_set1_ps(score));
+                let bounds = _mm512_maskz_loadu_ps(valid, bounds.as_ptr());
+                let survivors =
+                    _mm512_mask_cmp_ps_mask::<_CMP_GE_OQ>(valid, bounds, _mm512_set1_ps(score));
                 _mm512_mask_compressstoreu_epi32(
                     words.as_mut_ptr().add(count).cast(),
-                    left,
-                    places,
+                    survivors,
+                    indices,
                 );
-                count += left.count_ones() as usize;
+                count += survivors.count_ones() as usize;
             }
-            places = _mm512_add_epi32(places, _mm512_set1_epi32(LANES as i32));
+            indices = _mm512_add_epi32(indices, _mm512_set1_epi32(LANES as i32));
         }
         words.truncate(count);
     }

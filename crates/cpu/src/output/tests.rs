@@ -1,4 +1,4 @@
-//! The output layer against the plain search, and rows in company against rows alone.
+//! The output layer against a plain search, and rows of a batch against rows alone.
 
 use peregrine_model::{Precision, Weight};
 use peregrine_nn::{Candidates, Dense, choose};
@@ -8,7 +8,7 @@ use super::*;
 use crate::isa::Level;
 use crate::memory::arena::Arena;
 
-/// Numbers of which some are equal.
+/// Numbers with repetitions, so that scores have ties.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let number = |i: u64| (i * 7919 + seed * 104_729) % 1009;
     (0..count as u64).map(|i| number(i * i + i) as f32 / 504.5 - 1.0).collect()
@@ -26,12 +26,12 @@ fn answers(
     (0..x.rows()).map(|row| choices.of(row).to_vec()).collect()
 }
 
-/// What must be the same to the bit.
+/// Tokens and the bits of their scores.
 fn bits(choices: &[Choice]) -> Vec<(u32, u32)> {
     choices.iter().map(|choice| (choice.token, choice.score.to_bits())).collect()
 }
 
-/// Row `row` in a question of its own.
+/// The answer for one row in a question of its own.
 fn alone(
     isa: Isa,
     x: &Matrix,
@@ -51,8 +51,8 @@ const SCORINGS: [Scoring; 3] =
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever the instructions, whether scores are stored or not, and however each row's words are scored: the words the
-    /// plain search finds, and for a row alone the same bits.
+    /// With any instruction set, scores stored or not, and any mix of scorings: the words that a plain search finds, and the bits
+    /// that each row has alone.
     #[test]
     fn best_words_are_the_best(
         rows in 1usize..70,
@@ -77,13 +77,13 @@ proptest! {
             })
             .collect();
         let question = Question { asks: &asks, device_beams: None };
-        let mut on_others = None;
+        let mut first_answer = None;
         for isa in Level::ALL.into_iter().filter_map(Isa::new) {
             let linear = |precision| Linear::prepare(&[dense], precision, &Arena::default());
             let made = [true, false].map(|in_registers| {
                 Output::new(linear(Precision::Int8), false, in_registers)
             });
-            // No list, one for all, or several of which neighbours may have the same.
+            // No shortlist, one for all rows, or several, which some neighbouring rows share.
             let words: Vec<Vec<u32>> = (0..lists)
                 .map(|list| (0..outputs as u32).filter(|w| (w * 7 + w / 5) % 4 != list as u32).collect())
                 .collect();
@@ -93,7 +93,7 @@ proptest! {
             let selected: Vec<_> = (0..rows).map(|r| of_row(r).map(|l| &selections[l])).collect();
             let got = answers(isa, &x, &made[0], &selected, question);
             prop_assert_eq!(&got, &answers(isa, &x, &made[1], &selected, question));
-            prop_assert_eq!(&got, on_others.get_or_insert_with(|| got.clone()), "{:?}", isa);
+            prop_assert_eq!(&got, first_answer.get_or_insert_with(|| got.clone()), "{:?}", isa);
             let (mut scores, mut expected) = (Vec::new(), Vec::new());
             for row in 0..rows {
                 let expected_bits = bits(&alone(isa, &x, &made[0], &selected, &asks, row));
@@ -117,14 +117,14 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// Scores so far apart that sums have no room for them, and some that are not numbers: rows of a batch have the answers they
-    /// have alone, however others' words are scored, and those that the plain search has.
+    /// Scores so far apart that sums overflow, and some NaN: rows of a batch have the answers they have alone, with any scoring of
+    /// the other rows, and those of a plain search.
     #[test]
     fn scores_may_be_far_apart(
         rows in 13usize..40,
         outputs in 40usize..5000,
         factor in prop::sample::select(vec![1f32, 10.0, 60.0, 1000.0]),
-        unknown in prop::option::of(0usize..39),
+        nan in prop::option::of(0usize..39),
         scorings in prop::collection::vec(prop::sample::select(SCORINGS.to_vec()), 1..8),
         seed in 0u64..1000,
     ) {
@@ -132,8 +132,8 @@ proptest! {
         let numbers = |count, seed| -> Vec<f32> { small(count, seed).iter().map(|v| v * factor).collect() };
         let weight = Weight::from_f32(vec![outputs, 3], &numbers(outputs * 3, seed));
         let mut bias = numbers(outputs, seed + 1);
-        if let Some(unknown) = unknown {
-            (bias[unknown], bias[unknown / 2]) = (f32::NAN, f32::NEG_INFINITY);
+        if let Some(nan) = nan {
+            (bias[nan], bias[nan / 2]) = (f32::NAN, f32::NEG_INFINITY);
         }
         let bias = Weight::from_f32(vec![outputs], &bias);
         let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
@@ -148,13 +148,13 @@ proptest! {
             })
             .collect();
         let question = Question { asks: &asks, device_beams: None };
-        let mut on_others = None;
+        let mut first_answer = None;
         for isa in Level::ALL.into_iter().filter_map(Isa::new) {
             let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
             let output = Output::new(linear, false, true);
             let none: Vec<Option<&Selection>> = vec![None; rows];
             let got = answers(isa, &x, &output, &none, question);
-            prop_assert_eq!(&got, on_others.get_or_insert_with(|| got.clone()), "{:?}", isa);
+            prop_assert_eq!(&got, first_answer.get_or_insert_with(|| got.clone()), "{:?}", isa);
             let (mut scores, mut expected) = (Vec::new(), Vec::new());
             for row in 0..rows {
                 let expected_bits = bits(&alone(isa, &x, &output, &none, &asks, row));
@@ -175,8 +175,8 @@ proptest! {
     }
 }
 
-/// Words that are screened out have their share of probabilities all the same: of two rows one may be scored by
-/// logit and the other not.
+/// Words that screening rules out still count in a softmax: of two rows one may be scored by logit and the other by
+/// probability.
 #[test]
 fn only_rows_without_probabilities_are_screened() {
     let Some(isa) =
@@ -187,13 +187,13 @@ fn only_rows_without_probabilities_are_screened() {
     let (inputs, outputs) = (2048, 640);
     let one = numbers(inputs, 3);
     let mut weights = numbers(inputs * outputs, 4);
-    // A word far ahead, so that screening pays.
+    // One word has a far higher score, so that screening pays.
     weights.iter_mut().zip(&one).for_each(|(weight, x)| *weight += x);
     let weight = Weight::from_f32(vec![outputs, inputs], &weights);
     let dense = Dense { weight: &weight, bias: None, alpha: None };
     let linear = || Linear::prepare(&[dense], Precision::Int8, &Arena::default());
     let [screened, plain] = [true, false].map(|screening| Output::new(linear(), screening, true));
-    // Not so far that the others have no probability.
+    // Small inputs leave the other words some probability.
     let x: Vec<f32> = one.iter().map(|v| v / 100.0).collect();
     let x = Matrix::from_rows(inputs, x.repeat(2));
     let ask = |scoring| Ask { count: 1, banned: &[], forced: None, path: 0.0, scoring };
@@ -211,29 +211,29 @@ fn only_rows_without_probabilities_are_screened() {
     }
 }
 
-/// Rows that nobody listens for are refused before one of them is heard.
+/// A product whose sinks have too few rows panics before it computes a score.
 #[test]
-fn a_product_in_registers_wants_a_listener_for_each_row() {
+fn a_product_in_registers_wants_a_sink_for_each_row() {
     let Some(isa) = Isa::new(Level::Amx) else { return };
     let weight = Weight::from_f32(vec![40, 3], &numbers(40 * 3, 1));
     let dense = Dense { weight: &weight, bias: None, alpha: None };
     let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
     let x = numbers(20 * 3, 2);
-    let heard = std::panic::catch_unwind(|| {
-        let mut nobody = ScoreSinks::new(&mut [], &mut [], &mut []);
-        linear.multiply_in_blocks(isa, &x, BLOCK_PANELS, true, &mut nobody);
+    let outcome = std::panic::catch_unwind(|| {
+        let mut no_rows = ScoreSinks::new(&mut [], &mut [], &mut []);
+        linear.multiply_in_blocks(isa, &x, BLOCK_PANELS, true, &mut no_rows);
     });
-    let message = heard.unwrap_err().downcast::<String>().expect("a message");
+    let message = outcome.unwrap_err().downcast::<String>().expect("a message");
     assert!(message.contains("somebody to take each row"), "{message}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(20))]
 
-    /// Lists come and go, some in several rows, at times more of them than a table has room for, and at times some rows
-    /// want probabilities: every row has the answer it has alone.
+    /// Shortlists change from step to step. Some are shared by rows, some steps have more than 64, and some have rows that want
+    /// probabilities. Every row has the answer it has alone.
     #[test]
-    fn words_that_lists_share(
+    fn words_that_shortlists_share(
         lists in prop::collection::vec(prop::collection::btree_set(0u32..400, 1..60), 1..90),
         steps in prop::collection::vec(prop::collection::vec(0usize..90, 1..100), 1..5),
         inputs in prop::sample::select(vec![5usize, 70, 256, 512]),

@@ -77,7 +77,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     impl RegisterSink for Nobody {
-        unsafe fn hear(self, _: usize, _: [__m512; 2]) -> bool {
+        unsafe fn accept(self, _: usize, _: [__m512; 2]) -> bool {
             unreachable!("these precisions hand out blocks");
         }
     }

@@ -1,49 +1,49 @@
-//! How keys and values stand in lines of bytes.
+//! Order of int8 keys and values within cache lines, and their quantisation.
 
-use crate::attention::filled_up;
+use crate::attention::float::zero_padded;
 use crate::isa::lanes::{LANES, largest_magnitude};
 use crate::isa::vectors::Vectors;
 use crate::memory::arena::CacheLine;
 
-/// What is added to the bytes of keys.
-pub(crate) const KEYS_HAVE: u8 = 128;
+/// Offset of int8 keys: `vpdpbusd` wants one of its operands unsigned.
+pub(crate) const KEY_OFFSET: u8 = 128;
 
-/// Heads that share a line.
-pub(super) const HEADS: usize = 4;
+/// Heads that share a cache line.
+pub(super) const LINE_HEADS: usize = 4;
 
-/// How keys and values are cut into heads.
+/// Heads of a key or a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Shape {
+pub(crate) struct HeadShape {
     pub(crate) heads: usize,
     pub(crate) head_width: usize,
 }
 
-impl Shape {
-    /// Groups of heads that share lines.
+impl HeadShape {
+    /// Groups of [`LINE_HEADS`] heads.
     pub(super) fn groups(self) -> usize {
-        self.heads.div_ceil(HEADS)
+        self.heads.div_ceil(LINE_HEADS)
     }
 
-    /// Vectors of a head.
+    /// Vectors of a head, the last one padded.
     pub(super) fn vectors(self) -> usize {
         self.head_width.div_ceil(LANES)
     }
 
-    /// Lines of a key, and of a value.
+    /// Cache lines of a key, and as many of a value.
     pub(crate) fn lines(self) -> usize {
         self.groups() * self.vectors()
     }
 
-    /// Weights of a position.
-    pub(super) fn columns(self) -> usize {
-        self.heads.next_power_of_two().max(HEADS)
+    /// Weights of a position: one a head and padding.
+    pub(super) fn padded_heads(self) -> usize {
+        self.heads.next_power_of_two().max(LINE_HEADS)
     }
 
     pub(super) fn width(self) -> usize {
         self.heads * self.head_width
     }
 
-    /// Sixteen columns of a head, or those there are and zeros.
+    /// Sixteen columns of a head, padded with zeros.
     #[inline(always)]
     pub(super) fn vector(self, row: &[f32], head: usize, vector: usize) -> [f32; LANES] {
         let start = head * self.head_width + vector * LANES;
@@ -51,57 +51,57 @@ impl Shape {
         match row[start.min(row.len())..].first_chunk() {
             Some(whole) if head < self.heads && left >= LANES => *whole,
             _ if head >= self.heads => [0.0; LANES],
-            _ => filled_up(&row[start..start + left.min(LANES)]),
+            _ => zero_padded(&row[start..start + left.min(LANES)]),
         }
     }
 }
 
-/// Keys and values of all positions.
+/// Keys and values of an int8 cache.
 #[derive(Clone, Copy)]
-pub(crate) struct Kept<'a> {
+pub(crate) struct Int8View<'a> {
     pub(crate) rows: &'a [CacheLine],
-    /// Lines of a row.
+    /// Cache lines of a position.
     pub(crate) stride: usize,
-    /// Of each position's key and of its value.
-    pub(crate) steps: &'a [[f32; 2]],
-    pub(crate) shape: Shape,
+    /// Quantisation scales of each position's key and value.
+    pub(crate) scales: &'a [[f32; 2]],
+    pub(crate) shape: HeadShape,
 }
 
-/// Rounds a key or a value, whose step it tells. `added` to each byte: see [`KEYS_HAVE`].
+/// Quantises a key or a value to int8, adds `offset` to each and returns the scale.
 #[inline(always)]
-pub(crate) fn round<I: Vectors>(
+pub(crate) fn quantise<I: Vectors>(
     isa: I,
-    shape: Shape,
+    shape: HeadShape,
     numbers: &[f32],
-    added: u8,
+    offset: u8,
     to: &mut [CacheLine],
 ) -> f32 {
-    let most = largest(isa, numbers);
-    let (scale, step) = if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) };
-    let scale = isa.all(scale);
-    let whole = shape.heads.is_multiple_of(HEADS) && shape.head_width.is_multiple_of(LANES);
+    let max = max_magnitude(isa, numbers);
+    let (inverse, scale) = if max > 0.0 { (127.0 / max, max / 127.0) } else { (0.0, 0.0) };
+    let inverse = isa.all(inverse);
+    let whole = shape.heads.is_multiple_of(LINE_HEADS) && shape.head_width.is_multiple_of(LANES);
     let all = numbers.as_chunks::<LANES>().0;
     for (group, lines) in to[..shape.lines()].chunks_exact_mut(shape.vectors()).enumerate() {
-        let first = group * HEADS * shape.vectors();
+        let first = group * LINE_HEADS * shape.vectors();
         for (vector, line) in lines.iter_mut().enumerate() {
-            let mut four = [isa.all(0.0); HEADS];
+            let mut four = [isa.all(0.0); LINE_HEADS];
             for (head, four) in four.iter_mut().enumerate() {
                 *four = if whole {
                     isa.load(&all[first + head * shape.vectors() + vector])
                 } else {
-                    isa.load(&shape.vector(numbers, group * HEADS + head, vector))
+                    isa.load(&shape.vector(numbers, group * LINE_HEADS + head, vector))
                 };
-                *four = isa.multiply(*four, scale);
+                *four = isa.multiply(*four, inverse);
             }
-            isa.store_bytes(four, added, &mut line.0);
+            isa.store_bytes(four, offset, &mut line.0);
         }
     }
-    step
+    scale
 }
 
 /// The largest magnitude.
 #[inline(always)]
-pub(super) fn largest<I: Vectors>(isa: I, numbers: &[f32]) -> f32 {
+pub(super) fn max_magnitude<I: Vectors>(isa: I, numbers: &[f32]) -> f32 {
     let (pairs, rest) = numbers.as_chunks::<{ 2 * LANES }>();
     let (mut first, mut second) = (isa.all(0.0), isa.all(0.0));
     for pair in pairs.iter().map(|pair| pair.as_chunks::<LANES>().0) {

@@ -1,22 +1,20 @@
-//! Attention over keys and values that are kept in bytes, computed in integers.
+//! Attention over an int8 KV cache, computed in integers.
 //!
-//! A key and a value are rounded to multiples of a step each, `max|row| / 127`. A line of a cache holds sixteen columns
-//! of four heads, four by four: so do instructions that narrow numbers leave them.
+//! A key and a value are quantised with one scale each, `max|row| / 127`. A cache line holds sixteen columns of four heads, four by
+//! four, the order in which pack instructions leave them.
 //!
 //! ```text
 //! line (g, m), quarter l:   columns 16 m + 4 l … + 3 of head 4 g │ of head 4 g + 1 │ of head 4 g + 2 │ of head 4 g + 3
-//! row of a position:        key: line (0, 0), (0, 1) … (1, 0) … │ value: the same │ unused, to an odd number of lines
+//! row of a position:        key: line (0, 0), (0, 1) … (1, 0) … │ value: the same │ padding to an odd number of lines
 //! ```
 //!
-//! Products of a query with a key add up in lanes that are of one head each, and no others; weighted values add up in
-//! lanes that are neighbouring columns. Keys are kept with 128 added: of the bytes that `vpdpbusd` multiplies one is
-//! unsigned.
+//! A lane sums products of a query with a key for one head only. Lanes of weighted values are neighbouring columns. Keys are stored
+//! with 128 added, because `vpdpbusd` multiplies unsigned by signed int8.
 //!
-//! A query is rounded to 16 bits, and a softmax's weights, each times the step of its value, to 15: both are next to
-//! exact beside 8. Sums are integers that fit 32 bits, so they have the same bits on each instruction set, and in any
-//! company.
+//! A query is quantised to int16, and softmax weights, each times the scale of its value, to 15 bits. Both lose little beside the 8
+//! bits of the cache. Sums are exact int32, so each instruction set has the same bits, and other rows do not change them.
 //!
-//! Weights of a row stand as they do in [`super`].
+//! The weights of a row have the order of [`super::float`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -31,234 +29,246 @@ use std::ops::Range;
 use peregrine_nn::Reads;
 
 use super::softmax::softmax;
-use super::{Queries, ROWS, Reading};
+use super::{CacheRead, Queries, ROWS};
 use crate::isa::Isa;
 use crate::isa::lanes::LANES;
 use crate::isa::vectors::{Vectors, vector_kernel};
 use crate::memory::arena::{Aligned, CacheLine};
 use crate::technique::Technique;
-use layout::HEADS;
-pub(crate) use layout::{KEYS_HAVE, Kept, Shape, round};
-use prefetch::{Prefetch, prefetch_line};
+use layout::LINE_HEADS;
+pub(crate) use layout::{HeadShape, Int8View, KEY_OFFSET, quantise};
+use prefetch::{PrefetchQueue, prefetch_line};
 
-/// Positions whose values are weighed together.
+/// Positions whose weighted values are summed together.
 const BLOCK: usize = 4;
 
-/// The largest number of a rounded query: its upper byte, of which the lower may borrow, is 127 at most.
-const MOST_OF_QUERY: f32 = 32_512.0;
+/// The largest int16 of a query, 127 · 256. The high byte is rounded up where the signed low byte is negative, and must fit int8.
+const QUERY_MAX: f32 = 32_512.0;
 
-/// Columns of a head whose products surely add up to 32 bits.
-const COLUMNS: usize = 512;
+/// Widest head whose sums of products fit int32 with [`QUERY_MAX`]. Queries of wider heads have smaller integers.
+const MAX_HEAD_WIDTH: usize = 512;
 
-/// The largest weight.
-const MOST_OF_WEIGHTS: f32 = 32_767.0;
+/// The largest integer weight.
+const WEIGHT_MAX: f32 = 32_767.0;
 
-/// What rows read.
+/// The positions that some rows read, looked up in the cache.
 #[derive(Clone, Copy)]
-struct Task<'a> {
+struct PreparedRead<'a> {
     rows: &'a [CacheLine],
-    shape: Shape,
-    /// Where the row of each position begins, filled up to whole blocks with the last: behind each there are its lines.
+    shape: HeadShape,
+    /// First cache line of each position, padded to whole blocks with that of the last. The lines of every entry exist.
     starts: &'a [usize],
-    /// The steps of keys, with `BLOCK` more numbers behind them.
-    steps: &'a [f32],
-    /// What makes weights integers: of each position, and zeros that fill up.
-    scales: &'a [f32],
-    /// What turns sums of weighted values into their means.
-    unit: f32,
+    /// Quantisation scale of each key, padded with `BLOCK` more numbers.
+    key_scales: &'a [f32],
+    /// Factor that makes a position's weights integers, padded with zeros.
+    weight_scales: &'a [f32],
+    /// Factor that turns integer sums of weighted values into outputs.
+    output_scale: f32,
 }
 
-impl Task<'_> {
+impl PreparedRead<'_> {
     #[cfg(target_arch = "x86_64")]
-    fn key(&self, place: usize) -> *const CacheLine {
-        self.rows.as_ptr().wrapping_add(self.starts[place])
+    fn key(&self, index: usize) -> *const CacheLine {
+        self.rows.as_ptr().wrapping_add(self.starts[index])
     }
 
-    /// Integer weights of a row, two in a number.
-    fn integers(&self) -> usize {
-        self.starts.len() / 2 * self.shape.columns()
+    /// Number of `u32` that hold a row's integer weights, two in each.
+    fn row_weights(&self) -> usize {
+        self.starts.len() / 2 * self.shape.padded_heads()
     }
 }
 
-/// How a query is rounded.
+/// Quantisation of a query to int16.
 #[derive(Clone, Copy)]
-struct Rounding {
-    /// What makes a number an integer.
+struct QueryScale {
+    /// Factor from float32 to integers.
     scale: f32,
-    /// What makes a sum of products with a key's integers a score, but for the key's step.
+    /// Factor from an integer sum to a score, without the scale of the key.
     unit: f32,
 }
 
-impl Rounding {
-    /// Of a query with that largest magnitude.
-    fn new(shape: Shape, largest: f32) -> Rounding {
-        let most = MOST_OF_QUERY.min(MOST_OF_QUERY * COLUMNS as f32 / shape.head_width as f32);
-        let unit = 1.0 / (most * (shape.head_width as f32).sqrt());
-        match largest > 0.0 {
-            true => Rounding { scale: most / largest, unit: largest * unit },
-            false => Rounding { scale: 0.0, unit: 0.0 },
+impl QueryScale {
+    /// For a query whose largest magnitude is `max`.
+    fn new(shape: HeadShape, max: f32) -> QueryScale {
+        let limit = QUERY_MAX.min(QUERY_MAX * MAX_HEAD_WIDTH as f32 / shape.head_width as f32);
+        let unit = 1.0 / (limit * (shape.head_width as f32).sqrt());
+        match max > 0.0 {
+            true => QueryScale { scale: limit / max, unit: max * unit },
+            false => QueryScale { scale: 0.0, unit: 0.0 },
         }
     }
 }
 
-/// Working memory.
+/// Scratch memory.
 #[derive(Default)]
-pub(crate) struct Memory {
-    lists: [List; ROWS],
-    ahead: Prefetch,
-    /// A query's integers as a kernel wants them.
+pub(crate) struct Scratch {
+    lists: [ReadList; ROWS],
+    prefetch: PrefetchQueue,
+    /// The quantised query in the layout of the kernel.
     query: Vec<CacheLine>,
-    /// Weights of each row.
+    /// Scores of each row, then its weights.
     weights: [Aligned<[f32; LANES]>; ROWS],
 }
 
-/// A list of positions that rows read, and the integer weights of those rows.
+/// Memory of a [`PreparedRead`] and the integer weights of its rows.
 #[derive(Default)]
-struct List {
+struct ReadList {
     starts: Vec<usize>,
-    steps: Vec<f32>,
-    scales: Vec<f32>,
-    unit: f32,
+    key_scales: Vec<f32>,
+    weight_scales: Vec<f32>,
+    output_scale: f32,
     integers: Vec<u32>,
 }
 
-impl List {
-    /// Looks up what so many rows read.
-    fn find(&mut self, kept: Kept<'_>, rows: usize, positions: &[u32]) {
-        let (count, places) = (positions.len(), positions.len().next_multiple_of(BLOCK));
-        let last = positions.iter().max().map_or(0, |&most| (most as usize + 1) * kept.stride);
-        assert!(last <= kept.rows.len(), "positions are in the cache");
-        self.starts.resize(places, 0);
-        self.steps.resize(places + BLOCK, 0.0);
-        self.scales.resize(places, 0.0);
-        let found = self.starts.iter_mut().zip(&mut self.steps).zip(&mut self.scales);
-        let mut most = 0.0;
-        for (((start, step), scale), &position) in found.zip(positions) {
-            *start = position as usize * kept.stride;
-            [*step, *scale] = kept.steps[position as usize];
-            most = if *scale > most { *scale } else { most };
+impl ReadList {
+    /// Looks up the positions that `rows` rows read.
+    fn look_up(&mut self, cache: Int8View<'_>, rows: usize, positions: &[u32]) {
+        let (count, padded) = (positions.len(), positions.len().next_multiple_of(BLOCK));
+        let last = positions.iter().max().map_or(0, |&max| (max as usize + 1) * cache.stride);
+        assert!(last <= cache.rows.len(), "positions are in the cache");
+        self.starts.resize(padded, 0);
+        self.key_scales.resize(padded + BLOCK, 0.0);
+        self.weight_scales.resize(padded, 0.0);
+        let entries = self.starts.iter_mut().zip(&mut self.key_scales).zip(&mut self.weight_scales);
+        let mut max = 0.0;
+        for (((start, key_scale), value_scale), &position) in entries.zip(positions) {
+            *start = position as usize * cache.stride;
+            [*key_scale, *value_scale] = cache.scales[position as usize];
+            max = if *value_scale > max { *value_scale } else { max };
         }
-        self.unit = most / MOST_OF_WEIGHTS;
-        let scale = if most > 0.0 { MOST_OF_WEIGHTS / most } else { 0.0 };
-        self.scales.iter_mut().for_each(|step| *step *= scale);
-        for place in count..places {
-            // No weight.
-            (self.starts[place], self.scales[place]) = (self.starts[count - 1], 0.0);
+        self.output_scale = max / WEIGHT_MAX;
+        let scale = if max > 0.0 { WEIGHT_MAX / max } else { 0.0 };
+        self.weight_scales.iter_mut().for_each(|value_scale| *value_scale *= scale);
+        for index in count..padded {
+            // Padding has no weight.
+            (self.starts[index], self.weight_scales[index]) = (self.starts[count - 1], 0.0);
         }
-        self.integers.resize(rows * places / 2 * kept.shape.columns(), 0);
+        self.integers.resize(rows * padded / 2 * cache.shape.padded_heads(), 0);
     }
 
-    /// In how many steps so many rows are worked on: a step for each vector of scores, and for each block of two heads.
-    fn prefetch_steps(&self, shape: Shape, rows: usize) -> usize {
-        let places = self.starts.len();
-        rows * places * shape.columns() / LANES + places / BLOCK * shape.heads.div_ceil(2)
+    /// Calls of [`PrefetchQueue::advance`] for so many rows: one a vector of scores, and one a block of two heads.
+    fn prefetch_calls(&self, shape: HeadShape, rows: usize) -> usize {
+        let padded = self.starts.len();
+        rows * padded * shape.padded_heads() / LANES + padded / BLOCK * shape.heads.div_ceil(2)
     }
 
-    /// The parts of it that work needs.
-    fn parts<'a>(&'a mut self, kept: Kept<'a>) -> (Task<'a>, &'a mut [u32]) {
-        let List { starts, steps, scales, unit, integers } = self;
-        let task = Task { rows: kept.rows, shape: kept.shape, starts, steps, scales, unit: *unit };
-        (task, integers)
+    /// The prepared read, and the memory of integer weights.
+    fn parts<'a>(&'a mut self, cache: Int8View<'a>) -> (PreparedRead<'a>, &'a mut [u32]) {
+        let ReadList { starts, key_scales, weight_scales, output_scale, integers } = self;
+        let read = PreparedRead {
+            rows: cache.rows,
+            shape: cache.shape,
+            starts,
+            key_scales,
+            weight_scales,
+            output_scale: *output_scale,
+        };
+        (read, integers)
     }
 }
 
-/// Attends for all rows of `out`, D numbers each.
+/// Writes the attention output of every row, D numbers each, to `out`.
 ///
-/// Four rows at a time go through each part of the work, since a row's part waits for the end of the one before.
+/// Scores, softmax and weighted sums are each computed for four rows before the next: within one row, each has to wait for the
+/// results of the one before.
 pub(crate) fn attend(
     isa: Isa,
     queries: Queries<'_>,
-    kept: Kept<'_>,
+    cache: Int8View<'_>,
     reads: &Reads,
     out: &mut [f32],
 ) {
-    let (mut memory, width) = (Memory::default(), kept.shape.width());
+    let (mut scratch, width) = (Scratch::default(), cache.shape.width());
     let prefetch = isa.uses(Technique::Prefetch);
-    let together = if isa.uses(Technique::SharedReads) { ROWS } else { 1 };
-    let mut rest = &runs(reads, together)[..];
+    let group_rows = if isa.uses(Technique::SharedReads) { ROWS } else { 1 };
+    let mut rest = &row_groups(reads, group_rows)[..];
     while !rest.is_empty() {
-        let (runs, behind) = rest.split_at(batch(rest));
+        let (groups, behind) = rest.split_at(next_groups(rest));
         rest = behind;
-        let mut steps = 0;
-        for (list, (rows, positions)) in memory.lists.iter_mut().zip(runs) {
-            list.find(kept, rows.len(), positions);
-            steps += list.prefetch_steps(kept.shape, rows.len());
+        let mut prefetch_calls = 0;
+        for (list, (rows, positions)) in scratch.lists.iter_mut().zip(groups) {
+            list.look_up(cache, rows.len(), positions);
+            prefetch_calls += list.prefetch_calls(cache.shape, rows.len());
         }
-        memory.ahead.plan(kept, runs, if prefetch { behind } else { &[] }, steps);
-        let first = runs[0].0.start;
-        for (list, (rows, positions)) in memory.lists.iter_mut().zip(runs) {
-            let (task, _) = list.parts(kept);
+        let next = if prefetch { behind } else { &[] };
+        scratch.prefetch.fill(cache, groups, next, prefetch_calls);
+        let first = groups[0].0.start;
+        for (list, (rows, positions)) in scratch.lists.iter_mut().zip(groups) {
+            let (read, _) = list.parts(cache);
             for row in rows.clone() {
                 let query = &queries.row(row)[..width];
-                let weights = &mut memory.weights[row - first];
+                let weights = &mut scratch.weights[row - first];
                 let count = positions.len();
                 if row + 1 < reads.len() && prefetch {
                     let next = queries.row(row + 1)[..width].chunks(LANES);
                     next.for_each(|line| prefetch_line(line.as_ptr().cast()));
                 }
-                scores(isa, task, count, query, &mut memory.ahead, &mut memory.query, weights);
+                scores(isa, read, count, query, &mut scratch.prefetch, &mut scratch.query, weights);
             }
         }
-        for (list, (rows, _)) in memory.lists.iter_mut().zip(runs) {
-            let (task, integers) = list.parts(kept);
-            let integers = integers.chunks_exact_mut(task.integers().max(1));
+        for (list, (rows, _)) in scratch.lists.iter_mut().zip(groups) {
+            let (read, integers) = list.parts(cache);
+            let integers = integers.chunks_exact_mut(read.row_weights().max(1));
             for (integers, row) in integers.zip(rows.clone()) {
-                to_integers(isa, task, &mut memory.weights[row - first], integers);
+                quantise_weights(isa, read, &mut scratch.weights[row - first], integers);
             }
         }
-        for (list, (rows, _)) in memory.lists.iter_mut().zip(runs) {
-            let (task, integers) = list.parts(kept);
+        for (list, (rows, _)) in scratch.lists.iter_mut().zip(groups) {
+            let (read, integers) = list.parts(cache);
             let out = &mut out[rows.start * width..rows.end * width];
-            weigh(isa, task, integers, &mut memory.ahead, out);
+            weighted_sums(isa, read, integers, &mut scratch.prefetch, out);
         }
     }
 }
 
-/// Up to [`ROWS`] rows that read the same positions, and these.
-type Run<'a> = (Range<usize>, &'a [u32]);
+/// Up to [`ROWS`] rows that read the same positions, and the positions.
+type RowGroup<'a> = (Range<usize>, &'a [u32]);
 
-fn runs(reads: &Reads, most: usize) -> Vec<Run<'_>> {
+/// The groups of all rows, at most `max_rows` rows each.
+fn row_groups(reads: &Reads, max_rows: usize) -> Vec<RowGroup<'_>> {
     let cut = |(rows, positions): (Range<usize>, _)| {
-        rows.clone().step_by(most).map(move |row| (row..rows.end.min(row + most), positions))
+        rows.clone()
+            .step_by(max_rows)
+            .map(move |row| (row..rows.end.min(row + max_rows), positions))
     };
     reads.groups().flat_map(cut).collect()
 }
 
-/// How many of the next runs are worked on together.
-fn batch(runs: &[Run<'_>]) -> usize {
-    let first = runs[0].0.start;
-    runs.iter().take_while(|(rows, _)| rows.end - first <= ROWS).count()
+/// Number of the next groups that have up to [`ROWS`] rows together.
+fn next_groups(groups: &[RowGroup<'_>]) -> usize {
+    let first = groups[0].0.start;
+    groups.iter().take_while(|(rows, _)| rows.end - first <= ROWS).count()
 }
 
-/// The weights themselves for one row: the mean over the first `heads` heads, added to `out`.
+/// See [`super::mean_weights`].
 pub(crate) fn mean_weights(
     isa: Isa,
     query: &[f32],
-    reading: Reading<'_>,
+    cache_read: CacheRead<'_>,
     heads: usize,
-    memory: &mut Memory,
+    scratch: &mut Scratch,
     out: &mut [f32],
 ) {
-    let kept = reading.cache.bytes();
-    let (columns, width) = (kept.shape.columns(), kept.shape.width());
-    let ([list, ..], [weights, ..]) = (&mut memory.lists, &mut memory.weights);
-    list.find(kept, 1, reading.positions);
-    let (task, _) = list.parts(kept);
-    let (ahead, count) = (&mut Prefetch::default(), reading.positions.len());
-    scores(isa, task, count, &query[..width], ahead, &mut memory.query, weights);
-    to_weights(isa, weights, columns);
-    let used = heads.min(kept.shape.heads);
-    for (out, weights) in out.iter_mut().zip(weights.as_flattened().chunks_exact(columns)) {
+    let cache = cache_read.cache.int8_view();
+    let (padded_heads, width) = (cache.shape.padded_heads(), cache.shape.width());
+    let ([list, ..], [weights, ..]) = (&mut scratch.lists, &mut scratch.weights);
+    list.look_up(cache, 1, cache_read.positions);
+    let (read, _) = list.parts(cache);
+    let (prefetch, count) = (&mut PrefetchQueue::default(), cache_read.positions.len());
+    scores(isa, read, count, &query[..width], prefetch, &mut scratch.query, weights);
+    weights_from_scores(isa, weights, padded_heads);
+    let used = heads.min(cache.shape.heads);
+    for (out, weights) in out.iter_mut().zip(weights.as_flattened().chunks_exact(padded_heads)) {
         *out += weights[..used].iter().sum::<f32>() / heads as f32;
     }
 }
 
 vector_kernel! {
-    fn to_weights(scores: &mut [[f32; LANES]], columns: usize) = softmax
+    fn weights_from_scores(scores: &mut [[f32; LANES]], columns: usize) = softmax
 }
 
-/// Calls a function of the kernels for an instruction set.
-macro_rules! of_kernels {
+/// Calls a function of the kernel for an instruction set.
+macro_rules! call_kernel {
     ($isa:expr, $name:ident($($arg:expr),*)) => {
         match $isa.level() {
             // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512 VNNI.
@@ -274,53 +284,71 @@ macro_rules! of_kernels {
     };
 }
 
-/// The scores of a row that reads so many positions.
+/// Scores of a row that reads `count` positions. Padding becomes negative infinity.
 fn scores(
     isa: Isa,
-    task: Task<'_>,
+    read: PreparedRead<'_>,
     count: usize,
     query: &[f32],
-    ahead: &mut Prefetch,
-    memory: &mut Vec<CacheLine>,
+    prefetch: &mut PrefetchQueue,
+    scratch: &mut Vec<CacheLine>,
     weights: &mut Aligned<[f32; LANES]>,
 ) {
-    let columns = task.shape.columns();
-    weights.reshape(task.starts.len() * columns / LANES, 0);
-    of_kernels!(isa, scores(task, query, ahead, memory, weights));
-    weights.as_flattened_mut()[count * columns..].fill(f32::NEG_INFINITY);
+    let padded_heads = read.shape.padded_heads();
+    weights.reshape(read.starts.len() * padded_heads / LANES, 0);
+    call_kernel!(isa, scores(read, query, prefetch, scratch, weights));
+    weights.as_flattened_mut()[count * padded_heads..].fill(f32::NEG_INFINITY);
 }
 
-/// Turns scores into integer weights, in an order that [`weigh`] knows.
-fn to_integers(isa: Isa, task: Task<'_>, scores: &mut [[f32; LANES]], integers: &mut [u32]) {
-    of_kernels!(isa, to_integers(task, scores, integers));
+/// Softmax of scores, quantised to integers in the order that the kernel's [`weighted_sums`] reads.
+fn quantise_weights(
+    isa: Isa,
+    read: PreparedRead<'_>,
+    scores: &mut [[f32; LANES]],
+    integers: &mut [u32],
+) {
+    call_kernel!(isa, quantise_weights(read, scores, integers));
 }
 
-/// Weighted means of values.
-fn weigh(isa: Isa, task: Task<'_>, integers: &[u32], ahead: &mut Prefetch, out: &mut [f32]) {
-    if task.starts.is_empty() {
+/// Weighted sums of values.
+fn weighted_sums(
+    isa: Isa,
+    read: PreparedRead<'_>,
+    integers: &[u32],
+    prefetch: &mut PrefetchQueue,
+    out: &mut [f32],
+) {
+    if read.starts.is_empty() {
         return out.fill(0.0);
     }
-    of_kernels!(isa, weigh(task, integers, ahead, out));
+    call_kernel!(isa, weighted_sums(read, integers, prefetch, out));
 }
 
-/// Weights of two positions in a number, the first in its low half: for each two positions a run of all columns.
+/// Softmax of scores, quantised to integers. A `u32` has the weights of two positions, the first in its low 16 bits; each two
+/// positions have a run of all heads.
 #[inline(always)]
-fn to_pairs<I: Vectors>(isa: I, task: Task<'_>, scores: &mut [[f32; LANES]], pairs: &mut [u32]) {
-    let columns = task.shape.columns();
-    softmax(isa, scores, columns);
-    let weights = scores.as_flattened().chunks_exact(2 * columns);
-    let scales = task.scales.as_chunks::<2>().0;
-    for ((pairs, weights), scales) in pairs.chunks_exact_mut(columns).zip(weights).zip(scales) {
-        let both = weights[..columns].iter().zip(&weights[columns..]);
+fn quantise_to_pairs<I: Vectors>(
+    isa: I,
+    read: PreparedRead<'_>,
+    scores: &mut [[f32; LANES]],
+    pairs: &mut [u32],
+) {
+    let padded_heads = read.shape.padded_heads();
+    softmax(isa, scores, padded_heads);
+    let weights = scores.as_flattened().chunks_exact(2 * padded_heads);
+    let scales = read.weight_scales.as_chunks::<2>().0;
+    for ((pairs, weights), scales) in pairs.chunks_exact_mut(padded_heads).zip(weights).zip(scales)
+    {
+        let both = weights[..padded_heads].iter().zip(&weights[padded_heads..]);
         for (pair, (first, second)) in pairs.iter_mut().zip(both) {
-            *pair = nearest(first * scales[0]) | nearest(second * scales[1]) << 16;
+            *pair = round_to_u16(first * scales[0]) | round_to_u16(second * scales[1]) << 16;
         }
     }
 }
 
-/// The nearest integer, of two the even one, to a number from 0 to 65,535: adding 2²³ leaves it in the low bits.
+/// Rounds a number from 0 to 65,535 to the nearest integer, ties to even. Adding 2²³ leaves it in the low bits.
 #[inline(always)]
-fn nearest(v: f32) -> u32 {
+fn round_to_u16(v: f32) -> u32 {
     (v + 8_388_608.0).to_bits() & 0xffff
 }
 
@@ -334,7 +362,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Of any shape, with numbers of very different sizes.
+        /// Any shape, with numbers of very different magnitudes.
         #[test]
         fn every_instruction_set_computes_the_same(
             (heads, head_width) in (1..20usize, 1..70usize),
@@ -351,7 +379,7 @@ mod tests {
                 (0..count).map(number).collect()
             };
             let width = heads * head_width;
-            let kept = Matrix::from_rows(2 * width, numbers(40 * 2 * width));
+            let keys_and_values = Matrix::from_rows(2 * width, numbers(40 * 2 * width));
             let queries = numbers(rows * width);
             let at: Vec<u32> = (0..40).collect();
             let reads: Vec<u32> = (0..positions as u32).map(|i| i * 7 % 40).collect();
@@ -359,22 +387,22 @@ mod tests {
             for isa in Level::ALL.into_iter().filter_map(Isa::new) {
                 let mut cache = Cache::new(CachePrecision::Int8, Pages::Large);
                 cache.grow(40, width, heads);
-                cache.store(isa, &kept, 0, &at);
+                cache.store(isa, &keys_and_values, 0, &at);
                 let mut bits: Vec<u32> =
-                    cache.bytes().rows.iter().flat_map(|line| line.0.map(u32::from)).collect();
-                let (mut list, mut query_memory, mut weights) =
-                    (List::default(), Vec::new(), Aligned::default());
-                list.find(cache.bytes(), rows, &reads);
-                let (task, integers) = list.parts(cache.bytes());
-                let ahead = &mut Prefetch::default();
-                let of_rows = integers.chunks_exact_mut(task.integers());
+                    cache.int8_view().rows.iter().flat_map(|line| line.0.map(u32::from)).collect();
+                let (mut list, mut query_scratch, mut weights) =
+                    (ReadList::default(), Vec::new(), Aligned::default());
+                list.look_up(cache.int8_view(), rows, &reads);
+                let (read, integers) = list.parts(cache.int8_view());
+                let prefetch = &mut PrefetchQueue::default();
+                let of_rows = integers.chunks_exact_mut(read.row_weights());
                 for (query, integers) in queries.chunks_exact(width).zip(of_rows) {
-                    scores(isa, task, positions, query, ahead, &mut query_memory, &mut weights);
+                    scores(isa, read, positions, query, prefetch, &mut query_scratch, &mut weights);
                     bits.extend(weights.as_flattened().iter().map(|v| v.to_bits()));
-                    to_integers(isa, task, &mut weights, integers);
+                    quantise_weights(isa, read, &mut weights, integers);
                 }
                 let mut out = vec![f32::NAN; rows * width];
-                weigh(isa, task, integers, ahead, &mut out);
+                weighted_sums(isa, read, integers, prefetch, &mut out);
                 bits.extend(out.iter().map(|v| v.to_bits()));
                 prop_assert_eq!(&bits, expected.get_or_insert_with(|| bits.clone()), "{:?}", isa);
             }

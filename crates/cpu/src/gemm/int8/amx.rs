@@ -149,7 +149,7 @@ unsafe impl<T: ScoreSink> Finish<i32> for Taken<'_, T> {
         // SAFETY: as above; a row of the task, of which `take` has as many, and which has been left alone since `begin`.
         let taken = unsafe {
             let scale = *self.task.scales.get_unchecked(row);
-            register_sink.hear(row, End::piece(self.ends, sums, scale))
+            register_sink.accept(row, End::piece(self.ends, sums, scale))
         };
         self.taken |= self.bit & 0u32.wrapping_sub(u32::from(taken));
         self.bit <<= 1;

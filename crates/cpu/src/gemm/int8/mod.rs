@@ -345,7 +345,7 @@ pub(crate) trait RegisterSink: Copy {
     ///
     /// # Safety
     /// The processor has AVX-512; the row is below the [`ScoreSink::rows`] of who handed it out, and nobody has used that since.
-    unsafe fn hear(self, row: usize, outputs: [__m512; 2]) -> bool;
+    unsafe fn accept(self, row: usize, outputs: [__m512; 2]) -> bool;
 }
 
 /// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.

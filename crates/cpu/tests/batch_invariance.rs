@@ -1,4 +1,4 @@
-//! A sentence in the company of others, whose searches want other things: every row has the bits it has alone.
+//! Batch invariance: a sentence that shares a batch with sentences of other search settings has the bits it has alone.
 
 use peregrine_cpu::{Cpu, Isa};
 use peregrine_model::{Precision, made_up_model, preset};
@@ -8,12 +8,15 @@ use peregrine_nn::{
 
 const WORDS: usize = 300;
 
-/// A sentence, how many hypotheses it has after the first step, and what each asks.
+/// A sentence and its search.
 #[derive(Clone, Copy)]
 struct Search {
     source: &'static [u32],
+    /// The shortlist.
     words: Option<&'static [u32]>,
+    /// Hypotheses after the first step.
     beam: usize,
+    /// The question of each hypothesis.
     ask: Ask<'static>,
 }
 
@@ -33,22 +36,23 @@ const SEARCHES: [Search; 5] = [
     search(&[9], 1, 1, Scoring::LogProbability),
 ];
 
-/// What is known of a row: the bits of all its logits, its answer, and its attention where that is wanted.
+/// The results of a row, as bits.
 #[derive(Debug, Clone, PartialEq)]
-struct Known {
+struct RowBits {
     logits: Vec<u32>,
     answer: Vec<(u32, u32)>,
+    /// Attention to the source. Empty if it was not wanted.
     alignment: Vec<u32>,
 }
 
-/// Steps sentences together. Of each sentence what is known of its rows, step by step.
-fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<Vec<Known>> {
+/// Decodes four steps of all sentences in one batch. Returns the results of each sentence's rows, step by step.
+fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<Vec<RowBits>> {
     let sentences: Vec<Sentence<'_>> = searches
         .iter()
         .map(|s| Sentence { source: s.source, words: s.words, beam: s.beam > 1 })
         .collect();
     let slots = session.admit(&sentences);
-    let mut known = vec![Vec::new(); searches.len()];
+    let mut results = vec![Vec::new(); searches.len()];
     let mut before: Vec<usize> = Vec::new();
     for position in 0..4 {
         let mut rows: Vec<Row> = Vec::new();
@@ -58,7 +62,7 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
             let first_row = before.get(owner).copied();
             let count = if position == 0 { 1 } else { search.beam };
             for hypothesis in 0..count {
-                // The second hypothesis goes on from the first, as beams do.
+                // Each hypothesis continues the one before, as may happen in a beam.
                 let parent = if position == 1 { 0 } else { hypothesis.saturating_sub(1) };
                 let from = match first_row {
                     None => Origin::Start,
@@ -82,7 +86,7 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
         for (row, &owner) in owners.iter().enumerate() {
             let own = rest.split_off(..searches[owner].words.map_or(WORDS, <[u32]>::len));
             let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<u32>>();
-            known[owner].push(Known {
+            results[owner].push(RowBits {
                 logits: bits(own.expect("logits of every row")),
                 answer: choices.of(row).iter().map(|c| (c.token, c.score.to_bits())).collect(),
                 alignment: if alignments { bits(session.alignment(row)) } else { Vec::new() },
@@ -90,11 +94,11 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
         }
     }
     slots.into_iter().for_each(|slot: Slot| session.release(slot));
-    known
+    results
 }
 
 #[test]
-fn neither_company_nor_alignments_change_a_bit() {
+fn neither_other_sentences_nor_alignments_change_a_bit() {
     for shape in ["student", "gru", "mlstm", "rnnfc-s2", "rnnfc-s3"] {
         let model = made_up_model(preset(shape, Some(WORDS)).expect("a known shape"), 1);
         let member = &model.expect("a model").members[0];
@@ -113,7 +117,7 @@ fn neither_company_nor_alignments_change_a_bit() {
                     "{what}"
                 );
                 assert!(aligned[number] == alone, "{what}");
-                let without = |row: &Known| Known { alignment: Vec::new(), ..row.clone() };
+                let without = |row: &RowBits| RowBits { alignment: Vec::new(), ..row.clone() };
                 assert!(plain[number] == alone.iter().map(without).collect::<Vec<_>>(), "{what}");
             }
         }
