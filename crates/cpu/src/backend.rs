@@ -16,7 +16,6 @@ use crate::memory::matrix::Matrix;
 use crate::output::{self, Output, Selection};
 use crate::recurrent_cells::{self, Functions, RowTerms};
 use crate::technique::Technique;
-use crate::tuning::precision_trial::PrecisionTrial;
 use crate::tuning::tuner::Tuner;
 
 /// Most rows a product is followed up in: few enough to be in cache when their sums, norms and the next
@@ -203,7 +202,7 @@ impl Backend for Cpu {
             parts.iter_mut().for_each(|part| part.alpha = None);
         }
         if let Some(tuner) = self.tuner.as_ref().filter(|tuner| tuner.crosses_precisions()) {
-            return PrecisionTrial::prepare(&parts, tuner, &self.arena);
+            return Linear::prepare_trial(&parts, tuner, &self.arena);
         }
         let linear = Linear::prepare(&parts, self.precision, &self.arena);
         let linear = if self.int8_options.saturating { linear.saturating() } else { linear };
@@ -516,8 +515,8 @@ impl Backend for Cpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm::int8::round_to_float16;
     use crate::isa::Level;
-    use crate::isa::float16::round_rows;
 
     #[test]
     fn a_feed_forward_block_is_two_products() {
@@ -559,7 +558,7 @@ mod tests {
                         cpu.feed_forward(&x, (&first, activation), last, &mut hidden, &mut out);
                         cpu.linear(&x, &first, Epilogue::activation(activation), &mut hidden);
                         if rounds {
-                            round_rows(plain, inner, hidden.values_mut());
+                            round_to_float16(plain, inner, hidden.values_mut());
                         }
                         cpu.linear(&hidden, &second, Epilogue::nothing(), &mut apart);
                         assert_eq!(out.values(), apart.values(), "{rows} rows, {inner} inside");

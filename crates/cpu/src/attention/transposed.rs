@@ -95,7 +95,7 @@ fn attend_heads<I: Vectors, const V: usize, T: Number>(
 fn turn<I: Vectors>(isa: I, queries: Queries<'_>, rows: usize, turned: &mut [[f32; LANES]]) {
     for (i, turned) in turned.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
         let row = |lane: usize| queries.row(lane.min(rows - 1))[i * LANES..].first_chunk();
-        isa.turn(array(|lane| row(lane).expect("a head has its width")), turned);
+        isa.transpose(array(|lane| row(lane).expect("a head has its width")), turned);
     }
 }
 

@@ -7,8 +7,12 @@
 //! (`int8::rows`), or once for all rows that have it (`int8::shared`).
 
 pub(crate) mod scattered;
+#[cfg(test)]
+mod scattered_tests;
 mod score_sinks;
 pub(crate) mod screening;
+#[cfg(test)]
+mod screening_tests;
 pub(crate) mod shared_words;
 #[cfg(test)]
 mod tests;
