@@ -22,7 +22,6 @@ use crate::memory::matrix::Matrix;
 use crate::output::{self, Output, Selection};
 use crate::recurrent_cells::{self, Functions, RowTerms};
 use crate::technique::Technique;
-use crate::tuning::precision_trial::PrecisionTrial;
 use crate::tuning::tuner::Tuner;
 
 /// Most rows of a block, whose product and epilogue come before the next block. They are few enough to stay in cache for the epilogue
@@ -208,7 +207,7 @@ impl Backend for Cpu {
             parts.iter_mut().for_each(|part| part.alpha = None);
         }
         if let Some(tuner) = self.tuner.as_ref().filter(|tuner| tuner.crosses_precisions()) {
-            return PrecisionTrial::prepare(&parts, tuner, &self.arena);
+            return Linear::prepare_trial(&parts, tuner, &self.arena);
         }
         let linear = Linear::prepare(&parts, self.precision, &self.arena);
         let linear = if self.int8_options.saturating { linear.saturating() } else { linear };

@@ -1,10 +1,9 @@
-//! What can be turned off to see what it gives.
+//! Speed-ups that can be turned off to measure them.
 //!
-//! Precisions, caches and lists of words have options of their own, because they change results. What is here changes how
-//! soon they come, so its switches are for measuring. They belong to an [`Isa`](crate::Isa), which goes wherever products do:
-//! kernels look at them where a product or a sentence's attention begins.
+//! Precisions, caches and shortlists have options of their own, because they change results. Techniques change speed only. They are
+//! part of an [`Isa`](crate::Isa), which every kernel gets; kernels read them once for each product or attention.
 
-/// A way to be faster that leaves results as they are, to the last bit where [`Technique::keeps_bits`] says so.
+/// A speed-up that keeps results the same, to the last bit if [`Technique::keeps_bits`].
 ///
 /// ```
 /// use peregrine_cpu::{Isa, Technique};
@@ -15,28 +14,28 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Technique {
-    /// Weights are packed once, and not anew for every product.
+    /// Weights are packed once, and not for every product.
     PackedOnce,
-    /// Weights, keys and values are asked for ahead of their use.
+    /// Weights and the KV cache are prefetched.
     Prefetch,
-    /// Packed weights and what else is large lie on pages of 2 MB.
+    /// Packed weights and other large buffers are on huge pages of 2 MB.
     LargePages,
-    /// Queries, keys and values come out of one product.
+    /// Queries, keys and values are computed by one product.
     JointProducts,
-    /// With AMX, inputs lie in the order in which tiles are loaded, and hidden rows never become floats in memory.
+    /// With AMX, inputs are stored in the layout of tiles, and feed-forward activations are never stored in float32.
     TileOrder,
-    /// With AMX, all rows go through two panels before the next two.
+    /// With AMX, all rows are multiplied with two panels before the next two.
     TwoPanels,
-    /// A sum and its norm are computed a row at a time.
+    /// A residual sum and its layer norm are computed in one pass, row by row.
     FusedNorms,
-    /// Rows of a beam, or of a source sentence, read keys and values together, four at a time.
+    /// Four rows of a beam, or of a source sentence, share each read of keys and values.
     SharedReads,
-    /// Sixteen words of a source sentence at a time attend to all of it.
+    /// Attention of the encoder computes sixteen words at a time.
     SixteenRows,
 }
 
 impl Technique {
-    /// All of them.
+    /// All techniques.
     pub const ALL: [Technique; 9] = [
         Technique::PackedOnce,
         Technique::Prefetch,
@@ -49,7 +48,7 @@ impl Technique {
         Technique::SixteenRows,
     ];
 
-    /// The name it is turned off by.
+    /// The name of the technique in options.
     pub fn name(self) -> &'static str {
         match self {
             Technique::PackedOnce => "packed-once",
@@ -64,7 +63,7 @@ impl Technique {
         }
     }
 
-    /// Whether results are the same without it, or may differ by rounding.
+    /// Whether results have the same bits without it, or may differ by rounding.
     pub fn keeps_bits(self) -> bool {
         self != Technique::SixteenRows
     }
@@ -74,20 +73,20 @@ impl Technique {
     }
 }
 
-/// Some techniques.
+/// A set of techniques.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Techniques(u16);
 
 impl Techniques {
-    /// All of them.
+    /// All techniques.
     pub(crate) const ALL: Techniques = Techniques(!0);
 
-    /// These, but for some.
+    /// The set without some techniques.
     pub(crate) fn without(self, techniques: &[Technique]) -> Techniques {
         Techniques(techniques.iter().fold(self.0, |left, technique| left & !technique.bit()))
     }
 
-    /// Whether one of them is this.
+    /// Whether the set has a technique.
     #[inline(always)]
     pub(crate) fn has(self, technique: Technique) -> bool {
         self.0 & technique.bit() != 0
@@ -116,8 +115,8 @@ mod tests {
         Weight::from_f32(vec![outputs, inputs], &numbers(outputs * inputs, outputs))
     }
 
-    /// What some rows become: in a feed-forward block with its sum and norm, by attention over the keys and values they
-    /// share, and as the best of all words and of lists.
+    /// The bits of a feed-forward block with its residual sum and norm, of attention over shared keys and values, and of the top-k of
+    /// all words and of shortlists.
     fn bits(cpu: &Cpu) -> Vec<u32> {
         let layer = |outputs, inputs| {
             let weight = weights(outputs, inputs);
@@ -128,9 +127,10 @@ mod tests {
         let ops = [PreparedOp::Add, PreparedOp::Norm(cpu.prepare_norm(norm))];
         let x = Matrix::from_rows(2 * WIDTH, numbers(ROWS * 2 * WIDTH, 5));
         let (first, second) = (layer(HIDDEN, 2 * WIDTH), layer(WIDTH, HIDDEN));
-        let half = Matrix::from_rows(WIDTH, numbers(ROWS * WIDTH, 11));
+        let residual = Matrix::from_rows(WIDTH, numbers(ROWS * WIDTH, 11));
         let (mut hidden, mut rows, mut attended) = (cpu.rows(), cpu.rows(), cpu.rows());
-        let after = Epilogue { activation: Activation::Identity, ops: &ops, input: Some(&half) };
+        let after =
+            Epilogue { activation: Activation::Identity, ops: &ops, input: Some(&residual) };
         let first = (&first, Activation::Relu);
         cpu.feed_forward(&x, first, (&second, after), &mut hidden, &mut rows);
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn two_processors_differ_in_techniques_and_in_no_bit() {
+    fn techniques_that_keep_bits_change_no_bit() {
         let off: Vec<Technique> =
             Technique::ALL.into_iter().filter(|technique| technique.keeps_bits()).collect();
         for (level, precision) in Level::ALL.into_iter().flat_map(|level| {
@@ -193,9 +193,9 @@ mod tests {
         }
     }
 
-    /// The only technique whose bits tell whether it is on.
+    /// The bits of this technique show whether it is on.
     #[test]
-    fn what_one_processor_lacks_another_has() {
+    fn techniques_belong_to_each_processor() {
         for level in Level::ALL {
             let off = [Technique::SixteenRows];
             let Some([all, without]) = both(level, Precision::Float32, &off) else { continue };

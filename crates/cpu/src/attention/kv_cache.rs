@@ -19,6 +19,7 @@ use peregrine_model::Precision;
 
 use crate::attention::int8::{self, HeadShape, Int8View};
 use crate::isa::Isa;
+use crate::isa::bfloat16::round_to_bfloat16;
 use crate::isa::float16::Float16;
 use crate::isa::lanes::LANES;
 use crate::isa::vectors::{Vectors, vector_kernel};
@@ -250,12 +251,12 @@ impl CacheNumber for Float16 {
 
     #[inline(always)]
     fn store<I: Vectors>(isa: I, from: &[f32; LANES], to: &mut [Float16; LANES]) {
-        isa.store_half(isa.load(from), to);
+        isa.store_float16(isa.load(from), to);
     }
 
     #[inline(always)]
     fn load<I: Vectors>(isa: I, from: &[Float16; LANES]) -> I::V {
-        isa.load_half(from)
+        isa.load_float16(from)
     }
 }
 
@@ -274,15 +275,6 @@ impl CacheNumber for Bfloat16 {
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
     }
-}
-
-/// Rounds to the nearest bfloat16, ties to even. NaN stays NaN.
-#[inline(always)]
-pub(crate) fn round_to_bfloat16(v: f32) -> u16 {
-    let bits = v.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-    let bits = if v.is_nan() { bits | 0x0040_0000 } else { rounded };
-    (bits >> 16) as u16
 }
 
 /// Keys and values of a cache whose number type is `T`.

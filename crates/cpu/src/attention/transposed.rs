@@ -101,7 +101,7 @@ fn transpose<I: Vectors>(
 ) {
     for (i, transposed) in transposed.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
         let row = |lane: usize| queries.row(lane.min(rows - 1))[i * LANES..].first_chunk();
-        isa.turn(array(|lane| row(lane).expect("a head has its width")), transposed);
+        isa.transpose(array(|lane| row(lane).expect("a head has its width")), transposed);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Verbs that are fused, against the same verbs one by one.
 
 use super::*;
+use crate::gemm::int8::round_to_float16;
 use crate::isa::Level;
-use crate::isa::float16::round_rows;
 
 #[test]
 fn a_fused_feed_forward_block_is_two_products() {
@@ -43,7 +43,7 @@ fn a_fused_feed_forward_block_is_two_products() {
                     cpu.feed_forward(&x, (&first, activation), last, &mut hidden, &mut out);
                     cpu.linear(&x, &first, Epilogue::activation(activation), &mut hidden);
                     if rounds {
-                        round_rows(plain, inner, hidden.values_mut());
+                        round_to_float16(plain, inner, hidden.values_mut());
                     }
                     cpu.linear(&hidden, &second, Epilogue::nothing(), &mut apart);
                     assert_eq!(out.values(), apart.values(), "{rows} rows, {inner} inside");

@@ -1,9 +1,8 @@
-//! Instructions in software, for tests on processors that do not have them: the tiles of AMX, and AVX-VNNI.
+//! AMX and AVX-VNNI instructions in software, for tests on processors without them.
 //!
-//! There each of them raises SIGILL. The handler decodes the instruction that was interrupted, carries it
-//! out as Intel's manual defines it, and goes on behind it: what is tested is the very machine code that
-//! runs where the processor has them. What a real one would refuse ends the process with a line
-//! that says why.
+//! There each of them raises SIGILL. The handler decodes the interrupted instruction, executes it as Intel's manual defines it, and
+//! continues behind it: tests run the same machine code as a processor with the instructions. An operation that a real processor
+//! would fault on aborts the process with a message.
 
 mod tiles;
 mod vnni;
@@ -14,8 +13,8 @@ use std::sync::OnceLock;
 
 use tiles::TileFile;
 
-/// Makes this process emulate instructions; whether it could. Only where there is AVX-512, which all that
-/// comes with AMX needs, and which valgrind (that hands on no registers) does not have.
+/// Installs the emulator; returns whether that succeeded. It requires AVX-512 VNNI, which all AMX kernels use. Valgrind, whose signal
+/// handlers get no registers, does not have it.
 pub(crate) fn installed() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| is_x86_feature_detected!("avx512vnni") && install())
@@ -23,7 +22,7 @@ pub(crate) fn installed() -> bool {
 
 fn install() -> bool {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_illegal;
-    // SAFETY: zero is a valid value of all fields, and the handler has the signature SA_SIGINFO asks for.
+    // SAFETY: zero is a valid value of all fields, and the handler has the signature of SA_SIGINFO.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;
@@ -33,7 +32,7 @@ fn install() -> bool {
 }
 
 thread_local! {
-    // Without a destructor and set up at compile time: safe to use in the handler.
+    // No destructor and a constant initial value: safe to use in a signal handler.
     static TILES: RefCell<TileFile> = const { RefCell::new(TileFile::RELEASED) };
 }
 
@@ -42,20 +41,18 @@ extern "C" fn on_illegal(
     _info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel hands a handler with SA_SIGINFO a `ucontext_t` that is its own meanwhile.
+    // SAFETY: a handler with SA_SIGINFO gets a `ucontext_t` to which it has exclusive access.
     let state = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
     let registers = &mut state.gregs;
     let code = registers[libc::REG_RIP as usize] as *const u8;
-    // SAFETY: bytes of an instruction are looked at one after the other as far as it goes, and the
-    // processor has just done the same.
+    // SAFETY: the bytes of the instruction are read up to its end, and the processor has just read the same.
     let Some(instruction) = decode(|i| unsafe { *code.add(i) }, |r| register(registers, r)) else {
-        // Somebody else's: it is tried again, and ends the process.
-        // SAFETY: the default action is always there.
+        // Not one of these instructions: it runs again and ends the process.
+        // SAFETY: the default action always exists.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     };
-    // SAFETY: the addresses are those the interrupted code reads and writes; the vector registers are where
-    // the kernel has put them.
+    // SAFETY: the addresses are those that the interrupted code accesses; `fpregs` is where the kernel has saved the vector registers.
     let outcome = unsafe {
         match instruction.wide {
             true => vnni::execute(instruction, state.fpregs.cast()),
@@ -82,15 +79,15 @@ fn register(registers: &[i64], number: u8) -> usize {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Instruction {
-    /// The prefix it stands for, and the opcode after 0F 38.
+    /// The implied prefix, and the opcode after 0F 38.
     code: (Prefix, u8),
-    /// Whether it is about 256-bit registers; tiles otherwise.
+    /// Whether operands are 256-bit registers; otherwise they are tiles.
     wide: bool,
-    /// The register in its `reg` field,
+    /// The register in the `reg` field.
     first: usize,
-    /// in its `rm` field, or an address instead,
+    /// The register or address in the `rm` field.
     second: Operand,
-    /// and in its `vvvv` field.
+    /// The register in the `vvvv` field.
     third: usize,
     length: usize,
 }
@@ -106,14 +103,14 @@ enum Prefix {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Operand {
     Register(usize),
-    /// `stride` is the index register, scaled: none if the instruction has no index byte.
+    /// `stride` is the scaled index register: none if the instruction has no SIB byte.
     Memory {
         start: usize,
         stride: Option<usize>,
     },
 }
 
-/// An instruction of the kind that tiles and AVX-VNNI have (three-byte VEX, map 0F 38, W = 0).
+/// Decodes an instruction in the encoding of AMX and AVX-VNNI (three-byte VEX, map 0F 38, W = 0).
 fn decode(code: impl Fn(usize) -> u8, register: impl Fn(u8) -> usize) -> Option<Instruction> {
     let (head, extensions, last) = (code(0), !code(1), code(2));
     if head != 0xc4 || code(1) & 31 != 2 || last & 0x80 != 0 {
@@ -131,13 +128,13 @@ fn decode(code: impl Fn(usize) -> u8, register: impl Fn(u8) -> usize) -> Option<
         let mut base = low;
         if low == 4 {
             let (scale, index) = (code(5) >> 6, code(5) >> 3 & 7 | x << 3);
-            // Number 4, the stack pointer, stands for no index.
+            // Number 4, the stack pointer, means no index.
             stride = Some(if index == 4 { 0 } else { register(index) << scale });
             base = code(5) & 7;
             length += 1;
         }
         if mode == 0 && base == 5 {
-            return None; // Without a base, or relative to the program: no kernel has that.
+            return None; // No base, or relative to the instruction pointer: no kernel has that.
         }
         let byte = |i| code(length + i);
         let displacement = match mode {
@@ -161,7 +158,7 @@ mod tests {
 
     /// Encodings from GNU as (`objdump -d`).
     #[test]
-    fn instructions_are_read() {
+    fn instructions_are_decoded() {
         let read = |code: &[u8]| {
             decode(|i| code[i], |register| 1000 * (usize::from(register) + 1))
                 .expect("an instruction")
@@ -186,7 +183,7 @@ mod tests {
         let vnni = read(&[0xc4, 0xe2, 0x1d, 0x50, 0x58, 0x20]);
         assert_eq!((vnni.wide, vnni.first, vnni.third), (true, 3, 12));
         assert_eq!(vnni.second, Operand::Memory { start: 1032, stride: None });
-        // vpmulld xmm0, xmm1, xmm2 is nothing of the kind.
+        // vpmulld xmm0, xmm1, xmm2 is not emulated.
         assert_eq!(decode(|i| [0xc4, 0xe2, 0x71, 0x40, 0xc2][i], |_| 0), None);
     }
 }

@@ -1,18 +1,21 @@
-//! Tiles in memory, and what AMX's instructions do with them: "Intel 64 and IA-32 Architectures Software
-//! Developer's Manual", volume 2.
+//! AMX tiles and their instructions, after "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 2.
 
 use super::{Instruction, Operand, Prefix};
-use crate::gemm::amx::{BYTES, ROWS};
+
+/// Most rows of a tile in palette 1.
+const ROWS: usize = 16;
+/// Most bytes of a tile's row in palette 1.
+const BYTES: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Tile {
     rows: usize,
     row_bytes: usize,
-    /// Zero beyond its shape, as in the processor.
+    /// Contents; zero outside the shape, as in the processor.
     data: [[u8; BYTES]; ROWS],
 }
 
-/// The tiles of a thread.
+/// The tile registers of a thread.
 pub(super) struct TileFile {
     configured: bool,
     tiles: [Tile; 8],
@@ -26,11 +29,13 @@ impl TileFile {
         tiles: [Tile { rows: 0, row_bytes: 0, data: [[0; BYTES]; ROWS] }; 8],
     };
 
+    /// Executes an instruction.
+    ///
     /// # Safety
-    /// What the instruction reads or writes may be read or written.
+    /// The memory that the instruction accesses may be accessed.
     pub(super) unsafe fn execute(&mut self, instruction: Instruction) -> Outcome {
         let Instruction { code, first, second, third, .. } = instruction;
-        // SAFETY: by the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match (code, second) {
                 ((Prefix::None, 0x49), Operand::Memory { start, .. }) => {
@@ -44,7 +49,7 @@ impl TileFile {
                     self.shaped(first)?.data = [[0; BYTES]; ROWS];
                     Ok(())
                 }
-                // With `P66` the processor is told that the bytes are not needed in the first cache.
+                // `P66` is `tileloaddt1`, a hint that L1 need not keep the bytes.
                 (
                     (Prefix::PF2 | Prefix::P66, 0x4b),
                     Operand::Memory { start, stride: Some(stride) },
@@ -56,15 +61,15 @@ impl TileFile {
                     self.multiply(first, second, third, add_bytes)
                 }
                 ((Prefix::PF3, 0x5c), Operand::Register(second)) => {
-                    self.multiply(first, second, third, add_halves)
+                    self.multiply(first, second, third, add_bfloat16)
                 }
-                _ => Err("the emulator does not know it"),
+                _ => Err("it is not emulated"),
             }
         }
     }
 
-    /// `ldtilecfg`. A byte each for the palette and the row to start from, 14 reserved ones, 16 widths of
-    /// two bytes, 16 heights; palette 1 has eight tiles.
+    /// `ldtilecfg`: a byte each for the palette and the start row, 14 reserved bytes, 16 widths of two bytes, 16 heights. Palette 1
+    /// has eight tiles.
     fn configure(&mut self, bytes: &[u8; 64]) -> Outcome {
         if bytes[0] != 1 || bytes[1..16].iter().any(|&b| b != 0) {
             return Err("palette 1 from row 0, and zeros in what is reserved");
@@ -88,7 +93,7 @@ impl TileFile {
         Ok(())
     }
 
-    /// A tile that has a shape.
+    /// A configured tile.
     fn shaped(&mut self, tile: usize) -> Result<&mut Tile, &'static str> {
         if !self.configured {
             return Err("tiles have no shapes");
@@ -106,7 +111,7 @@ impl TileFile {
         tile.data = [[0; BYTES]; ROWS];
         for (row, to) in tile.data[..tile.rows].iter_mut().enumerate() {
             let from = start.wrapping_add(row.wrapping_mul(stride)) as *const u8;
-            // SAFETY: by the caller's word; `to` is as long as a row can be.
+            // SAFETY: guaranteed by the caller; `to` is as long as a row can be.
             unsafe { from.copy_to(to.as_mut_ptr(), tile.row_bytes) };
         }
         Ok(())
@@ -118,14 +123,14 @@ impl TileFile {
         let tile = self.shaped(tile)?;
         for (row, from) in tile.data[..tile.rows].iter().enumerate() {
             let to = start.wrapping_add(row.wrapping_mul(stride)) as *mut u8;
-            // SAFETY: by the caller's word; `from` is as long as a row can be.
+            // SAFETY: guaranteed by the caller; `from` is as long as a row can be.
             unsafe { from.as_ptr().copy_to(to, tile.row_bytes) };
         }
         Ok(())
     }
 
-    /// Adds to each four bytes of the tile `sums` what `add` makes of them, a row of `left` and a column of
-    /// `right`, in fours too.
+    /// Replaces each four bytes of the tile `sums` by `add` of them, of a row of `left` and of a column of `right`, also in units of
+    /// four bytes.
     fn multiply(
         &mut self,
         sums: usize,
@@ -156,7 +161,7 @@ impl TileFile {
 /// Four bytes of a tile.
 type Four = [u8; 4];
 
-/// `tdpbusd`: unsigned bytes times signed ones.
+/// `tdpbusd`: unsigned bytes times signed bytes.
 fn add_bytes(sum: Four, pairs: &mut dyn Iterator<Item = (Four, Four)>) -> Four {
     let mut sum = i32::from_le_bytes(sum);
     for (a, b) in pairs {
@@ -167,14 +172,14 @@ fn add_bytes(sum: Four, pairs: &mut dyn Iterator<Item = (Four, Four)>) -> Four {
     sum.to_le_bytes()
 }
 
-/// `tdpbf16ps`: pairs of bfloat16, those at even and those at odd places summed apart from zero, each
-/// with one rounding a product; subnormal numbers are zero wherever they come up.
-fn add_halves(sum: Four, pairs: &mut dyn Iterator<Item = (Four, Four)>) -> Four {
-    let half = |low: u8, high: u8| flushed(f32::from_le_bytes([0, 0, low, high]));
+/// `tdpbf16ps`: pairs of bfloat16. Those at even and those at odd indices are summed separately from zero by fused multiply-adds;
+/// subnormal inputs, sums and results are flushed to zero.
+fn add_bfloat16(sum: Four, pairs: &mut dyn Iterator<Item = (Four, Four)>) -> Four {
+    let bfloat16 = |low: u8, high: u8| flushed(f32::from_le_bytes([0, 0, low, high]));
     let (mut even, mut odd) = (0.0, 0.0);
     for (a, b) in pairs {
-        even = flushed(half(a[0], a[1]).mul_add(half(b[0], b[1]), even));
-        odd = flushed(half(a[2], a[3]).mul_add(half(b[2], b[3]), odd));
+        even = flushed(bfloat16(a[0], a[1]).mul_add(bfloat16(b[0], b[1]), even));
+        odd = flushed(bfloat16(a[2], a[3]).mul_add(bfloat16(b[2], b[3]), odd));
     }
     let both = flushed(even + odd);
     flushed(flushed(f32::from_le_bytes(sum)) + both).to_le_bytes()
@@ -234,13 +239,12 @@ mod tests {
         file.multiply(0, 1, 2, add_bytes).unwrap();
         let sum = 5 - 255 * 128 + 1 + 2 - 3 + 8 + 128;
         assert_eq!(file.tiles[0].data[0][..4], i32::to_le_bytes(sum));
-        let halves = |x: f32, y: f32| {
+        let pair = |x: f32, y: f32| {
             let (x, y) = (x.to_le_bytes(), y.to_le_bytes());
             [x[2], x[3], y[2], y[3]]
         };
-        let pairs =
-            [(halves(2.0, 3.0), halves(0.5, -1.0)), (halves(1e-40, 1.0), halves(1e30, 4.0))];
-        let sum = add_halves(10f32.to_le_bytes(), &mut pairs.into_iter());
+        let pairs = [(pair(2.0, 3.0), pair(0.5, -1.0)), (pair(1e-40, 1.0), pair(1e30, 4.0))];
+        let sum = add_bfloat16(10f32.to_le_bytes(), &mut pairs.into_iter());
         assert_eq!(f32::from_le_bytes(sum), 10.0 + 1.0 - 3.0 + 4.0);
     }
 }

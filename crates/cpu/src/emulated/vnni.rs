@@ -3,28 +3,30 @@
 use super::tiles::Outcome;
 use super::{Instruction, Operand, Prefix};
 
-/// Where the kernel puts the lower halves of the registers (FXSAVE), the list of what it has saved, and
-/// the upper halves (XSAVE, not compacted).
+/// Offset of the lower 128 bits of the registers in the saved state (FXSAVE).
 const LOWER: usize = 160;
+/// Offset of `XSTATE_BV`, the mask of saved components.
 const SAVED: usize = 512;
+/// Offset of the upper 128 bits of the registers (XSAVE, not compacted).
 const UPPER: usize = 576;
-/// The bit of upper halves in the list.
+/// Bit of the upper 128 bits in the mask.
 const AVX: u64 = 1 << 2;
 
+/// Executes an instruction.
+///
 /// # Safety
-/// `saved` is the vector state of a signal handler on a system with AVX; what the instruction reads may be
-/// read.
+/// `saved` is the vector state of a signal handler on a system with AVX; the memory that the instruction reads may be read.
 pub(super) unsafe fn execute(instruction: Instruction, saved: *mut u8) -> Outcome {
     if instruction.code.0 != Prefix::P66 {
-        return Err("the emulator does not know it");
+        return Err("it is not emulated");
     }
-    // SAFETY: by the caller's word.
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        let list: *mut u64 = saved.add(SAVED).cast();
-        // Upper halves that are not saved are zero.
-        if list.read() & AVX == 0 {
+        let mask: *mut u64 = saved.add(SAVED).cast();
+        // Upper bits that are not saved are zero.
+        if mask.read() & AVX == 0 {
             saved.add(UPPER).write_bytes(0, 16 * 16);
-            list.write(list.read() | AVX);
+            mask.write(mask.read() | AVX);
         }
         let halves = |register: usize| [LOWER, UPPER].map(|at| saved.add(at + 16 * register));
         let read = |register: usize| halves(register).map(|half| half.cast::<[u8; 16]>().read());
@@ -43,7 +45,7 @@ pub(super) unsafe fn execute(instruction: Instruction, saved: *mut u8) -> Outcom
     Ok(())
 }
 
-/// Adds to each sum of 32 bits four products of unsigned and signed bytes.
+/// The int8 dot product: adds to each int32 sum four products of unsigned and signed bytes.
 fn dot(sums: &mut [u8; 16], inputs: &[u8; 16], weights: &[u8; 16]) {
     let fours = inputs.as_chunks::<4>().0.iter().zip(weights.as_chunks::<4>().0);
     for (sum, (inputs, weights)) in sums.as_chunks_mut::<4>().0.iter_mut().zip(fours) {

@@ -1,7 +1,7 @@
-//! The tile registers of AMX, by hand: compilers have no stable names for them.
+//! Products with the AMX tile registers, in assembly: Rust has no stable intrinsics for them.
 //!
-//! A tile is 16 rows of 64 bytes. Four tiles of sums (16 rows of inputs by 16 outputs each) are fed by
-//! two tiles of inputs and two of weights:
+//! An AMX tile is 16 rows of 64 bytes. Four tiles of sums (16 rows of inputs by 16 outputs each) are computed from two tiles of
+//! inputs and two of weights:
 //!
 //! ```text
 //!                 weights 6 │ weights 7        one step: 64 bytes of every input row,
@@ -9,98 +9,35 @@
 //!     inputs 5  │  sums 2   │  sums 3
 //! ```
 //!
-//! Cost: four products of tiles for four loads, 16 · 16 · 64 multiply-adds each. Tiles are always whole: what
-//! is computed of rows that do not exist is not looked at. All rows go through two panels before the next two, which are asked
-//! for meanwhile (see `ahead`), some at every step.
+//! Cost: four tile products for four tile loads, 16 · 16 · 64 multiply-adds each. Tiles are always whole: sums of rows that do not
+//! exist are ignored. All rows are multiplied with two panels before the next two, which are prefetched meanwhile
+//! (`Operands::prefetch_at`), some lines at every step.
 //!
-//! The first cache has no room for both the inputs of many rows and two panels. Which are needed again sooner depends on the
-//! number of rows; the others are loaded with the word that it need not keep them (`tileloaddt1`).
+//! L1 cannot hold the inputs of many rows and two panels as well. Which of them is reused sooner depends on the number of rows; the
+//! other is loaded with the non-temporal hint (`tileloaddt1`).
 //!
-//! Sums are turned into outputs one block late, while tiles are multiplied: a product of two tiles, then the outputs of a row.
-//! The processor does both at a time only if one comes soon enough behind the other: with the four products of a step in one
-//! go, and then four rows, the same loop takes 40 % longer if a row takes many instructions, and where the core's other half is
-//! busy in any case.
+//! The epilogue of a block is computed one block previous, interleaved with tile products: a tile product, then the outputs of a row.
+//! The processor overlaps the two only if they are close to each other: with the four products of a step together, followed by
+//! four rows, the same loop takes 40 % longer if the epilogue of a row takes many instructions, and in any case while the sibling
+//! hyper-thread is busy.
 //!
-//! Tiles keep their contents from one `asm!` to the next, although nothing tells the compiler so: it was not told that the
-//! processor has them, so it has no instruction that could change them, and no function that is called in between has one.
+//! Tiles keep their contents from one `asm!` to the next, although the compiler does not model that: AMX is not among its enabled
+//! target features, so no code that it generates, and no function called in between, has an instruction that changes them.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid_count, _xgetbv};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::OnceLock;
 
-use crate::gemm::tiles::{Order, TILE_ROWS};
-use crate::memory::prefetch::{self, LINE, PAGE, PAGES, RUN};
+use crate::gemm::tiles::InputLayout;
+use crate::isa::amx::{TILE_BYTES as BYTES, TILE_ROWS as ROWS};
+use crate::memory::prefetch::{self, CACHE_LINE, PAGE, WINDOW, WINDOW_PAGES};
 
-/// Rows of a tile.
-pub(crate) const ROWS: usize = TILE_ROWS;
-/// Bytes of a tile's row.
-pub(crate) const BYTES: usize = 64;
-/// Bytes of lines that are asked for together, one of every page.
-const EIGHT: usize = LINE * PAGES;
-/// Lines of two panels that a step reads.
+/// Bytes of the cache lines that are prefetched together, one of every page of a window.
+const EIGHT_LINES: usize = CACHE_LINE * WINDOW_PAGES;
+/// Cache lines of two panels that a step reads.
 const STEP_LINES: usize = 2 * ROWS;
 
-/// Whether the processor has tiles for bytes and bfloat16 and the system lets this process use them.
-/// Asked once: the answer is for the whole process. Unit tests emulate tiles where there are none.
-pub(crate) fn available() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let real = in_processor() && in_system() && permitted();
-        #[cfg(all(test, target_os = "linux"))]
-        let real = real || crate::emulated::installed();
-        real
-    })
-}
-
-/// Bits 22, 24 and 25 of `edx` in leaf 7: AMX-BF16, AMX-TILE, AMX-INT8.
-fn in_processor() -> bool {
-    const BITS: u32 = 1 << 22 | 1 << 24 | 1 << 25;
-    std::arch::x86_64::__cpuid(0).eax >= 7 && __cpuid_count(7, 0).edx & BITS == BITS
-}
-
-/// Bits 17 and 18 of XCR0: the system saves the tiles' shapes and contents.
-fn in_system() -> bool {
-    const BITS: u64 = 1 << 17 | 1 << 18;
-    #[target_feature(enable = "xsave")]
-    fn enabled() -> u64 {
-        // SAFETY: there is a register 0 wherever there is the instruction.
-        unsafe { _xgetbv(0) }
-    }
-    // SAFETY: the feature was just asked for.
-    is_x86_feature_detected!("xsave") && unsafe { enabled() } & BITS == BITS
-}
-
-/// Linux wants to be asked before a process uses tiles: `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)`.
-#[cfg(target_os = "linux")]
-fn permitted() -> bool {
-    const ARCH_PRCTL: i64 = 158;
-    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
-    const XTILEDATA: u64 = 18;
-    let mut result = ARCH_PRCTL;
-    // SAFETY: the call takes two numbers and touches no memory of ours; `rcx` and `r11` are what a
-    // system call may change.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") result,
-            in("rdi") ARCH_REQ_XCOMP_PERM,
-            in("rsi") XTILEDATA,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result == 0
-}
-
-#[cfg(not(target_os = "linux"))]
-fn permitted() -> bool {
-    false
-}
-
-/// Shapes of the eight tiles, as `ldtilecfg` reads them.
+/// Shapes of the eight tiles in the format of `ldtilecfg`.
 #[repr(C, align(64))]
 struct Shapes {
     palette: u8,
@@ -122,14 +59,14 @@ static WHOLE: Shapes = {
     Shapes { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
 };
 
-/// The tiles in use by this thread. They are given up when this is dropped.
+/// The configured tiles of this thread. Dropping it releases them.
 pub(crate) struct Tiles(());
 
 impl Tiles {
     /// # Safety
-    /// [`available`] has said yes, and this thread has no other `Tiles`.
+    /// [`available`](crate::isa::amx::available) has returned true, and this thread has no other `Tiles`.
     unsafe fn new() -> Tiles {
-        // SAFETY: 64 readable bytes in the layout the instruction wants.
+        // SAFETY: 64 readable bytes in the format of the instruction.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &WHOLE, options(nostack, readonly)) };
         Tiles(())
     }
@@ -142,110 +79,123 @@ impl Drop for Tiles {
     }
 }
 
-/// Most rows whose inputs stay in the first cache, while weights do not.
-const KEPT_ROWS: usize = 48;
+/// Up to so many rows, L1 keeps the inputs and not the weights.
+const MAX_L1_ROWS: usize = 48;
 
 /// Rows of inputs times panels of weights.
 #[derive(Clone, Copy)]
-pub(crate) struct Product {
-    /// First of the rows of inputs,
+pub(crate) struct TileProduct {
+    /// Address of the first row of inputs.
     pub(crate) inputs: *const u8,
-    /// where the others are,
-    pub(crate) order: Order,
-    /// and how many they are. Tiles are loaded whole: up to a multiple of 16, there is memory that may be read.
+    pub(crate) layout: InputLayout,
+    /// Number of rows. Tiles are loaded whole, so memory must be readable up to a multiple of 16 rows.
     pub(crate) rows: usize,
-    /// First of the panels,
+    /// Address of the first panel.
     pub(crate) weights: *const u8,
-    /// and how many they are.
+    /// Number of panels.
     pub(crate) panels: usize,
-    /// What the sums of the first panel begin with, a line; those of the others are behind it. Without, sums begin at zero.
+    /// Address of the initial sums, a line for each panel. Without, sums begin at zero.
     pub(crate) starts: Option<*const u8>,
-    /// Steps of 64 bytes of inputs.
+    /// Number of steps, each of 64 bytes of every input row.
     pub(crate) steps: usize,
     /// Whether the next panels are prefetched.
     pub(crate) prefetch: bool,
 }
 
-/// Who makes something of sums, a block after the other. All of it becomes one loop with the products: what is not in a register
-/// there has them wait for memory.
+/// The epilogue of a product, block by block. It is inlined into the loop of tile products: state that is not in a register makes
+/// the products wait for memory.
 ///
 /// # Safety
-/// Its functions leave the tiles alone, which are in use while they are called: they start no other product.
-pub(crate) unsafe trait Finish<T> {
-    /// Sums of some rows and of these panels, one or two, come next. Tells whether they are wanted a row after the other.
+/// No function starts another product, as the tiles are in use.
+pub(crate) unsafe trait TileEpilogue<T> {
+    /// Begins a block: some rows of these panels, one or two. Returns whether [`TileEpilogue::row`] is to be called.
     ///
     /// # Safety
     /// They are panels of the product.
     unsafe fn begin(&mut self, panels: Range<usize>) -> bool;
 
-    /// Takes those of a row. There are sums of two panels in any case.
+    /// Consumes the sums of a row. There are sums of two panels even if the block has one.
     ///
     /// # Safety
-    /// It is a row of the product, and `begin` was told the panels.
+    /// It is a row of the product, and `begin` was called for its panels.
     unsafe fn row(&mut self, row: usize, sums: &[[T; 16]; 2]);
 
-    /// Those were all, of rows from the given one on.
+    /// Ends a block, whose first row is `row`.
     ///
     /// # Safety
-    /// As above.
+    /// As for [`TileEpilogue::row`].
     #[inline(always)]
     unsafe fn end(&mut self, _row: usize, _sums: &[[[T; 16]; 2]]) {}
 }
 
-impl Product {
-    /// Hands all sums to `finish`.
+impl TileProduct {
+    /// Computes the product and runs the epilogue on all sums.
     ///
     /// # Safety
-    /// [`available`] has said yes; rows and panels are whole steps long and where `self` says, and `finish` was made for them.
+    /// [`available`](crate::isa::amx::available) has returned true; rows and panels are whole steps long and at the addresses in `self`, and `epilogue` was made for them.
     #[inline(always)]
-    pub(crate) unsafe fn multiply<T: Sum>(self, finish: &mut impl Finish<T>) {
-        let Some(mut late) = self.block_from(0, 0) else { return };
-        // SAFETY: the caller vouches for tiles.
+    pub(crate) unsafe fn multiply<T: Accumulator>(self, epilogue: &mut impl TileEpilogue<T>) {
+        let Some(mut previous) = self.block_from(0, 0) else { return };
+        // SAFETY: the caller guarantees AMX.
         let tiles = unsafe { Tiles::new() };
-        let turns = self.turns();
+        let schedule = self.prefetch_schedule();
         let mut sums = [const { MaybeUninit::<Sums<T>>::uninit() }; 2];
         let (mut to, mut from) = sums.split_at_mut(1);
-        // SAFETY: what the caller vouches for; four tiles fit, of a block's sums only those that were stored are looked at, and
-        // blocks are of rows and panels of the product.
+        // SAFETY: guaranteed by the caller; a buffer holds four tiles, only sums that were stored are read, and blocks are of rows
+        // and panels of the product.
         unsafe {
-            tiles.begin(self.starts_of(late));
-            self.feed(late, turns).rest::<T>(self.steps);
+            tiles.begin(self.starts_of(previous));
+            self.operands(previous, schedule).remaining::<T>(self.steps);
             tiles.store(to[0].as_mut_ptr().cast());
-            while let Some(block) = self.block_from(late.row + late.rows, late.panel) {
+            while let Some(block) = self.block_from(previous.row + previous.rows, previous.panel) {
                 (to, from) = (from, to);
                 tiles.begin(self.starts_of(block));
-                let (mut feed, mut steps) = (self.feed(block, turns), self.steps);
-                let sums = late.sums(from[0].as_ptr());
-                if finish.begin(late.panels()) {
-                    steps = match (feed.keep_weights, feed.both) {
-                        (true, true) => feed.finish::<T, true, true>(steps, late.row, sums, finish),
-                        (true, false) => {
-                            feed.finish::<T, true, false>(steps, late.row, sums, finish)
-                        }
-                        (false, true) => {
-                            feed.finish::<T, false, true>(steps, late.row, sums, finish)
-                        }
-                        (false, false) => {
-                            feed.finish::<T, false, false>(steps, late.row, sums, finish)
-                        }
+                let (mut operands, mut steps) = (self.operands(block, schedule), self.steps);
+                let sums = previous.sums(from[0].as_ptr());
+                if epilogue.begin(previous.panels()) {
+                    steps = match (operands.keep_weights, operands.two_row_tiles) {
+                        (true, true) => operands.interleave::<T, true, true>(
+                            steps,
+                            previous.row,
+                            sums,
+                            epilogue,
+                        ),
+                        (true, false) => operands.interleave::<T, true, false>(
+                            steps,
+                            previous.row,
+                            sums,
+                            epilogue,
+                        ),
+                        (false, true) => operands.interleave::<T, false, true>(
+                            steps,
+                            previous.row,
+                            sums,
+                            epilogue,
+                        ),
+                        (false, false) => operands.interleave::<T, false, false>(
+                            steps,
+                            previous.row,
+                            sums,
+                            epilogue,
+                        ),
                     };
                 }
                 if steps > 0 {
-                    feed.rest::<T>(steps);
+                    operands.remaining::<T>(steps);
                 }
-                finish.end(late.row, sums);
+                epilogue.end(previous.row, sums);
                 tiles.store(to[0].as_mut_ptr().cast());
-                late = block;
+                previous = block;
             }
-            let sums = late.sums(to[0].as_ptr());
-            if finish.begin(late.panels()) {
-                (late.row..).zip(sums).for_each(|(row, sums)| finish.row(row, sums));
+            let sums = previous.sums(to[0].as_ptr());
+            if epilogue.begin(previous.panels()) {
+                (previous.row..).zip(sums).for_each(|(row, sums)| epilogue.row(row, sums));
             }
-            finish.end(late.row, sums);
+            epilogue.end(previous.row, sums);
         }
     }
 
-    /// The block that begins there. All rows go through two panels before the next two.
+    /// The block that begins there. All rows are multiplied with two panels before the next two.
     #[inline(always)]
     fn block_from(&self, row: usize, panel: usize) -> Option<Block> {
         let (row, panel) = if row < self.rows { (row, panel) } else { (0, panel + 2) };
@@ -261,53 +211,60 @@ impl Product {
         self.steps * ROWS * BYTES
     }
 
-    /// Where the sums of a block's panels begin. Where there is no second panel the first is computed twice.
+    /// The initial sums of a block's panels. Where there is no second panel the first is computed twice.
     #[inline(always)]
     fn starts_of(&self, block: Block) -> Option<[*const u8; 2]> {
         let of = |starts: *const u8, panel: usize| starts.wrapping_add(panel * BYTES);
         self.starts.map(|starts| [of(starts, block.panel), of(starts, block.panels().end - 1)])
     }
 
-    /// How blocks take turns in asking for weights.
-    fn turns(&self) -> Turns {
+    /// How blocks share the prefetching of weights.
+    fn prefetch_schedule(&self) -> PrefetchSchedule {
         let share = STEP_LINES.div_ceil(self.rows.div_ceil(2 * ROWS)).next_power_of_two();
         let lines = if self.prefetch { share } else { 0 };
-        // Where two panels are more than a run, what comes after the first run is being read already.
-        let behind = (2 * self.panel_bytes()).saturating_sub(RUN) / RUN * RUN;
-        Turns { lines, behind }
+        // Where two panels are more than a window, the window after the first is being read already.
+        let offset = (2 * self.panel_bytes()).saturating_sub(WINDOW) / WINDOW * WINDOW;
+        PrefetchSchedule { lines, offset }
     }
 
     #[inline(always)]
-    fn feed(&self, block: Block, Turns { lines, behind }: Turns) -> Feed {
+    fn operands(
+        &self,
+        block: Block,
+        PrefetchSchedule { lines, offset }: PrefetchSchedule,
+    ) -> Operands {
         let (row, left, right) = (block.row, block.panel, block.panels().end - 1);
         let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
-        let turn = row / (2 * ROWS) * lines;
-        let read = panel(left).wrapping_add(turn / PAGES * self.steps * EIGHT);
-        let soon = prefetch::target(read.wrapping_sub(read as usize % EIGHT)).wrapping_add(behind);
-        let (row_bytes, keep_weights) = (self.steps * BYTES, self.rows > KEPT_ROWS);
-        let (stride, advance) = match self.order {
-            Order::Rows => (row_bytes, BYTES),
-            Order::Tiles => (BYTES, ROWS * BYTES),
+        let first_line = row / (2 * ROWS) * lines;
+        let read = panel(left).wrapping_add(first_line / WINDOW_PAGES * self.steps * EIGHT_LINES);
+        let read = read.wrapping_sub(read as usize % EIGHT_LINES);
+        let prefetch_at = prefetch::target(read).wrapping_add(offset);
+        let (row_bytes, keep_weights) = (self.steps * BYTES, self.rows > MAX_L1_ROWS);
+        let (stride, advance) = match self.layout {
+            InputLayout::RowMajor => (row_bytes, BYTES),
+            InputLayout::AmxTiles => (BYTES, ROWS * BYTES),
         };
-        Feed {
+        Operands {
             upper: self.inputs.wrapping_add(row * row_bytes),
             lower: self.inputs.wrapping_add((row + ROWS) * row_bytes),
             stride,
             advance,
             keep_weights,
-            both: block.rows > ROWS,
+            two_row_tiles: block.rows > ROWS,
             panels: [panel(left), panel(right)],
-            soon: soon.wrapping_add(turn % PAGES * PAGE),
-            lines: if turn < STEP_LINES { lines } else { 0 },
+            prefetch_at: prefetch_at.wrapping_add(first_line % WINDOW_PAGES * PAGE),
+            lines: if first_line < STEP_LINES { lines } else { 0 },
         }
     }
 }
 
-/// How many lines a block asks for at every step, and how far ahead.
+/// How blocks share the prefetching of the next panels.
 #[derive(Clone, Copy)]
-struct Turns {
+struct PrefetchSchedule {
+    /// Cache lines that a block prefetches at every step.
     lines: usize,
-    behind: usize,
+    /// Bytes from the next window to the one that is prefetched.
+    offset: usize,
 }
 
 /// Up to 32 rows and two panels.
@@ -326,41 +283,41 @@ impl Block {
     }
 
     /// # Safety
-    /// The sums of its rows are stored there.
+    /// The sums of the block's rows are stored there.
     #[inline(always)]
     unsafe fn sums<'a, T>(&self, sums: *const Sums<T>) -> &'a [[[T; 16]; 2]] {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts(sums.cast(), self.rows) }
     }
 }
 
-/// Four tiles of sums, a row of both panels after the other.
+/// Four tiles of sums: for each row, those of both panels.
 #[repr(C, align(64))]
 struct Sums<T>([[[T; 16]; 2]; 2 * ROWS]);
 
-/// What the next products of a block are computed from.
+/// The operands of a block's next step.
 #[derive(Clone, Copy)]
-struct Feed {
-    /// Inputs of the first 16 rows,
+struct Operands {
+    /// Inputs of the first 16 rows.
     upper: *const u8,
-    /// and of the others,
+    /// Inputs of the next 16 rows.
     lower: *const u8,
-    /// if there are more,
-    both: bool,
-    /// bytes from one row to the next,
+    /// Whether the block has more than 16 rows.
+    two_row_tiles: bool,
+    /// Bytes from one row to the next.
     stride: usize,
-    /// and from one step to the next.
+    /// Bytes from one step to the next.
     advance: usize,
     panels: [*const u8; 2],
-    /// Whether the first cache is to keep weights or inputs.
+    /// Whether L1 is to keep the weights, or else the inputs.
     keep_weights: bool,
-    /// Weights that are wanted next, see [`ahead`],
-    soon: *const u8,
-    /// and how many lines of them to ask for at every step.
+    /// Address of the weights to prefetch next.
+    prefetch_at: *const u8,
+    /// Cache lines to prefetch at every step.
     lines: usize,
 }
 
-/// Loads a tile of rows that are so far apart. It is kept in the first cache or not.
+/// Loads a tile of rows that are `$stride` bytes apart. With `$keep`, L1 keeps them.
 macro_rules! load {
     (by $load:literal, $tile:tt, $from:expr, $stride:expr) => {
         asm!(
@@ -380,65 +337,65 @@ macro_rules! load {
     };
 }
 
-impl Feed {
-    /// Has the sums of another block finished, each row behind a product: four rows come with a step, and with as many more as are
-    /// their share of so many steps. Tells how many are left.
+impl Operands {
+    /// Runs the epilogue on the sums of the previous block, interleaved with steps of this one: a row behind each of the four
+    /// products of a step. The other steps are spread evenly. Returns the number of steps left.
     ///
     /// # Safety
-    /// As below; they are sums of the product's rows from the given one on, of whose panels `finish` was told.
+    /// As [`Operands::product`]; `sums` are those of the product's rows from `row` on, for whose panels the epilogue has begun.
     #[inline(always)]
-    unsafe fn finish<T: Sum, const KEEP_WEIGHTS: bool, const BOTH: bool>(
+    unsafe fn interleave<T: Accumulator, const KEEP_WEIGHTS: bool, const TWO_ROW_TILES: bool>(
         &mut self,
         mut steps: usize,
         mut row: usize,
         sums: &[[[T; 16]; 2]],
-        finish: &mut impl Finish<T>,
+        epilogue: &mut impl TileEpilogue<T>,
     ) -> usize {
         let (fours, rest) = sums.as_chunks::<4>();
         let share = steps / fours.len().max(1);
-        // Where there are more fours than steps, some come alone.
+        // Where there are more groups of four rows than steps, some come without a step.
         let gap = fours.len().div_ceil(steps.max(1));
         let mut wait = 0;
         for four in fours {
             if wait == 0 && steps > 0 {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe {
-                    self.product::<T, KEEP_WEIGHTS, BOTH, 0>();
-                    finish.row(row, &four[0]);
-                    self.product::<T, KEEP_WEIGHTS, BOTH, 1>();
-                    finish.row(row + 1, &four[1]);
-                    self.product::<T, KEEP_WEIGHTS, BOTH, 2>();
-                    finish.row(row + 2, &four[2]);
-                    self.product::<T, KEEP_WEIGHTS, BOTH, 3>();
-                    finish.row(row + 3, &four[3]);
+                    self.product::<T, KEEP_WEIGHTS, TWO_ROW_TILES, 0>();
+                    epilogue.row(row, &four[0]);
+                    self.product::<T, KEEP_WEIGHTS, TWO_ROW_TILES, 1>();
+                    epilogue.row(row + 1, &four[1]);
+                    self.product::<T, KEEP_WEIGHTS, TWO_ROW_TILES, 2>();
+                    epilogue.row(row + 2, &four[2]);
+                    self.product::<T, KEEP_WEIGHTS, TWO_ROW_TILES, 3>();
+                    epilogue.row(row + 3, &four[3]);
                     for _ in 1..share {
-                        self.step::<T, KEEP_WEIGHTS, BOTH>();
+                        self.step::<T, KEEP_WEIGHTS, TWO_ROW_TILES>();
                     }
                 }
                 steps -= share.max(1);
                 wait = gap;
             } else {
-                // SAFETY: the caller's.
-                (row..).zip(four).for_each(|(row, sums)| unsafe { finish.row(row, sums) });
+                // SAFETY: guaranteed by the caller.
+                (row..).zip(four).for_each(|(row, sums)| unsafe { epilogue.row(row, sums) });
             }
             wait = wait.saturating_sub(1);
             row += 4;
         }
-        // SAFETY: the caller's.
-        (row..).zip(rest).for_each(|(row, sums)| unsafe { finish.row(row, sums) });
+        // SAFETY: guaranteed by the caller.
+        (row..).zip(rest).for_each(|(row, sums)| unsafe { epilogue.row(row, sums) });
         steps
     }
 
-    /// So many steps.
+    /// Computes so many steps.
     ///
     /// # Safety
-    /// As below.
+    /// As [`Operands::product`].
     #[inline(never)]
-    unsafe fn rest<T: Sum>(mut self, steps: usize) {
+    unsafe fn remaining<T: Accumulator>(mut self, steps: usize) {
         for _ in 0..steps {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe {
-                match (self.keep_weights, self.both) {
+                match (self.keep_weights, self.two_row_tiles) {
                     (true, true) => self.step::<T, true, true>(),
                     (true, false) => self.step::<T, true, false>(),
                     (false, true) => self.step::<T, false, true>(),
@@ -448,31 +405,36 @@ impl Feed {
         }
     }
 
-    /// A step.
+    /// Computes a step.
     ///
     /// # Safety
-    /// As below.
+    /// As [`Operands::product`].
     #[inline(always)]
-    unsafe fn step<T: Sum, const KEEP_WEIGHTS: bool, const BOTH: bool>(&mut self) {
-        // SAFETY: the caller's.
+    unsafe fn step<T: Accumulator, const KEEP_WEIGHTS: bool, const TWO_ROW_TILES: bool>(&mut self) {
+        // SAFETY: guaranteed by the caller.
         unsafe {
-            self.product::<T, KEEP_WEIGHTS, BOTH, 0>();
-            self.product::<T, KEEP_WEIGHTS, BOTH, 1>();
-            self.product::<T, KEEP_WEIGHTS, BOTH, 2>();
-            self.product::<T, KEEP_WEIGHTS, BOTH, 3>();
+            self.product::<T, KEEP_WEIGHTS, TWO_ROW_TILES, 0>();
+            self.product::<T, KEEP_WEIGHTS, TWO_ROW_TILES, 1>();
+            self.product::<T, KEEP_WEIGHTS, TWO_ROW_TILES, 2>();
+            self.product::<T, KEEP_WEIGHTS, TWO_ROW_TILES, 3>();
         }
     }
 
-    /// One of the four products of a step, of which the last two are of the lower rows, if there are any. What is wanted next is
+    /// Computes one of the four tile products of a step. The last two are those of the lower rows, if there are any. Operands are
     /// loaded before the first two.
     ///
     /// # Safety
     /// This thread has the tiles, and there are rows, `stride` apart, and panels of 16 lines of 64 bytes.
     #[inline(always)]
-    unsafe fn product<T: Sum, const KEEP_WEIGHTS: bool, const BOTH: bool, const WHICH: usize>(
+    unsafe fn product<
+        T: Accumulator,
+        const KEEP_WEIGHTS: bool,
+        const TWO_ROW_TILES: bool,
+        const WHICH: usize,
+    >(
         &mut self,
     ) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match WHICH {
                 0 => {
@@ -482,13 +444,13 @@ impl Feed {
                 }
                 1 => {
                     load!("tmm7", self.panels[1], BYTES, KEEP_WEIGHTS);
-                    if BOTH {
+                    if TWO_ROW_TILES {
                         load!("tmm5", self.lower, self.stride, !KEEP_WEIGHTS);
                     }
                     T::upper_right();
                 }
-                2 if BOTH => T::lower_left(),
-                3 if BOTH => T::lower_right(),
+                2 if TWO_ROW_TILES => T::lower_left(),
+                3 if TWO_ROW_TILES => T::lower_right(),
                 _ => {}
             }
         }
@@ -497,32 +459,32 @@ impl Feed {
         }
     }
 
-    /// Goes on to the next 64 bytes of every row.
+    /// Advances to the next 64 bytes of every row and prefetches this step's share of the next panels.
     #[inline(always)]
     fn next_step(&mut self) {
         self.upper = self.upper.wrapping_add(self.advance);
         self.lower = self.lower.wrapping_add(self.advance);
         self.panels = self.panels.map(|panel| panel.wrapping_add(ROWS * BYTES));
-        for _ in (0..self.lines).step_by(PAGES) {
-            for page in 0..self.lines.min(PAGES) {
-                prefetch::line(self.soon.wrapping_add(page * PAGE));
+        for _ in (0..self.lines).step_by(WINDOW_PAGES) {
+            for page in 0..self.lines.min(WINDOW_PAGES) {
+                prefetch::prefetch_line(self.prefetch_at.wrapping_add(page * PAGE));
             }
-            self.soon = self.soon.wrapping_add(LINE);
-            if (self.soon as usize).is_multiple_of(PAGE) {
-                self.soon = self.soon.wrapping_add(PAGE * (PAGES - 1));
+            self.prefetch_at = self.prefetch_at.wrapping_add(CACHE_LINE);
+            if (self.prefetch_at as usize).is_multiple_of(PAGE) {
+                self.prefetch_at = self.prefetch_at.wrapping_add(PAGE * (WINDOW_PAGES - 1));
             }
         }
     }
 }
 
 impl Tiles {
-    /// Sums begin with these, the same in each row, or at zero.
+    /// Sets the sums of all rows to the initial ones, or to zero.
     ///
     /// # Safety
-    /// There are two lines of numbers, if any.
+    /// `starts` are addresses of 64 bytes each.
     #[inline(always)]
     unsafe fn begin(&self, starts: Option<[*const u8; 2]>) {
-        // SAFETY: this thread has tiles; a line is read sixteen times.
+        // SAFETY: this thread has tiles; with stride 0 a line is read sixteen times.
         unsafe {
             match starts {
                 Some([left, right]) => asm!(
@@ -548,10 +510,12 @@ impl Tiles {
         }
     }
 
+    /// Stores the sums.
+    ///
     /// # Safety
     /// There is room for four tiles.
     unsafe fn store(&self, sums: *mut u8) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             asm!(
                 "tilestored [{sums} + {row}*1], tmm0",
@@ -567,36 +531,37 @@ impl Tiles {
     }
 }
 
-/// What sums are made of: bytes or halves of floats. The products of a step, of tiles that are loaded.
-pub(crate) trait Sum: Copy + 'static {
-    /// The upper rows times the first panel.
+/// The type of sums, which decides the instruction for tile products: int32 for int8 inputs, float32 for bfloat16 inputs. The
+/// functions are the products of a step, of loaded tiles.
+pub(crate) trait Accumulator: Copy + 'static {
+    /// Adds the upper rows times the first panel.
     ///
     /// # Safety
     /// This thread has tiles.
     unsafe fn upper_left();
 
-    /// The upper rows times the other panel.
+    /// Adds the upper rows times the other panel.
     ///
     /// # Safety
-    /// As above.
+    /// This thread has tiles.
     unsafe fn upper_right();
 
-    /// The lower rows times the first panel.
+    /// Adds the lower rows times the first panel.
     ///
     /// # Safety
-    /// As above.
+    /// This thread has tiles.
     unsafe fn lower_left();
 
-    /// The lower rows times the other panel.
+    /// Adds the lower rows times the other panel.
     ///
     /// # Safety
-    /// As above.
+    /// This thread has tiles.
     unsafe fn lower_right();
 }
 
 macro_rules! sums {
     ($sum:ty, $product:literal) => {
-        impl Sum for $sum {
+        impl Accumulator for $sum {
             sums!(upper_left, $product, "tmm0", "tmm4", "tmm6");
             sums!(upper_right, $product, "tmm1", "tmm4", "tmm7");
             sums!(lower_left, $product, "tmm2", "tmm5", "tmm6");
@@ -606,7 +571,7 @@ macro_rules! sums {
     ($name:ident, $product:literal, $sums:tt, $inputs:literal, $weights:literal) => {
         #[inline(always)]
         unsafe fn $name() {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 asm!(
                     concat!($product, " ", $sums, ", ", $inputs, ", ", $weights),
@@ -618,7 +583,7 @@ macro_rules! sums {
     };
 }
 
-// Unsigned bytes of inputs times signed bytes of weights, exact in 32 bits.
+// Unsigned bytes of inputs times signed bytes of weights, summed exactly in int32.
 sums!(i32, "tdpbusd");
 // bfloat16 inputs times bfloat16 weights: see `bfloat16` for the order of additions.
 sums!(f32, "tdpbf16ps");

@@ -1,4 +1,4 @@
-//! A dense layer in the precision it is computed in.
+//! A dense layer, packed in the precision of its products.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::gemm::int8::{self, PackedInt8, QuantisedInt8, ScoreSink};
 use crate::gemm::int16::{self, PackedInt16, QuantisedInt16};
 use crate::gemm::split;
 use crate::isa::Isa;
-use crate::isa::float16::{Float16, round_rows};
+use crate::isa::float16::Float16;
 use crate::isa::lanes::LANES;
 use crate::memory::arena::{Aligned, Arena};
 use crate::memory::matrix::Matrix;
@@ -21,35 +21,37 @@ use crate::technique::Technique;
 use crate::tuning::precision_trial::PrecisionTrial;
 use crate::tuning::tuner::Tuner;
 
-/// Dense layers side by side, packed.
+/// Concatenated dense layers that share their input, packed.
 pub enum Linear {
-    /// Computed in float32.
+    /// Products in float32.
     Float32(PackedFloat32),
-    /// Computed in int8, summed exactly.
+    /// Products in int8, summed exactly.
     Int8(PackedInt8),
-    /// Computed in 16-bit fixed point, summed exactly.
+    /// Products in 16-bit fixed point, summed exactly.
     Int16(PackedInt16),
-    /// Computed in bfloat16, summed in float32.
+    /// Products in bfloat16, summed in float32.
     Bfloat16(PackedBfloat16),
-    /// Computed in float32 or in 16-bit fixed point, whatever is faster.
-    Trial(Box<PrecisionTrial>),
+    /// Products in float32 or in 16-bit fixed point, whichever auto-tuning finds faster.
+    Trial(Box<PrecisionTrial<Linear>>),
 }
 
 thread_local! {
-    /// Quantised inputs; a worker's products come one after the other.
+    /// Quantised inputs. A worker's products come one after the other.
     static QUANTISED: RefCell<QuantisedInt8> = RefCell::default();
-    /// Between the two products of a feed-forward block.
+    /// Quantised activations between the two products of a feed-forward block.
     static HIDDEN: RefCell<QuantisedInt8> = RefCell::default();
-    /// As these are made, and those of them that want more precision.
-    static HALVES: RefCell<(Aligned<Float16>, Vec<usize>)> = RefCell::default();
+    /// Feed-forward activations in float16, and the rows that must be recomputed in float32.
+    static FLOAT16_HIDDEN: RefCell<(Aligned<Float16>, Vec<usize>)> = RefCell::default();
+    /// Inputs in 16-bit fixed point.
     static QUANTISED_16: RefCell<QuantisedInt16> = RefCell::default();
+    /// Inputs rounded to bfloat16.
     static ROUNDED: RefCell<Rounded> = RefCell::default();
     /// Scores of a block of words.
     static BLOCK: RefCell<Vec<f32>> = RefCell::default();
 }
 
 impl Linear {
-    /// Packs layers; precisions without a kernel of their own are computed in float32.
+    /// Packs layers. Precisions without a kernel are computed in float32.
     pub(crate) fn prepare(parts: &[Dense<'_>], precision: Precision, arena: &Arena) -> Linear {
         match precision {
             Precision::Int8 => {
@@ -66,7 +68,19 @@ impl Linear {
         }
     }
 
-    /// The same with a tuner that picks its kernels.
+    /// Packs layers in float32 and in 16-bit fixed point, for auto-tuning across precisions. If a weight does not fit 16 bits they
+    /// are packed in float32 only.
+    pub(crate) fn prepare_trial(parts: &[Dense<'_>], tuner: &Tuner, arena: &Arena) -> Linear {
+        let int16 = Linear::prepare(parts, Precision::Int16, arena);
+        if matches!(int16, Linear::Float32(_)) {
+            return int16;
+        }
+        let float32 = Linear::prepare(parts, Precision::Float32, arena);
+        let shape = tuner.shape(int16.inputs(), int16.outputs());
+        Linear::Trial(Box::new(PrecisionTrial::new(float32, int16, shape)))
+    }
+
+    /// Lets a tuner pick the kernels of an int8 layer.
     pub(crate) fn tuned(mut self, tuner: &Tuner) -> Linear {
         if let Linear::Int8(packed) = &mut self {
             packed.tuning = Some(tuner.shape(packed.inputs(), packed.outputs()));
@@ -74,7 +88,7 @@ impl Linear {
         self
     }
 
-    /// The same with sums in 16 bits, which saturate, where it is computed in int8.
+    /// Makes an int8 layer sum in int16, which saturates.
     pub(crate) fn saturating(mut self) -> Linear {
         if let Linear::Int8(packed) = &mut self {
             packed.options.saturating = true;
@@ -82,7 +96,7 @@ impl Linear {
         self
     }
 
-    /// The same with inputs from within a feed-forward block that keep the precision of floats until they are quantised.
+    /// Keeps the feed-forward activations that an int8 layer takes in float32 until they are quantised.
     pub(crate) fn with_float_hidden(mut self) -> Linear {
         if let Linear::Int8(packed) = &mut self {
             packed.options.float_hidden = true;
@@ -90,20 +104,21 @@ impl Linear {
         self
     }
 
-    /// A layer with some of the outputs.
+    /// A layer with a selection of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Linear {
         match self {
             Linear::Float32(packed) => Linear::Float32(packed.select(outputs)),
             Linear::Int8(packed) => Linear::Int8(packed.select(outputs)),
             Linear::Int16(packed) => Linear::Int16(packed.select(outputs)),
             Linear::Bfloat16(packed) => Linear::Bfloat16(packed.select(outputs)),
-            Linear::Trial(trial) => Linear::Trial(Box::new(trial.select(outputs))),
+            Linear::Trial(trial) => {
+                Linear::Trial(Box::new(trial.map(|layer| layer.select(outputs))))
+            }
         }
     }
 
-    /// The same layer, packed anew: what engines pay at every product that do not keep their packed
-    /// weights.
-    fn packed_again(&self, isa: Isa) -> Option<Linear> {
+    /// Packs the layer anew if [`Technique::PackedOnce`] is off, to measure what engines pay that pack weights for every product.
+    fn repacked(&self, isa: Isa) -> Option<Linear> {
         let outputs = || (0..self.outputs() as u32).collect::<Vec<_>>();
         (!isa.uses(Technique::PackedOnce)).then(|| self.select(&outputs()))
     }
@@ -115,7 +130,7 @@ impl Linear {
             Linear::Int8(packed) => packed.outputs(),
             Linear::Int16(packed) => packed.outputs(),
             Linear::Bfloat16(packed) => packed.outputs(),
-            Linear::Trial(trial) => trial.usual().outputs(),
+            Linear::Trial(trial) => trial.float32().outputs(),
         }
     }
 
@@ -126,7 +141,7 @@ impl Linear {
             Linear::Int8(packed) => packed.inputs(),
             Linear::Int16(packed) => packed.inputs(),
             Linear::Bfloat16(packed) => packed.inputs(),
-            Linear::Trial(trial) => trial.usual().inputs(),
+            Linear::Trial(trial) => trial.float32().inputs(),
         }
     }
 
@@ -136,17 +151,17 @@ impl Linear {
             Linear::Int8(packed) => packed.panels(),
             Linear::Int16(packed) => packed.panels(),
             Linear::Bfloat16(packed) => packed.panels(),
-            Linear::Trial(trial) => trial.usual().panels(),
+            Linear::Trial(trial) => trial.float32().panels(),
         }
     }
 
     /// `out = activation(x · Wᵀ + b)`, row by row.
     pub(crate) fn multiply(&self, isa: Isa, activation: Activation, x: &[f32], out: &mut [f32]) {
         let shape = (self.inputs(), self.outputs());
-        let again = self.packed_again(isa);
-        match again.as_ref().unwrap_or(self) {
+        let repacked = self.repacked(isa);
+        match repacked.as_ref().unwrap_or(self) {
             Linear::Float32(packed) => {
-                split::panels(0..packed.panels(), shape, out, &|panels, out| {
+                split::multiply_panels(0..packed.panels(), shape, out, &|panels, out| {
                     float32::multiply(isa, x, packed, panels, out);
                 });
                 activate(isa, activation, out);
@@ -157,14 +172,14 @@ impl Linear {
             }),
             Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
-                split::panels(0..packed.panels(), shape, out, &|panels, out| {
+                split::multiply_panels(0..packed.panels(), shape, out, &|panels, out| {
                     int16::multiply(isa, quantised, packed, panels, out);
                 });
                 activate(isa, activation, out);
             }),
             Linear::Bfloat16(packed) => ROUNDED.with_borrow_mut(|rounded| {
                 rounded.fill(isa, x, packed.inputs());
-                split::panels(0..packed.panels(), shape, out, &|panels, out| {
+                split::multiply_panels(0..packed.panels(), shape, out, &|panels, out| {
                     bfloat16::multiply(isa, rounded, packed, panels, out);
                 });
                 activate(isa, activation, out);
@@ -175,11 +190,11 @@ impl Linear {
         }
     }
 
-    /// Two products, one after the other: `out = last(activation(x · Wᵀ + b) · Wᵀ + b)`. `hidden` is working memory.
+    /// The two products of a feed-forward block: `out = last(activation(x · Wᵀ + b) · Wᵀ + b)`. `hidden` is scratch memory.
     ///
-    /// In int8, hidden rows without negative numbers are rounded to half precision before they are quantised, where that
-    /// [suits](Half::suits) them: as floats, those of many rows would not stay in cache beside the weights. Others are quantised
-    /// a block at a time.
+    /// In int8, rows of activations after a ReLU are rounded to float16 before they are quantised, where float16
+    /// [suits](Float16::suits) them: in float32, those of many rows would not stay in cache beside the weights. Others are
+    /// quantised a block at a time.
     pub(crate) fn feed_forward(
         isa: Isa,
         x: &[f32],
@@ -194,8 +209,8 @@ impl Linear {
             first.multiply(isa, activation, x, hidden.values_mut());
             return second.multiply(isa, last, hidden.values(), out);
         };
-        let again = second.packed_again(isa);
-        let packed = if let Some(Linear::Int8(again)) = &again { again } else { packed };
+        let repacked = second.repacked(isa);
+        let packed = if let Some(Linear::Int8(repacked)) = &repacked { repacked } else { packed };
         let options = packed.options;
         let rounds =
             activation == Activation::Relu && options.alpha.is_none() && !options.float_hidden;
@@ -203,17 +218,20 @@ impl Linear {
             let rows = x.len() / inputs;
             quantised.reserve(isa, rows, packed);
             match first {
-                Linear::Int8(int8) if rounds && int8::goes_to_halves(isa, rows, int8, packed) => {
-                    let again = first.packed_again(isa);
-                    let int8 = if let Some(Linear::Int8(again)) = &again { again } else { int8 };
-                    hidden_in_halves(isa, x, int8, quantised, hidden);
+                Linear::Int8(int8)
+                    if rounds && int8::can_write_float16(isa, rows, int8, packed) =>
+                {
+                    let repacked = first.repacked(isa);
+                    let int8 =
+                        if let Some(Linear::Int8(repacked)) = &repacked { repacked } else { int8 };
+                    quantise_hidden_via_float16(isa, x, int8, quantised, hidden);
                 }
                 _ => {
                     for (i, x) in x.chunks(int8::BLOCK_ROWS * inputs).enumerate() {
                         hidden.shape(x.len() / inputs, first.outputs());
                         first.multiply(isa, activation, x, hidden.values_mut());
                         if rounds {
-                            round_rows(isa, first.outputs(), hidden.values_mut());
+                            int8::round_to_float16(isa, first.outputs(), hidden.values_mut());
                         }
                         let row = i * int8::BLOCK_ROWS;
                         quantised.fill_from(isa, row, hidden.values(), packed);
@@ -224,33 +242,33 @@ impl Linear {
         });
     }
 
-    /// The product in blocks of at most `block_panels` panels. `take` is handed the scores of all rows before the next
-    /// block is computed: as soon as they are in registers, if that may be and there is a kernel for it.
+    /// The product in blocks of at most `block_panels` panels. The sink gets the scores of all rows before the next block is
+    /// computed. With `in_registers`, and where there is a kernel for it, it gets them while they are in registers.
     pub(crate) fn multiply_in_blocks(
         &self,
         isa: Isa,
         x: &[f32],
         block_panels: usize,
         in_registers: bool,
-        take: &mut impl ScoreSink,
+        sink: &mut impl ScoreSink,
     ) {
         let rows = x.len() / self.inputs().max(1);
         if let Linear::Trial(trial) = self {
             return trial.run(rows, |linear| {
-                linear.multiply_in_blocks(isa, x, block_panels, in_registers, take);
+                linear.multiply_in_blocks(isa, x, block_panels, in_registers, sink);
             });
         }
-        let again = self.packed_again(isa);
-        let this = again.as_ref().unwrap_or(self);
+        let repacked = self.repacked(isa);
+        let this = repacked.as_ref().unwrap_or(self);
         let starts = (0..self.panels()).step_by(block_panels);
         let blocks = starts.map(|start| start..(start + block_panels).min(self.panels()));
         if let Linear::Int8(packed) = this
             && in_registers
-            && int8::hands_out_pieces(isa, rows, packed)
+            && int8::can_feed_sink(isa, rows, packed)
         {
             QUANTISED.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
-                int8::multiply_in_pieces(isa, quantised, packed, take);
+                int8::multiply_to_sink(isa, quantised, packed, sink);
             });
             return profile::lap("output layer");
         }
@@ -261,19 +279,19 @@ impl Linear {
                 let columns = panels.start * LANES..(panels.end * LANES).min(self.outputs());
                 block.resize(rows * columns.len(), 0.0);
                 multiply(panels, &mut block);
-                take.block(isa, columns, &block);
+                sink.take_block(isa, columns, &block);
             }
         };
         match this {
             Linear::Float32(packed) => each(&mut |panels, out| {
-                split::panels(panels, shape, out, &|panels, out| {
+                split::multiply_panels(panels, shape, out, &|panels, out| {
                     float32::multiply(isa, x, packed, panels, out);
                 });
             }),
             Linear::Int8(packed) => QUANTISED.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
                 each(&mut |panels, out| {
-                    split::panels(panels, shape, out, &|panels, out| {
+                    split::multiply_panels(panels, shape, out, &|panels, out| {
                         int8::multiply(isa, quantised, packed, panels, false, out);
                     });
                 });
@@ -281,7 +299,7 @@ impl Linear {
             Linear::Int16(packed) => QUANTISED_16.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
                 each(&mut |panels, out| {
-                    split::panels(panels, shape, out, &|panels, out| {
+                    split::multiply_panels(panels, shape, out, &|panels, out| {
                         int16::multiply(isa, quantised, packed, panels, out);
                     });
                 });
@@ -289,18 +307,18 @@ impl Linear {
             Linear::Bfloat16(packed) => ROUNDED.with_borrow_mut(|rounded| {
                 rounded.fill(isa, x, packed.inputs());
                 each(&mut |panels, out| {
-                    split::panels(panels, shape, out, &|panels, out| {
+                    split::multiply_panels(panels, shape, out, &|panels, out| {
                         bfloat16::multiply(isa, rounded, packed, panels, out);
                     });
                 });
             }),
-            Linear::Trial(_) => unreachable!("dealt with above"),
+            Linear::Trial(_) => unreachable!("returned above"),
         }
         BLOCK.set(block);
     }
 }
 
-/// A whole product of rows that are quantised already, with what comes after it.
+/// The whole product of quantised rows, and the activation.
 fn multiply_quantised(
     isa: Isa,
     (x, packed): (&QuantisedInt8, &PackedInt8),
@@ -308,16 +326,21 @@ fn multiply_quantised(
     out: &mut [f32],
 ) {
     let relu = activation == Activation::Relu;
-    split::panels(0..packed.panels(), (packed.inputs(), packed.outputs()), out, &|panels, out| {
-        int8::multiply(isa, x, packed, panels, relu, out);
-    });
+    split::multiply_panels(
+        0..packed.panels(),
+        (packed.inputs(), packed.outputs()),
+        out,
+        &|panels, out| {
+            int8::multiply(isa, x, packed, panels, relu, out);
+        },
+    );
     if !relu {
         activate(isa, activation, out);
     }
 }
 
-/// Quantises the hidden rows of a feed-forward block, which are kept in half precision in between.
-fn hidden_in_halves(
+/// Computes the activations of a feed-forward block in float16 and quantises them.
+fn quantise_hidden_via_float16(
     isa: Isa,
     x: &[f32],
     packed: &PackedInt8,
@@ -325,31 +348,30 @@ fn hidden_in_halves(
     hidden: &mut Matrix,
 ) {
     let (inputs, outputs) = (packed.inputs(), packed.outputs());
-    let (mut halves, mut left) = HALVES.take();
-    left.clear();
+    let (mut float16, mut unsuited) = FLOAT16_HIDDEN.take();
+    unsuited.clear();
     QUANTISED.with_borrow_mut(|x_quantised| {
         x_quantised.fill(isa, x, packed);
-        halves.reshape(x.len() / inputs * outputs, 0);
-        let halves = halves.as_chunks_mut().0;
-        int8::multiply_to_halves(isa, x_quantised, packed, halves);
-        quantised.fill_from_halves(halves, &mut left);
-        // Few rows in few networks: these are computed once more.
-        if !left.is_empty() {
+        float16.reshape(x.len() / inputs * outputs, 0);
+        let pieces = float16.as_chunks_mut().0;
+        int8::multiply_to_float16(isa, x_quantised, packed, pieces);
+        quantised.fill_from_float16(pieces, &mut unsuited);
+        // Few rows of few networks: these are recomputed in float32.
+        if !unsuited.is_empty() {
             let x: Vec<f32> =
-                left.iter().flat_map(|row| &x[row * inputs..][..inputs]).copied().collect();
+                unsuited.iter().flat_map(|row| &x[row * inputs..][..inputs]).copied().collect();
             x_quantised.fill(isa, &x, packed);
-            hidden.shape(left.len(), outputs);
+            hidden.shape(unsuited.len(), outputs);
             let product = (&*x_quantised, packed);
             multiply_quantised(isa, product, Activation::Relu, hidden.values_mut());
-            let rows = left.iter().zip(hidden.iter());
+            let rows = unsuited.iter().zip(hidden.iter());
             rows.for_each(|(&row, hidden)| quantised.fill_one(row, hidden));
         }
     });
-    HALVES.set((halves, left));
+    FLOAT16_HIDDEN.set((float16, unsuited));
 }
 
-/// Quantises the rows of `x` in row order, for kernels that read them one by one, and lends them to `work` with a buffer for
-/// scores.
+/// Quantises the rows of `x` in row-major layout and calls `work` with them and a buffer for scores.
 pub(crate) fn with_quantised_rows<T>(
     isa: Isa,
     x: &[f32],
@@ -365,9 +387,109 @@ pub(crate) fn with_quantised_rows<T>(
     result
 }
 
-/// The multiplier with which all parts' inputs fit, if each has one.
+/// The smallest multiplier of the parts' inputs, with which all fit, if each part has one.
 fn common_alpha(parts: &[Dense<'_>]) -> Option<f32> {
     let alphas: Option<Vec<f32>> = parts.iter().map(|part| part.alpha).collect();
     let usable = |alpha: &f32| alpha.is_finite() && *alpha > 0.0;
     alphas?.into_iter().reduce(f32::min).filter(usable)
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::x86_64::__m512;
+
+    use peregrine_model::Weight;
+
+    use super::*;
+    use crate::gemm::int8::Piece;
+    #[cfg(target_arch = "x86_64")]
+    use crate::gemm::int8::RegisterSink;
+
+    struct Blocks(Vec<f32>);
+
+    #[cfg(target_arch = "x86_64")]
+    #[derive(Clone, Copy)]
+    struct NoRegisterSink;
+
+    #[cfg(target_arch = "x86_64")]
+    impl RegisterSink for NoRegisterSink {
+        unsafe fn accept(self, _: usize, _: [__m512; 2]) -> bool {
+            unreachable!("these precisions compute blocks");
+        }
+    }
+
+    // SAFETY: no function computes a product, and there is no register sink.
+    unsafe impl ScoreSink for Blocks {
+        #[cfg(target_arch = "x86_64")]
+        type RegisterSink = NoRegisterSink;
+
+        fn rows(&self) -> usize {
+            unreachable!("these precisions compute blocks");
+        }
+
+        fn take_block(&mut self, _: Isa, _: Range<usize>, outputs: &[f32]) {
+            self.0.extend_from_slice(outputs);
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        fn register_sink(&mut self, _: usize) -> Option<NoRegisterSink> {
+            unreachable!("these precisions compute blocks");
+        }
+
+        fn threshold(&self, _: usize) -> f32 {
+            unreachable!("these precisions compute blocks");
+        }
+
+        fn take_piece<const FMA: bool>(&mut self, _: usize, _: usize, _: (Piece, u32), _: bool) {
+            unreachable!("these precisions compute blocks");
+        }
+
+        fn end(&mut self, _: Range<usize>, _: usize) {
+            unreachable!("these precisions compute blocks");
+        }
+    }
+
+    #[test]
+    fn precisions_alternate_until_one_is_settled() {
+        let weights: Vec<f32> = (0..20 * 9).map(|i| (i % 23) as f32 * 0.037 - 0.4).collect();
+        let weight = Weight::from_f32(vec![20, 9], &weights);
+        let dense = Dense { weight: &weight, bias: None, alpha: None };
+        let (tuner, arena, isa) = (Tuner::across_precisions(), Arena::default(), Isa::best());
+        let x: Vec<f32> = (0..3 * 9).map(|i| i as f32 * 0.0317 - 0.4).collect();
+        let product = |linear: &Linear| {
+            let mut out = vec![0.0; 3 * linear.outputs()];
+            linear.multiply(isa, Activation::Identity, &x, &mut out);
+            out
+        };
+        let known = [Precision::Float32, Precision::Int16]
+            .map(|precision| product(&Linear::prepare(&[dense], precision, &arena)));
+        assert_ne!(known[0], known[1]);
+        let trial = Linear::prepare_trial(&[dense], &tuner, &arena);
+        assert_eq!((trial.inputs(), trial.outputs()), (9, 20));
+        let mut runs = [0; 2];
+        while tuner.choices().is_empty() {
+            let got = product(&trial);
+            runs[known.iter().position(|known| *known == got).expect("one of the two")] += 1;
+        }
+        assert_eq!(runs[0], runs[1]);
+        let settled = usize::from(tuner.choices()[0].kernel == "int16");
+        assert_eq!(product(&trial), known[settled]);
+        let mut blocks = Blocks(Vec::new());
+        trial.multiply_in_blocks(isa, &x, 8, false, &mut blocks);
+        assert_eq!(blocks.0, known[settled]);
+        let words = [3, 17];
+        let part = product(&trial.select(&words));
+        let expected = known[settled].chunks(20).flat_map(|row| words.map(|w| row[w as usize]));
+        assert_eq!(part, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_trial_of_weights_beyond_int16_is_float32_alone() {
+        let weight = Weight::from_f32(vec![1, 2], &[0.5, 40.0]);
+        let dense = Dense { weight: &weight, bias: None, alpha: None };
+        let linear =
+            Linear::prepare_trial(&[dense], &Tuner::across_precisions(), &Arena::default());
+        assert!(matches!(linear, Linear::Float32(_)));
+    }
 }

@@ -1,7 +1,7 @@
-//! Weights in panels of sixteen outputs, as every kernel reads them.
+//! Weights packed into panels of sixteen outputs, the layout of every kernel.
 //!
-//! A panel is a run of lines, and a line holds one lane an output: one input's weight, or as many
-//! neighbouring ones as make up four bytes.
+//! A panel is a sequence of lines. A line has a lane for each output, which holds one float32 weight, or the weights of
+//! neighbouring inputs that make up four bytes.
 //!
 //! ```text
 //! panel 0:  w[0][first inputs] … w[15][first inputs] │ w[0][next inputs] … w[15][next inputs] │ …
@@ -21,13 +21,13 @@ use crate::memory::arena::{Arena, Store};
 #[repr(C, align(64))]
 pub(crate) struct Lanes<T>(pub(crate) [T; LANES]);
 
-// SAFETY: an array of what may be all zeros; padding may be anything.
+// SAFETY: all zeros are a value of `T`, hence of the array; padding may have any bits.
 unsafe impl<T: Zeroable> Zeroable for Lanes<T> {}
 
-/// A row of a layer's weights: one output's.
+/// A row of a weight matrix: the weights of one output.
 pub(crate) type Row<'a> = (&'a Weight, usize);
 
-/// Weights and biases of layers side by side.
+/// Packed weights and biases of concatenated dense layers.
 pub struct Panels<T> {
     pub(crate) lines: Store<Lanes<T>>,
     pub(crate) bias: Vec<Lanes<f32>>,
@@ -37,7 +37,7 @@ pub struct Panels<T> {
 }
 
 impl<T: Copy + Zeroable + Send> Panels<T> {
-    /// Layers with their biases and without weights yet; `groups` says how many lines so many inputs take.
+    /// Allocates panels and fills in the biases. `groups` maps the number of inputs to the number of lines of a panel.
     pub(crate) fn new(
         parts: &[Dense<'_>],
         groups: impl Fn(usize) -> usize,
@@ -50,8 +50,8 @@ impl<T: Copy + Zeroable + Send> Panels<T> {
         Panels { lines: arena.zeroed(bias.len() * groups), bias, outputs, inputs, groups }
     }
 
-    /// Packs the weights, on all cores: `pack(rows, lines, extra)` is handed up to sixteen rows of them with
-    /// their panel's lines and its item of `extras`.
+    /// Packs the weights on all cores. `pack(rows, lines, extra)` gets up to sixteen rows of weights, the lines of their panel and
+    /// the panel's item of `extras`.
     pub(crate) fn pack<E: Send>(
         &mut self,
         parts: &[Dense<'_>],
@@ -66,13 +66,28 @@ impl<T: Copy + Zeroable + Send> Panels<T> {
         parts.iter().for_each(|part| part.weight.data.release());
     }
 
-    /// A layer with some of the outputs.
+    /// Packs weights that are first converted to float32. `pack(floats, lines, lane, extra)` gets the weights of one output.
+    pub(crate) fn pack_floats<E: Send>(
+        &mut self,
+        parts: &[Dense<'_>],
+        extras: Vec<E>,
+        pack: impl Fn(&[f32], &mut [Lanes<T>], usize, &mut E) + Sync,
+    ) {
+        let inputs = self.inputs;
+        self.pack(parts, extras, |rows, lines, mut extra| {
+            let mut floats = vec![0.0; inputs];
+            for (lane, &(weight, row)) in rows.iter().enumerate() {
+                weight.read_row(row, &mut floats);
+                pack(&floats, lines, lane, &mut extra);
+            }
+        });
+    }
+
+    /// A layer with a selection of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Panels<T> {
-        let panels = outputs.len().div_ceil(LANES);
-        let mut lines = Store::zeroed(panels * self.groups, self.lines.pages());
-        gather(&self.lines, self.groups, outputs, &mut lines);
-        let mut bias = vec![Lanes::zeroed(); panels];
-        gather(&self.bias, 1, outputs, &mut bias);
+        let bias = gather(&self.bias, outputs);
+        let mut lines = Store::zeroed(bias.len() * self.groups, self.lines.pages());
+        gather_lines(&self.lines, self.groups, outputs, &mut lines);
         Panels { lines, bias, outputs: outputs.len(), ..*self }
     }
 }
@@ -92,13 +107,13 @@ impl<T> Panels<T> {
         self.bias.len()
     }
 
-    /// Lines of a panel.
+    /// The number of lines of a panel.
     pub(crate) fn groups(&self) -> usize {
         self.groups
     }
 }
 
-/// Writes one output's weights, `N` neighbours to a lane; what is missing at the end stays as it is.
+/// Writes the weights of one output, those of `N` neighbouring inputs to a lane. Padding at the end stays as it is.
 pub(crate) fn set_lane<T: Copy, const N: usize>(
     lines: &mut [Lanes<[T; N]>],
     lane: usize,
@@ -113,7 +128,7 @@ pub(crate) fn set_lane<T: Copy, const N: usize>(
     }
 }
 
-/// The biases of layers side by side; zero where a layer has none.
+/// The biases of concatenated layers; zero where a layer has none.
 fn biases(parts: &[Dense<'_>], outputs: usize) -> Vec<Lanes<f32>> {
     let mut all = vec![Lanes::zeroed(); outputs.div_ceil(LANES)];
     let mut first = 0;
@@ -127,13 +142,15 @@ fn biases(parts: &[Dense<'_>], outputs: usize) -> Vec<Lanes<f32>> {
     all
 }
 
-/// Copies some outputs, of panels of `groups` lines, to the places from 0 on.
-pub(crate) fn gather<T: Copy>(
-    from: &[Lanes<T>],
-    groups: usize,
-    outputs: &[u32],
-    to: &mut [Lanes<T>],
-) {
+/// Copies the values of some outputs, in this order, to new panels of one line each.
+pub(crate) fn gather<T: Copy + Zeroable>(from: &[Lanes<T>], outputs: &[u32]) -> Vec<Lanes<T>> {
+    let mut to = vec![Lanes::zeroed(); outputs.len().div_ceil(LANES)];
+    gather_lines(from, 1, outputs, &mut to);
+    to
+}
+
+/// Copies some outputs, in this order, from panels of `groups` lines to others.
+fn gather_lines<T: Copy>(from: &[Lanes<T>], groups: usize, outputs: &[u32], to: &mut [Lanes<T>]) {
     for (place, &output) in outputs.iter().enumerate() {
         let output = output as usize;
         let source = &from[output / LANES * groups..][..groups];
@@ -166,12 +183,8 @@ mod tests {
             Panels::new(&parts, |inputs| inputs.div_ceil(2), &Arena::default());
         assert_eq!((panels.outputs(), panels.inputs()), (38, 7));
         panels.lines.fill(Lanes([[-1.0; 2]; LANES]));
-        panels.pack(&parts, vec![(); 3], |rows, lines, ()| {
-            for (lane, &(weight, row)) in rows.iter().enumerate() {
-                let mut floats = [0.0; 7];
-                weight.read_row(row, &mut floats);
-                set_lane(lines, lane, &floats);
-            }
+        panels.pack_floats(&parts, vec![(); 3], |floats, lines, lane, ()| {
+            set_lane(lines, lane, floats);
         });
         let words = [37, 0, 17];
         let selected = panels.select(&words);

@@ -1,9 +1,9 @@
-//! Work on several cores while weights are packed. Verbs use one core each; packing may use all.
+//! A parallel loop for packing weights, which may use all cores. Operations of a backend use one each.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Does `work` for each of `parts`, on as many threads as this process may use cores.
+/// Calls `work` for each of `parts`, on as many threads as this process may use cores.
 pub(crate) fn for_each<T: Send>(parts: Vec<T>, work: impl Fn(T) + Sync) {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(parts.len());
     let parts = Mutex::new(parts.into_iter());

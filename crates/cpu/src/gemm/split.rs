@@ -1,10 +1,9 @@
-//! Products split across cores, for the latency of a single sentence.
+//! Intra-op parallelism: the columns of a product are split over a team of threads, for the latency of a single sentence.
 //!
-//! A worker may have a *team*: helper threads that compute part of a product's columns while it
-//! computes the others. A column is computed by one thread, as it would be without a team, so that
-//! results are the same to the last bit. One sentence at a time, a product of Transformer-base takes
-//! some ten microseconds; waking a thread would take as long. Helpers therefore spin between
-//! products, and sleep only when none has come for a while.
+//! A worker thread may lead a *team*: helper threads that compute part of a product's columns while it computes the others. A column
+//! is computed by one thread, as it would be without a team, so that results have the same bits. For one sentence at a time, a
+//! product of Transformer-base takes some ten microseconds; waking a thread takes as long. Helpers therefore spin between products,
+//! and park only when none has come for a while.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Range;
@@ -14,43 +13,46 @@ use std::thread::{self, JoinHandle, Thread};
 
 use crate::isa::lanes::LANES;
 
-/// Turns of an idle helper before it sleeps: some hundred microseconds.
-const PATIENCE: u32 = 20_000;
+/// Iterations of a spin loop before a helper parks: some hundred microseconds.
+const SPIN_LIMIT: u32 = 20_000;
 
-/// Work for all members of a team; each is told its number.
-type Work = *const (dyn Fn(usize) + Sync);
+/// The function that every member of a team runs, with the member's index.
+type Part = *const (dyn Fn(usize) + Sync);
 
+/// State that the leader and its helpers share.
 struct Shared {
-    work: UnsafeCell<Option<Work>>,
-    /// Counts pieces of work; a change says that there is one.
+    part: UnsafeCell<Option<Part>>,
+    /// Number of parts published so far; helpers wait for it to change.
     round: AtomicUsize,
-    /// Helpers that have not finished it.
+    /// Helpers that have not finished the round.
     pending: AtomicUsize,
-    asleep: Vec<AtomicBool>,
+    /// Whether each helper is parked.
+    parked: Vec<AtomicBool>,
     stop: AtomicBool,
+    /// Whether a helper has panicked.
     failed: AtomicBool,
 }
 
-// SAFETY: `work` is written by the leader only, while `pending` is zero and no helper reads it, and
-// read by helpers after they have seen the `round` that was published after it.
+// SAFETY: only the leader writes `part`, while `pending` is zero and no helper reads it; helpers read it after they have seen the
+// `round` that was published after it.
 unsafe impl Sync for Shared {}
-// SAFETY: the pointer is used while the leader waits for its referent only, see `Team::run`.
+// SAFETY: the pointer is used only while the leader keeps its referent alive, see `Team::run`.
 unsafe impl Send for Shared {}
 
-/// A worker's helpers.
+/// The helpers of a worker thread.
 pub(crate) struct Team {
     shared: Arc<Shared>,
     helpers: Vec<(Thread, Option<JoinHandle<()>>)>,
 }
 
 thread_local! {
-    /// The team of the worker that runs on this thread.
+    /// The team that this thread leads.
     static TEAM: Cell<Option<Team>> = const { Cell::new(None) };
-    /// Memory for a member's columns.
-    static PART: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
+    /// Scratch memory for a member's columns.
+    static COLUMNS: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Runs `work` with products split among `threads` threads, this one included.
+/// Runs `work` with its products split over `threads` threads, this one included.
 pub fn split_products<R>(threads: usize, work: impl FnOnce() -> R) -> R {
     if threads < 2 {
         return work();
@@ -61,12 +63,12 @@ pub fn split_products<R>(threads: usize, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Threads that share a product on this thread.
+/// The number of threads that a product of this thread is split over.
 pub(crate) fn members() -> usize {
     with_team(|team| team.map_or(1, |team| team.helpers.len() + 1))
 }
 
-/// Calls `part` with 0, 1, … once for each member, all at the same time. Without a team with 0 only.
+/// Calls `part` with 0, 1, … once for each member, in parallel. Without a team it is called with 0 only.
 pub(crate) fn each_member(part: &(dyn Fn(usize) + Sync)) {
     with_team(|team| match team {
         Some(team) => team.run(part),
@@ -74,24 +76,24 @@ pub(crate) fn each_member(part: &(dyn Fn(usize) + Sync)) {
     });
 }
 
-/// A product of fewer weights than this is not worth the wait for a helper.
-const LEAST_WEIGHTS: usize = 1 << 16;
+/// Products of fewer weights are not split: synchronisation would cost more than it saves.
+const MIN_WEIGHTS: usize = 1 << 16;
 
-/// Computes the panels of a product, shared among the team where it has enough `inputs`.
-/// `multiply(panels, out)` computes some of them for all rows, row by row.
-pub(crate) fn panels(
+/// Computes a range of panels of a product, split over the team if they have enough weights. `multiply(panels, out)` computes some
+/// of them for all rows, row by row.
+pub(crate) fn multiply_panels(
     range: Range<usize>,
     (inputs, outputs): (usize, usize),
     out: &mut [f32],
     multiply: &(dyn Fn(Range<usize>, &mut [f32]) + Sync),
 ) {
     let members = members();
-    if members == 1 || range.len() * LANES * inputs < LEAST_WEIGHTS {
+    if members == 1 || range.len() * LANES * inputs < MIN_WEIGHTS {
         return multiply(range, out);
     }
     let first = range.start * LANES;
     let width = (range.end * LANES).min(outputs) - first;
-    let whole = Shareable { start: out.as_mut_ptr(), length: out.len() };
+    let shared = SharedOutputs { start: out.as_mut_ptr(), length: out.len() };
     each_member(&|member| {
         let share = share(range.len(), member, members);
         let panels = range.start + share.start..range.start + share.end;
@@ -99,39 +101,39 @@ pub(crate) fn panels(
         if columns.is_empty() {
             return;
         }
-        let mut part = PART.take();
-        part.resize(whole.length / width * columns.len(), 0.0);
+        let mut part = COLUMNS.take();
+        part.resize(shared.length / width * columns.len(), 0.0);
         multiply(panels, &mut part);
         for (row, part) in part.chunks(columns.len()).enumerate() {
-            // SAFETY: the columns are this member's alone, and `out` is borrowed until all are done.
-            unsafe { whole.write(row * width + columns.start, part) };
+            // SAFETY: only this member writes these columns, and `out` is borrowed until all members are done.
+            unsafe { shared.write(row * width + columns.start, part) };
         }
-        PART.set(part);
+        COLUMNS.set(part);
     });
 }
 
-/// Outputs that members write disjoint columns of.
-struct Shareable {
+/// Outputs of which members write disjoint columns.
+struct SharedOutputs {
     start: *mut f32,
     length: usize,
 }
 
-// SAFETY: whoever writes says that nobody else writes there.
-unsafe impl Sync for Shareable {}
+// SAFETY: callers of `write` guarantee that no other thread accesses the same outputs.
+unsafe impl Sync for SharedOutputs {}
 
-impl Shareable {
+impl SharedOutputs {
     /// # Safety
-    /// The outputs live, and nobody else reads or writes these at the same time.
+    /// The outputs are alive, and no other thread reads or writes these at the same time.
     unsafe fn write(&self, at: usize, numbers: &[f32]) {
         assert!(at + numbers.len() <= self.length, "room for every output");
-        // SAFETY: within the outputs, as just checked; the rest is vouched for by the caller.
+        // SAFETY: within the outputs, as just checked; the caller guarantees the rest.
         unsafe {
             std::ptr::copy_nonoverlapping(numbers.as_ptr(), self.start.add(at), numbers.len());
         }
     }
 }
 
-/// The part of `0..count` that falls to a member.
+/// A member's share of `0..count`.
 pub(crate) fn share(count: usize, member: usize, members: usize) -> Range<usize> {
     count * member / members..count * (member + 1) / members
 }
@@ -147,10 +149,10 @@ impl Team {
     fn new(threads: usize) -> Team {
         let helpers = threads - 1;
         let shared = Arc::new(Shared {
-            work: UnsafeCell::new(None),
+            part: UnsafeCell::new(None),
             round: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
-            asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
+            parked: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
             stop: AtomicBool::new(false),
             failed: AtomicBool::new(false),
         });
@@ -165,37 +167,37 @@ impl Team {
 
     fn run(&self, part: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
-        // SAFETY: the lifetime is forgotten, not outlived: this function returns only after every
-        // helper has said that it is done with `part`, also when `part` panics here (`Wait`).
-        let work: Work = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Work>(part) };
+        // SAFETY: the lifetime is erased but not exceeded: this function returns only after every helper is done with `part`, also
+        // when `part` panics here (`WaitForHelpers`).
+        let erased: Part = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Part>(part) };
         // SAFETY: `pending` is zero, so that no helper reads the cell.
-        unsafe { *shared.work.get() = Some(work) };
+        unsafe { *shared.part.get() = Some(erased) };
         shared.pending.store(self.helpers.len(), Ordering::Relaxed);
         shared.round.fetch_add(1, Ordering::SeqCst);
-        for ((helper, _), asleep) in self.helpers.iter().zip(&shared.asleep) {
-            if asleep.swap(false, Ordering::SeqCst) {
+        for ((helper, _), parked) in self.helpers.iter().zip(&shared.parked) {
+            if parked.swap(false, Ordering::SeqCst) {
                 helper.unpark();
             }
         }
-        let wait = Wait(shared);
+        let wait = WaitForHelpers(shared);
         part(0);
         drop(wait);
         assert!(!shared.failed.load(Ordering::Relaxed), "a helper failed");
     }
 }
 
-/// Waits for the helpers, whatever happens.
-struct Wait<'a>(&'a Shared);
+/// Waits for the helpers when it is dropped, also during a panic.
+struct WaitForHelpers<'a>(&'a Shared);
 
-impl Drop for Wait<'_> {
+impl Drop for WaitForHelpers<'_> {
     fn drop(&mut self) {
-        let mut turns = 0_u32;
+        let mut spins = 0_u32;
         while self.0.pending.load(Ordering::Acquire) > 0 {
-            turns += 1;
-            if turns < PATIENCE {
+            spins += 1;
+            if spins < SPIN_LIMIT {
                 std::hint::spin_loop();
             } else {
-                // More threads than cores: let the helper have this one.
+                // More threads than cores: yield this one to a helper.
                 thread::yield_now();
             }
         }
@@ -214,44 +216,44 @@ impl Drop for Team {
     }
 }
 
-/// What a helper does.
+/// The loop of a helper thread.
 fn help(shared: &Shared, number: usize) {
     let mut seen = 0;
     loop {
-        let mut turns = 0_u32;
+        let mut spins = 0_u32;
         while shared.round.load(Ordering::SeqCst) == seen {
             if shared.stop.load(Ordering::Relaxed) {
                 return;
             }
-            turns += 1;
-            if turns < PATIENCE {
+            spins += 1;
+            if spins < SPIN_LIMIT {
                 std::hint::spin_loop();
                 continue;
             }
-            shared.asleep[number].store(true, Ordering::SeqCst);
-            // Work that came in between has been seen, or has seen the flag.
+            shared.parked[number].store(true, Ordering::SeqCst);
+            // A round published in between is seen here, or its leader sees the flag.
             if shared.round.load(Ordering::SeqCst) == seen && !shared.stop.load(Ordering::SeqCst) {
                 thread::park();
             }
-            shared.asleep[number].store(false, Ordering::SeqCst);
-            turns = 0;
+            shared.parked[number].store(false, Ordering::SeqCst);
+            spins = 0;
         }
         seen += 1;
-        let done = Done(shared);
-        // SAFETY: the round was published after the cell was written, and the leader neither writes
-        // it nor lets go of the work before `done` is dropped.
-        if let Some(work) = unsafe { *shared.work.get() } {
+        let done = DoneGuard(shared);
+        // SAFETY: the round was published after the cell was written, and the leader neither writes it nor drops the part before
+        // `done` is dropped.
+        if let Some(part) = unsafe { *shared.part.get() } {
             // SAFETY: as above.
-            unsafe { (*work)(number + 1) };
+            unsafe { (*part)(number + 1) };
         }
         drop(done);
     }
 }
 
-/// Says that a helper is done, also if it panicked.
-struct Done<'a>(&'a Shared);
+/// Marks a helper as done when it is dropped, also during a panic.
+struct DoneGuard<'a>(&'a Shared);
 
-impl Drop for Done<'_> {
+impl Drop for DoneGuard<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.failed.store(true, Ordering::Relaxed);
@@ -267,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_member_does_its_part() {
+    fn every_member_runs_its_part() {
         for threads in [1, 2, 3] {
             split_products(threads, || {
                 assert_eq!(members(), threads);
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn every_column_is_where_it_belongs() {
+    fn every_column_is_written_to_its_place() {
         let (inputs, outputs) = (512, 1000usize);
         // Whole products, and a part of one that does not begin at the first panel.
         for range in [0..outputs.div_ceil(LANES), 3..40, 5..5] {
@@ -307,7 +309,7 @@ mod tests {
             for threads in [1, 2, 3] {
                 let mut out = vec![-1.0; 4 * width];
                 split_products(threads, || {
-                    panels(range.clone(), (inputs, outputs), &mut out, &|panels, out| {
+                    multiply_panels(range.clone(), (inputs, outputs), &mut out, &|panels, out| {
                         let columns = panels.start * LANES..(panels.end * LANES).min(outputs);
                         for (row, out) in out.chunks_mut(columns.len().max(1)).enumerate() {
                             for (column, out) in columns.clone().zip(out) {

@@ -1,29 +1,26 @@
-//! How kernels cut a product into tiles whose sums stay in registers.
+//! How kernels cut a product into register tiles, whose sums stay in registers.
 //!
-//! A tile is up to twelve rows by a few panels (columns of sixteen). Its height and width are known
-//! when it is compiled, so that its sums are registers; [`of_height`] picks the one that fits.
-
-/// Rows of a tile register of AMX: behind the last row of inputs there is memory up to a multiple of it.
-pub(crate) const TILE_ROWS: usize = 16;
+//! A register tile is up to twelve rows by a few panels (columns of sixteen). Its height and width are constants at compile time,
+//! so that its sums are registers; [`of_height`] picks the instance that fits.
 
 /// How rows of inputs lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Order {
-    /// One after the other.
+pub(crate) enum InputLayout {
+    /// One row after the other.
     #[default]
-    Rows,
-    /// Sixteen rows' first 64 bytes, then their next, and so on: a tile register is loaded from one piece of memory.
-    Tiles,
+    RowMajor,
+    /// The first 64 bytes of sixteen rows, then their next 64 bytes, and so on: an AMX tile is loaded from contiguous memory.
+    AmxTiles,
 }
 
-/// Panels of a tile. Four times six rows need fewer loads than two times twelve; few rows are all about
-/// reading weights, and two streams are read faster than four (both measured by `peregrine tune`).
+/// Panels of a register tile. Six rows by four panels need fewer loads than twelve by two. With few rows, reading weights is the
+/// whole cost, and two streams are read faster than four. `peregrine tune` measures both.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn panels_for(rows: usize) -> usize {
     if rows > 24 { 4 } else { 2 }
 }
 
-/// Most rows of a tile of so many panels, with 24 registers for sums.
+/// The maximum rows of a register tile of so many panels, with 24 registers for sums.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const fn rows_for(panels: usize) -> usize {
     match panels {
@@ -33,8 +30,8 @@ pub(crate) const fn rows_for(panels: usize) -> usize {
     }
 }
 
-/// Evaluates an expression in which `$r`, a constant, is the height. The list says which heights there
-/// are; the last is taken for all others.
+/// Evaluates an expression in which `$r` is the height as a constant. The list has the heights there are; the last stands for all
+/// others.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! of_height {
     ($height:expr, [$($rows:literal)*, $last:literal], $r:ident => $tile:expr) => {
@@ -51,7 +48,7 @@ macro_rules! of_height {
     };
 }
 
-/// The same for the heights and widths of AVX-512's tiles.
+/// As [`of_height`] for the heights and widths of AVX-512's register tiles.
 #[cfg(target_arch = "x86_64")]
 macro_rules! of_shape {
     ($height:expr, $panels:expr, $r:ident, $p:ident => $tile:expr) => {
@@ -81,34 +78,35 @@ pub(crate) use of_height;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use of_shape;
 
-/// A tile's place in a product of `rows` by `panels`.
+/// A register tile's place in a product of `rows` by `panels`.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tile {
+pub(crate) struct RegisterTile {
     pub(crate) row: usize,
     pub(crate) rows: usize,
     pub(crate) panel: usize,
     pub(crate) panels: usize,
     /// Columns of the last panel that exist.
     pub(crate) in_last: usize,
-    /// This tile's number among those of its panels, and how many they are: each asks for its share of
-    /// the next panels' weights while it computes.
+    /// This tile's index among the tiles of its panels, and their number: each prefetches its share of the next panels' weights
+    /// while it computes.
     pub(crate) share: (usize, usize),
 }
 
-/// All tiles, of at most `most` panels, of a product with `width` columns; panels first.
+/// All register tiles, of at most `max_panels` panels, of a product with `width` columns. All rows of some panels come before the
+/// next panels.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn tiles(
+pub(crate) fn register_tiles(
     rows: usize,
     panels: usize,
     width: usize,
-    most: usize,
-) -> impl Iterator<Item = Tile> {
+    max_panels: usize,
+) -> impl Iterator<Item = RegisterTile> {
     use crate::isa::lanes::LANES;
     let mut panel = 0;
     let columns = std::iter::from_fn(move || {
         let left = panels - panel;
-        let mut count = most;
+        let mut count = max_panels;
         while count > left {
             count /= 2;
         }
@@ -119,7 +117,7 @@ pub(crate) fn tiles(
     columns.flat_map(move |(panel, panels)| {
         let height = rows_for(panels);
         let tiles = rows.div_ceil(height).max(1);
-        (0..rows).step_by(height).enumerate().map(move |(i, row)| Tile {
+        (0..rows).step_by(height).enumerate().map(move |(i, row)| RegisterTile {
             row,
             rows: (rows - row).min(height),
             panel,
@@ -130,13 +128,13 @@ pub(crate) fn tiles(
     })
 }
 
-/// The same pointer, of which the compiler knows nothing. It would else work out the address of each row anew
-/// at every step, by an instruction each.
+/// Returns the pointer through an optimisation barrier. Without it, the compiler computes the address of each row anew for every
+/// input, with an instruction each.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-#[expect(clippy::pointers_in_nomem_asm_block, reason = "there is no instruction")]
-pub(crate) fn opaque<T>(mut pointer: *const T) -> *const T {
-    // SAFETY: there is no instruction.
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "the block has no instruction")]
+pub(crate) fn optimisation_barrier<T>(mut pointer: *const T) -> *const T {
+    // SAFETY: the block has no instruction.
     unsafe {
         std::arch::asm!("/* {0} */", inout(reg) pointer, options(pure, nomem, nostack, preserves_flags));
     }
@@ -149,13 +147,13 @@ mod tests {
     use crate::isa::lanes::LANES;
 
     #[test]
-    fn tiles_cover_a_product_once() {
+    fn register_tiles_cover_a_product_once() {
         for rows in 0..40usize {
             for width in 1..200usize {
                 let panels = width.div_ceil(LANES);
                 let mut seen = vec![0; rows * width];
-                let most = [2, 4, 8][width % 3];
-                for tile in tiles(rows, panels, width, most) {
+                let max_panels = [2, 4, 8][width % 3];
+                for tile in register_tiles(rows, panels, width, max_panels) {
                     assert!(tile.rows <= rows_for(tile.panels) && tile.share.0 < tile.share.1);
                     let columns = (tile.panels - 1) * LANES + tile.in_last;
                     for row in tile.row..tile.row + tile.rows {

@@ -1,13 +1,13 @@
-//! Arithmetic on vectors of sixteen, in plain Rust that compilers turn into vector instructions.
+//! Arithmetic on sixteen lanes in plain Rust that compilers vectorise: sums, maxima, exp, sigmoid, softmax.
 //!
-//! Sums are taken lane by lane and the lanes added in a fixed order: a result depends on its input
-//! alone, never on how many rows are worked on together.
+//! Sums are accumulated lane by lane and the lanes added in a fixed order: a result depends on its input alone, never on how many
+//! rows are computed together.
 
-/// Numbers worked on together: one AVX-512 register, two of AVX2.
+/// Numbers of a vector: one AVX-512 register, two AVX2 registers.
 pub(crate) const LANES: usize = 16;
 
-/// `[f(0), f(1), …]`. As `array::from_fn`, but always put into the loop it is used in: that one, compiled for fewer
-/// instructions than its caller, is often left as a call, which passes vectors through memory.
+/// `[f(0), f(1), …]`. As `array::from_fn`, but always inlined: that one is compiled without its caller's target features and often
+/// remains a call, which passes vectors through memory.
 #[inline(always)]
 pub(crate) fn array<T: Copy, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
     let mut all = [f(0); N];
@@ -17,34 +17,34 @@ pub(crate) fn array<T: Copy, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
     all
 }
 
-/// `a · b + c`, rounded once. `FMA`: there is an instruction for it.
+/// The fused multiply-add `a · b + c`, rounded once. `FMA`: there is an instruction for it.
 #[inline(always)]
 pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     const ALWAYS: bool = cfg!(any(target_feature = "fma", target_arch = "aarch64"));
     if FMA || ALWAYS { a.mul_add(b, c) } else { multiply_add_in_doubles(a, b, c) }
 }
 
-/// `a · b + c`, rounded once, in instructions that every processor has. `mul_add` would call the library's function, which keeps
-/// loops from becoming vectors.
+/// `a · b + c`, rounded once, with instructions of every processor. `mul_add` would call a library function, which prevents
+/// vectorisation.
 ///
-/// The product of two floats is exact as a double, the sum need not be. Rounded to a double it may come to lie in the middle
-/// between two floats, and then be rounded to the wrong one. So a sum that is not exact is cut off and its last bit set: such a
-/// double is no middle, and lies on the exact sum's side of each (rounding to odd: Boldo and Melquiond, 2008).
+/// The product of two float32 is exact in float64, the sum need not be. Rounded to float64 it may become the midpoint of two float32
+/// and then round to the wrong one. So an inexact sum is truncated and its last bit set: such a float64 is no midpoint, and lies on
+/// the exact sum's side of each (rounding to odd: Boldo and Melquiond, 2008).
 #[inline(always)]
 fn multiply_add_in_doubles(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
-    // What rounding took off, exactly (Knuth's two-sum).
+    // The exact rounding error (Knuth's two-sum).
     let part = sum - product;
     let lost = (product - (sum - part)) + (c - part);
-    // No double is too small for this product. Where the sum is not finite it is not a number, and neither below nor above zero.
+    // This product cannot underflow in float64. If the sum is not finite it is NaN, neither below nor above zero.
     let side = lost * sum;
     let (too_far, too_near) = (side < 0.0, side > 0.0);
-    let cut_off = sum.to_bits().wrapping_sub(u64::from(too_far));
-    f64::from_bits(cut_off | u64::from(too_far | too_near)) as f32
+    let truncated = sum.to_bits().wrapping_sub(u64::from(too_far));
+    f64::from_bits(truncated | u64::from(too_far | too_near)) as f32
 }
 
-/// The nearest integer to a number in the range of a byte, of two the even one: adding 1.5 · 2²³ leaves it in the low bits.
+/// Rounds a number in the range of an int8 to the nearest integer, ties to even: adding 1.5 · 2²³ leaves it in the low bits.
 #[inline(always)]
 pub(crate) fn round_to_byte(v: f32) -> i8 {
     (v + 12_582_912.0).to_bits() as i8
@@ -63,7 +63,7 @@ fn fold(lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     lanes[0]
 }
 
-/// All lanes together.
+/// The horizontal sum.
 #[inline(always)]
 pub(crate) fn add_up(lanes: [f32; LANES]) -> f32 {
     fold(lanes, |a, b| a + b)
@@ -85,40 +85,40 @@ pub(crate) fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     add_up(lanes)
 }
 
-/// The largest value; negative infinity if there are none. A NaN counts as no value.
+/// The largest value, ignoring NaN; negative infinity if there is none.
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
     largest_of(values, f32::NEG_INFINITY, |v| v)
 }
 
-/// The largest magnitude; 0 if there are none. A NaN counts as no value.
+/// The largest magnitude, ignoring NaN; 0 if there is none.
 #[inline(always)]
 pub(crate) fn largest_magnitude(values: &[f32]) -> f32 {
     largest_of(values, 0.0, f32::abs)
 }
 
-/// Four vectors at a time: one alone would wait for the comparison before.
+/// The maximum of `f(v)` and `min`. Four accumulators hide the latency of the comparison.
 #[inline(always)]
-fn largest_of(values: &[f32], least: f32, f: impl Fn(f32) -> f32) -> f32 {
+fn largest_of(values: &[f32], min: f32, f: impl Fn(f32) -> f32) -> f32 {
     const WIDE: usize = 4 * LANES;
-    let most = |a: f32, b: f32| if b > a { b } else { a };
+    let max = |a: f32, b: f32| if b > a { b } else { a };
     let (chunks, rest) = values.as_chunks::<WIDE>();
-    let mut wide = [least; WIDE];
+    let mut wide = [min; WIDE];
     for chunk in chunks {
         for i in 0..WIDE {
-            wide[i] = most(wide[i], f(chunk[i]));
+            wide[i] = max(wide[i], f(chunk[i]));
         }
     }
     for (lane, &v) in wide.iter_mut().zip(rest) {
-        *lane = most(*lane, f(v));
+        *lane = max(*lane, f(v));
     }
-    let mut lanes = [least; LANES];
+    let mut lanes = [min; LANES];
     for quarter in wide.as_chunks::<LANES>().0 {
         for i in 0..LANES {
-            lanes[i] = most(lanes[i], quarter[i]);
+            lanes[i] = max(lanes[i], quarter[i]);
         }
     }
-    fold(lanes, most)
+    fold(lanes, max)
 }
 
 /// `y += a · x`.
@@ -129,11 +129,10 @@ pub(crate) fn add_scaled<const FMA: bool>(a: f32, x: &[f32], y: &mut [f32]) {
     }
 }
 
-/// `eˣ` to about two units in the last place. Below −87.3 it stays at the smallest normal number,
-/// above 88.3 at the largest it can scale to.
+/// `eˣ` to about two units in the last place, with `x` clamped to −87.3 … 88.3.
 ///
-/// `x = n ln 2 + r`: adding 1.5 · 2²³ leaves `n` in the low bits of a float, a polynomial (Cephes'
-/// `expf`) does `eʳ`, and `n` goes straight into the exponent.
+/// `x = n ln 2 + r`: adding 1.5 · 2²³ leaves `n` in the low bits of a float, a polynomial (Cephes' `expf`) computes `eʳ`, and `n`
+/// becomes the exponent of a factor.
 #[inline(always)]
 pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;
@@ -154,10 +153,10 @@ pub(crate) fn exp<const FMA: bool>(x: f32) -> f32 {
     e_r * f32::from_bits(exponent)
 }
 
-/// `eˣ` of a number that is not above zero, up to 1.5e-7: what a sum wants whose largest term is 1. Below −87 it stays at next to
-/// nothing.
+/// `eˣ` of a number that is not above zero, with an absolute error below 1.5e-7: enough for the terms of a softmax or log-sum-exp,
+/// whose largest is 1. Below −86.5 it stays below 1e-37.
 ///
-/// `x = n ln 2 + r`: a polynomial (fit to have the least error, which is exact at 0) does `eʳ`, and `n` is added to its exponent.
+/// `x = n ln 2 + r`: a minimax polynomial, exact at 0, computes `eʳ`, and `n` is added to its exponent.
 #[inline(always)]
 pub(crate) fn exp_down<const FMA: bool>(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;
@@ -173,11 +172,11 @@ pub(crate) fn exp_down<const FMA: bool>(x: f32) -> f32 {
     f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
-/// Coefficients of `2ᶠ` from −½ to ½, the highest power's first, fit to have the least error and to be exact at 0.
+/// Coefficients of a minimax polynomial of `2ᶠ` for −½ to ½, the highest power first, exact at 0.
 pub(crate) const EXP2: [f32; 6] =
     [1.326_472_7e-3, 9.671_513e-3, 5.550_733_6e-2, 0.240_222_42, 0.693_147_06, 1.0];
 
-/// `2ᵗ` of a number up to 127, to 2.2e-7: as `exp_down` does it. Below −125 it stays at next to nothing.
+/// `2ᵗ` of a number up to 127, with a relative error below 2.5e-7, as `exp_down` computes it. Below −125 it stays below 1e-37.
 #[inline(always)]
 pub(crate) fn exp2<const FMA: bool>(t: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0;
@@ -198,25 +197,25 @@ pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
 }
 
 #[inline(always)]
-fn each_exp<const FMA: bool>(most: f32, lanes: &mut [f32; LANES]) {
+fn each_exp<const FMA: bool>(max: f32, lanes: &mut [f32; LANES]) {
     for s in lanes {
-        *s = exp::<FMA>(*s - most);
+        *s = exp::<FMA>(*s - max);
     }
 }
 
-/// Turns scores into probabilities. All of them stay scores if there are none.
+/// Softmax: replaces scores by probabilities.
 #[inline(always)]
 pub(crate) fn softmax<const FMA: bool>(scores: &mut [f32]) {
-    let most = largest(scores);
+    let max = largest(scores);
     let (chunks, rest) = scores.as_chunks_mut::<LANES>();
     for chunk in chunks {
-        each_exp::<FMA>(most, chunk);
+        each_exp::<FMA>(max, chunk);
     }
     if !rest.is_empty() {
-        // All lanes at once: one by one the rest would cost more than all the others.
-        let mut lanes = [most; LANES];
+        // As a padded vector: one by one, the rest would cost more than all whole vectors.
+        let mut lanes = [max; LANES];
         lanes[..rest.len()].copy_from_slice(rest);
-        each_exp::<FMA>(most, &mut lanes);
+        each_exp::<FMA>(max, &mut lanes);
         rest.copy_from_slice(&lanes[..rest.len()]);
     }
     let scale = 1.0 / sum(scores, |v| v);
@@ -225,7 +224,7 @@ pub(crate) fn softmax<const FMA: bool>(scores: &mut [f32]) {
     }
 }
 
-/// Numbers, to be compared to the last bit.
+/// The bits of numbers, for exact comparison.
 #[cfg(test)]
 pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
@@ -239,7 +238,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100_000))]
 
-        /// Of any numbers, and of those whose sum is next to the middle between two floats, large and small.
+        /// Any numbers, and numbers whose sum is close to the midpoint of two float32, large and small.
         #[test]
         fn a_multiply_add_rounds_once(
             bits: [u32; 3],
@@ -250,7 +249,7 @@ mod tests {
             let size = |exponent: i32| 2f64.powi(exponent) as f32;
             let c = (bits[2] | 1 << 23) as f32 * size(exponent);
             let near = [a as f32 * sign, b as f32 * size(exponent - shift), c];
-            // Half a step of `c`, and next to nothing more or less.
+            // The product is half a unit in the last place of `c`, with a tiny error.
             let middle = [(a | 1) as f32 * sign, size(exponent - 1) / (a | 1) as f32, c];
             for [a, b, c] in [any, near, middle] {
                 let (got, exact) = (multiply_add_in_doubles(a, b, c), a.mul_add(b, c));
@@ -262,7 +261,7 @@ mod tests {
         }
     }
 
-    /// A product that is next to half a step of the last float: as a double, the sum is just in the middle.
+    /// The product is close to half a unit in the last place of `c`: in float64, the sum is a midpoint.
     #[test]
     fn a_multiply_add_is_not_rounded_to_a_double_first() {
         let step = f32::EPSILON;
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_do_not_forget_the_rest() {
+    fn sums_include_the_rest() {
         for n in 0..70 {
             let v: Vec<f32> = (0..n).map(|i| i as f32).collect();
             let triangle = (n * n - n) as f32 / 2.0;

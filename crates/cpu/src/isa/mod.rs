@@ -1,38 +1,39 @@
-//! Which instructions this processor has, found out once.
+//! The instruction sets of this processor, detected once.
 //!
-//! An [`Isa`] can only be made by asking the processor, so holding one proves that its
-//! instructions exist: kernels take it by value and check nothing. It also says which techniques
-//! they use.
+//! An [`Isa`] is only made by detection, so a value of it proves that the instructions exist: kernels take it by value and check
+//! nothing. It also holds the techniques they use.
 
+pub(crate) mod amx;
+pub(crate) mod bfloat16;
 pub(crate) mod float16;
 pub(crate) mod lanes;
 pub(crate) mod vectors;
 
 use crate::technique::{Technique, Techniques};
 
-/// Instruction sets there are kernels for, slower ones first.
+/// The instruction sets with kernels, slower ones first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What every processor of the architecture has.
+    /// The baseline of the architecture, in plain Rust.
     Portable,
     /// NEON, which every 64-bit ARM processor has.
     Neon,
-    /// The same with the dot products of ARMv8.2.
+    /// NEON with the int8 dot products of ARMv8.2.
     NeonDot,
     /// AVX2 with FMA and F16C.
     Avx2,
-    /// The same with AVX-VNNI, for processors that have VNNI and no AVX-512.
+    /// AVX2 with AVX-VNNI, for processors with VNNI and without AVX-512.
     AvxVnni,
     /// AVX-512 F, BW, DQ and VL.
     Avx512,
-    /// The same with VNNI.
+    /// AVX-512 with VNNI.
     Avx512Vnni,
-    /// The same with the tiles of AMX, for bytes and bfloat16.
+    /// AVX-512 and VNNI with AMX tiles for int8 and bfloat16.
     Amx,
 }
 
 impl Level {
-    /// All of them, slower ones first.
+    /// All levels, slower ones first.
     pub const ALL: [Level; 8] = [
         Level::Portable,
         Level::Neon,
@@ -67,25 +68,25 @@ pub struct Isa {
 }
 
 impl Isa {
-    /// What every processor of the architecture has.
+    /// The baseline of the architecture.
     const PORTABLE: Isa = Isa { level: Level::Portable, techniques: Techniques::ALL };
 
-    /// The best there is, with all techniques.
+    /// The fastest level of this processor, with all techniques.
     pub fn best() -> Isa {
         Level::ALL.into_iter().rev().find_map(Isa::new).unwrap_or(Isa::PORTABLE)
     }
 
-    /// A certain one, if the processor has it, with all techniques.
+    /// A certain level, if the processor has it, with all techniques.
     pub fn new(level: Level) -> Option<Isa> {
         available(level).then_some(Isa { level, ..Isa::PORTABLE })
     }
 
-    /// The same without some techniques.
+    /// The same level without some techniques.
     pub fn without(self, techniques: &[Technique]) -> Isa {
         Isa { techniques: self.techniques.without(techniques), ..self }
     }
 
-    /// Which one it is.
+    /// The level that this value proves.
     pub fn level(self) -> Level {
         self.level
     }
@@ -122,13 +123,13 @@ fn available(level: Level) -> bool {
         }
         Level::AvxVnni => {
             let there = is_x86_feature_detected!("avxvnni");
-            // Unit tests emulate it where it is missing, as they do AMX.
+            // Unit tests emulate AVX-VNNI where it is missing, as they do AMX.
             #[cfg(all(test, target_os = "linux"))]
             let there = there || crate::emulated::installed();
             available(Level::Avx2) && there
         }
         Level::Avx512Vnni => available(Level::Avx512) && is_x86_feature_detected!("avx512vnni"),
-        Level::Amx => available(Level::Avx512Vnni) && crate::gemm::amx::available(),
+        Level::Amx => available(Level::Avx512Vnni) && amx::available(),
     }
 }
 
@@ -146,9 +147,8 @@ fn available(level: Level) -> bool {
     level == Level::Portable
 }
 
-/// Makes `fn NAME(isa, ARGS)` from a generic `BODY::<FMA>(ARGS)`: the body, written once in plain
-/// Rust, is compiled for every level, and the call goes to the one `isa` stands for. `FMA` tells
-/// the body whether a fused multiply-add is one instruction there; it rounds once in any case.
+/// Makes `fn NAME(isa, ARGS)` from a generic `BODY::<FMA>(ARGS)`: the body, written once in plain Rust, is compiled for every level
+/// and dispatched by that of `isa`. `FMA` is whether a fused multiply-add is one instruction there; it rounds once in any case.
 macro_rules! kernel {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) = $body:ident) => {
         $(#[$meta])*
@@ -175,7 +175,7 @@ macro_rules! kernel {
                     // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
                     unsafe { avx512($($arg),*) }
                 }
-                // What is compiled for the architecture has NEON and its fused multiply-add already.
+                // Every aarch64 target has NEON and its fused multiply-add enabled.
                 #[cfg(target_arch = "aarch64")]
                 $crate::isa::Level::Neon | $crate::isa::Level::NeonDot => $body::<true>($($arg),*),
                 _ => $body::<false>($($arg),*),
@@ -184,7 +184,7 @@ macro_rules! kernel {
     };
 }
 
-/// Calls a function with each level there is and checks that all return the same.
+/// Calls a function with every level of this processor and checks that all return the same.
 #[cfg(test)]
 pub(crate) fn same_everywhere<T: PartialEq + std::fmt::Debug>(what: &str, f: impl Fn(Isa) -> T) {
     let expected = f(Isa::PORTABLE);

@@ -1,45 +1,44 @@
-//! Memory for packed weights, and for what else is large.
+//! Memory for packed weights and other large buffers, on huge pages.
 //!
-//! A step reads all of a model's weights and all keys and values once, so pages of 2 MB instead of 4 kB spare it
-//! thousands of address translations. Weights are packed one after the other, in the order they are prepared, into
-//! large anonymous maps that ask for such pages; all workers read the same copy.
+//! A decoder step reads all weights of a model and the whole KV cache once, so pages of 2 MB instead of 4 kB save thousands of TLB
+//! misses. Weights are packed one after the other, in the order they are prepared, into large anonymous maps with `MADV_HUGEPAGE`;
+//! all workers read the same copy.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
-use memmap2::{Advice, MmapOptions, MmapRaw};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use crate::isa::Isa;
 use crate::technique::Technique;
 
-/// Bytes mapped at a time. Only what is written takes memory.
+/// Bytes mapped at a time. Pages that are never written take no memory.
 const CHUNK: usize = 64 << 20;
-/// Bytes of a large page.
+/// Bytes of a huge page.
 const PAGE: usize = 2 << 20;
-/// From here on a large page is worth having: half of it is used.
+/// Buffers from this size on get maps of their own: at least half of a huge page is used.
 const LARGE: usize = PAGE / 2;
-/// Every shelf begins at a cache line.
+/// Every allocation begins at a cache line.
 const ALIGNMENT: usize = 64;
 
 const TOO_LARGE: &str = "no more values than memory could hold";
 
-/// Bytes of so many values, in whole cache lines. What does not fit the address space is refused here: a size that has
-/// wrapped around would have too little memory mapped.
+/// Bytes of so many values, in whole cache lines. Panics if they exceed the address space: a size that has wrapped around would
+/// have too little memory mapped.
 fn bytes_of<T>(count: usize) -> usize {
-    let most = isize::MAX as usize / PAGE * PAGE;
-    let bytes = count.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= most);
+    let max = isize::MAX as usize / PAGE * PAGE;
+    let bytes = count.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= max);
     bytes.expect(TOO_LARGE).next_multiple_of(ALIGNMENT)
 }
 
-/// What a cache line holds: a `Store` of these begins at one, wherever it is.
+/// The bytes of a cache line. A `Store` of these is aligned to cache lines, in an arena and on the heap.
 #[derive(Clone, Copy, Zeroable, Pod)]
 #[repr(C, align(64))]
 pub(crate) struct CacheLine(pub(crate) [u8; ALIGNMENT]);
 
-/// Values that begin at a cache line, so that a row of whole lines does not straddle others when a tile or a vector of it
-/// is loaded.
+/// A buffer aligned to cache lines, so that loads of tiles and vectors from rows of whole lines do not cross a line.
 #[derive(Default)]
 pub(crate) struct Aligned<T> {
     lines: Vec<CacheLine>,
@@ -48,7 +47,7 @@ pub(crate) struct Aligned<T> {
 }
 
 impl<T: Pod> Aligned<T> {
-    /// Makes it `count` values and has memory for `more` behind them. What is in it is unspecified.
+    /// Sets the length to `count` values and allocates memory for `more` behind them. Contents are unspecified.
     pub(crate) fn reshape(&mut self, count: usize, more: usize) {
         let values = count.checked_add(more).expect(TOO_LARGE);
         let lines = bytes_of::<T>(values).div_ceil(ALIGNMENT);
@@ -58,7 +57,7 @@ impl<T: Pod> Aligned<T> {
         self.count = count;
     }
 
-    /// Its values and all memory there is behind them.
+    /// The values and all memory behind them.
     pub(crate) fn memory(&self) -> &[T] {
         bytemuck::cast_slice(&self.lines)
     }
@@ -78,24 +77,24 @@ impl<T: Pod> DerefMut for Aligned<T> {
     }
 }
 
-/// The pages that large memory is to lie on.
+/// The pages for large buffers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Pages {
-    /// Of 2 MB.
+    /// Huge pages of 2 MB.
     #[default]
     Large,
-    /// Of 4 kB, for comparison.
+    /// Pages of 4 kB, for comparison.
     Small,
 }
 
 impl Pages {
-    /// What a processor is to use.
+    /// The pages according to [`Technique::LargePages`].
     pub(crate) fn of(isa: Isa) -> Pages {
         if isa.uses(Technique::LargePages) { Pages::Large } else { Pages::Small }
     }
 }
 
-/// Hands out memory that is never given back before the whole arena is.
+/// A bump allocator. Memory is freed with the last allocation of a map.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Arena {
     pages: Pages,
@@ -109,12 +108,12 @@ struct Chunk {
 }
 
 impl Arena {
-    /// An empty one.
+    /// An empty arena.
     pub(crate) fn new(pages: Pages) -> Arena {
         Arena { pages, open: Arc::default() }
     }
 
-    /// Room for `count` zeroed values; on the heap where the system maps no memory.
+    /// Allocates `count` zeroed values, on the heap where the system maps no memory.
     pub(crate) fn zeroed<T: Zeroable + Copy>(&self, count: usize) -> Store<T> {
         const { assert!(align_of::<T>() <= ALIGNMENT) };
         let bytes = bytes_of::<T>(count);
@@ -126,26 +125,33 @@ impl Arena {
         let start = chunk.used;
         chunk.used += bytes;
         let map = Arc::clone(&chunk.map);
-        let place = Place::Shelf(Shelf { map, start, count, values: PhantomData });
+        let place = Place::Arena(Allocation { map, start, count, values: PhantomData });
         Store { place, pages: self.pages }
     }
 }
 
 impl Chunk {
     fn new(bytes: usize, pages: Pages) -> Option<Chunk> {
-        // Of whole pages: a system that can then begins it at one.
+        // A multiple of huge pages: the system then aligns it to one if it can.
         let map = MmapOptions::new().len(bytes.next_multiple_of(PAGE)).map_anon().ok()?;
-        // A wish: without it the weights are still there, on small pages.
-        let _ = map.advise(match pages {
-            Pages::Large => Advice::HugePage,
-            Pages::Small => Advice::NoHugePage,
-        });
+        advise(&map, pages);
         Some(Chunk { map: Arc::new(map.into()), used: 0 })
     }
 }
 
-/// A part of an arena that nobody else has.
-struct Shelf<T> {
+/// Tells the system which pages a map is to have. Where that fails, and on systems other than Linux, memory is on small pages.
+fn advise(map: &MmapMut, pages: Pages) {
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(match pages {
+        Pages::Large => memmap2::Advice::HugePage,
+        Pages::Small => memmap2::Advice::NoHugePage,
+    });
+    #[cfg(not(target_os = "linux"))]
+    let _ = (map, pages);
+}
+
+/// A part of an arena with a single owner.
+struct Allocation<T> {
     map: Arc<MmapRaw>,
     start: usize,
     count: usize,
@@ -155,28 +161,28 @@ struct Shelf<T> {
 /// Values in an arena, or on the heap.
 pub(crate) struct Store<T> {
     place: Place<T>,
-    /// Where it goes when it grows.
+    /// Pages to allocate when it grows.
     pages: Pages,
 }
 
 enum Place<T> {
     Heap(Vec<T>),
-    Shelf(Shelf<T>),
+    Arena(Allocation<T>),
 }
 
 impl<T: Zeroable + Copy> Store<T> {
-    /// Zeros on the heap, which move to such pages when they become many.
+    /// Zeroed values on the heap, which move to such pages when they become large.
     pub(crate) fn zeroed(count: usize, pages: Pages) -> Store<T> {
         Store { place: Place::Heap(vec![T::zeroed(); count]), pages }
     }
 
-    /// The pages it lies on, or is to lie on when it has grown.
+    /// The pages it is on, or will be on once it is large.
     pub(crate) fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// Makes it `count` values, keeping those there are; the others are zero. Where it becomes large
-    /// it moves to a map of its own.
+    /// Sets the length to `count` values, keeping existing ones; new ones are zero. A buffer that becomes large moves to a map of its
+    /// own.
     pub(crate) fn grow(&mut self, count: usize) {
         let bytes = bytes_of::<T>(count);
         if bytes < LARGE
@@ -187,7 +193,7 @@ impl<T: Zeroable + Copy> Store<T> {
         }
         let mut grown = match Chunk::new(bytes, self.pages) {
             Some(Chunk { map, .. }) => {
-                let place = Place::Shelf(Shelf { map, start: 0, count, values: PhantomData });
+                let place = Place::Arena(Allocation { map, start: 0, count, values: PhantomData });
                 Store { place, pages: self.pages }
             }
             None => Store::zeroed(count, self.pages),
@@ -204,11 +210,11 @@ impl<T> Deref for Store<T> {
     fn deref(&self) -> &[T] {
         match &self.place {
             Place::Heap(values) => values,
-            // SAFETY: the map outlives the shelf, which is aligned, inside it, zeroed at first and
-            // overlaps no other; all zeros are a value of `T` (see `Arena::zeroed`).
-            Place::Shelf(shelf) => unsafe {
-                let start = shelf.map.as_ptr().add(shelf.start).cast();
-                std::slice::from_raw_parts(start, shelf.count)
+            // SAFETY: the map outlives the allocation, which is aligned, inside it, zeroed at first and overlaps no other; all zeros are
+            // a value of `T` (see `Arena::zeroed`).
+            Place::Arena(allocation) => unsafe {
+                let start = allocation.map.as_ptr().add(allocation.start).cast();
+                std::slice::from_raw_parts(start, allocation.count)
             },
         }
     }
@@ -218,10 +224,10 @@ impl<T> DerefMut for Store<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         match &mut self.place {
             Place::Heap(values) => values,
-            // SAFETY: as above, and `&mut self` is the only way to this shelf.
-            Place::Shelf(shelf) => unsafe {
-                let start = shelf.map.as_mut_ptr().add(shelf.start).cast();
-                std::slice::from_raw_parts_mut(start, shelf.count)
+            // SAFETY: as above, and `&mut self` is exclusive access to this allocation.
+            Place::Arena(allocation) => unsafe {
+                let start = allocation.map.as_mut_ptr().add(allocation.start).cast();
+                std::slice::from_raw_parts_mut(start, allocation.count)
             },
         }
     }
@@ -232,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aligned_values_begin_at_a_line() {
+    fn aligned_values_begin_at_a_cache_line() {
         let mut values = Aligned::<u16>::default();
         for (count, more) in [(0, 0), (7, 0), (100, 33), (5, 1), (1000, 16)] {
             values.reshape(count, more);
@@ -244,19 +250,19 @@ mod tests {
 
     #[test]
     #[should_panic = "no more values than memory could hold"]
-    fn an_arena_hands_out_no_more_than_there_are_addresses() {
-        // Modulo 2⁶⁴, four bytes.
+    fn an_arena_allocates_no_more_than_the_address_space() {
+        // Four bytes modulo 2⁶⁴.
         let _ = Arena::default().zeroed::<u32>(usize::MAX / 4 + 2);
     }
 
     #[test]
     #[should_panic = "no more values than memory could hold"]
-    fn growing_stops_where_addresses_do() {
+    fn growing_stops_at_the_address_space() {
         Store::<u32>::zeroed(1, Pages::Large).grow(usize::MAX / 4 + 2);
     }
 
     #[test]
-    fn growing_keeps_what_is_there() {
+    fn growing_keeps_existing_values() {
         let mut store: Store<u32> = Store::zeroed(3, Pages::Large);
         let mut filled = 0;
         for count in [10, 1000, 2 << 20, 3 << 20] {
@@ -266,23 +272,23 @@ mod tests {
             store.iter_mut().enumerate().for_each(|(i, v)| *v = i as u32 + 1);
             filled = count;
         }
-        assert!(matches!(store.place, Place::Shelf(_)));
+        assert!(matches!(store.place, Place::Arena(_)));
     }
 
     #[test]
-    fn shelves_are_apart_aligned_and_outlive_the_arena() {
+    fn allocations_are_disjoint_aligned_and_outlive_the_arena() {
         let arena = Arena::default();
-        let mut shelves: Vec<Store<u32>> = (1..50).map(|n| arena.zeroed(n * 7)).collect();
+        let mut allocations: Vec<Store<u32>> = (1..50).map(|n| arena.zeroed(n * 7)).collect();
         let large: Store<u32> = arena.zeroed(CHUNK / 2);
         drop(arena);
-        for (i, shelf) in shelves.iter_mut().enumerate() {
-            assert_eq!(shelf.len(), (i + 1) * 7);
-            assert_eq!(shelf.as_ptr() as usize % ALIGNMENT, 0);
-            assert!(shelf.iter().all(|&v| v == 0));
-            shelf.fill(i as u32 + 1);
+        for (i, allocation) in allocations.iter_mut().enumerate() {
+            assert_eq!(allocation.len(), (i + 1) * 7);
+            assert_eq!(allocation.as_ptr() as usize % ALIGNMENT, 0);
+            assert!(allocation.iter().all(|&v| v == 0));
+            allocation.fill(i as u32 + 1);
         }
-        for (i, shelf) in shelves.iter().enumerate() {
-            assert!(shelf.iter().all(|&v| v == i as u32 + 1));
+        for (i, allocation) in allocations.iter().enumerate() {
+            assert!(allocation.iter().all(|&v| v == i as u32 + 1));
         }
         assert!(large.iter().all(|&v| v == 0));
     }

@@ -2,8 +2,8 @@
 
 use crate::memory::arena::{CacheLine, Pages, Store};
 
-/// A row-major matrix whose memory is kept when it shrinks. It begins at a cache line, so that vectors of its rows do
-/// not straddle two.
+/// A row-major matrix whose memory is kept when it shrinks. It is aligned to cache lines, so that vectors of its rows do not cross
+/// one.
 pub struct Matrix {
     data: Store<CacheLine>,
     rows: usize,
@@ -17,12 +17,12 @@ impl Default for Matrix {
 }
 
 impl Matrix {
-    /// An empty one, which lies on such pages once it is large.
+    /// An empty matrix, which is allocated on such pages once it is large.
     pub(crate) fn on(pages: Pages) -> Matrix {
         Matrix { data: Store::zeroed(0, pages), rows: 0, width: 0 }
     }
 
-    /// From numbers laid out row by row.
+    /// A matrix of numbers in row-major order.
     pub fn from_rows(width: usize, data: Vec<f32>) -> Matrix {
         assert!(width > 0 && data.len().is_multiple_of(width), "rows of equal width");
         let mut matrix = Matrix::default();
@@ -31,35 +31,35 @@ impl Matrix {
         matrix
     }
 
-    /// Numbers there is room for.
-    fn room(&self) -> usize {
+    /// The number of values that fit.
+    fn capacity(&self) -> usize {
         size_of_val::<[CacheLine]>(&self.data) / size_of::<f32>()
     }
 
-    fn make_room(&mut self, numbers: usize) {
+    fn reserve(&mut self, numbers: usize) {
         self.data.grow((numbers * size_of::<f32>()).div_ceil(size_of::<CacheLine>()));
     }
 
-    /// Sets the shape; what is in it afterwards is unspecified.
+    /// Sets the shape. Contents are unspecified.
     pub(crate) fn shape(&mut self, rows: usize, width: usize) {
-        if self.room() < rows * width {
-            self.make_room(rows * width);
+        if self.capacity() < rows * width {
+            self.reserve(rows * width);
         }
         self.rows = rows;
         self.width = width;
     }
 
-    /// Makes room for at least `rows` rows of that width, keeping what is there.
+    /// Grows to at least `rows` rows of that width, keeping the contents.
     pub(crate) fn grow(&mut self, rows: usize, width: usize) {
-        if self.room() < rows * width {
-            // Doubling: a cache grows a little at nearly every step.
-            self.make_room((rows * width).max(self.room() * 2));
+        if self.capacity() < rows * width {
+            // Doubling: a KV cache grows a little at nearly every decoder step.
+            self.reserve((rows * width).max(self.capacity() * 2));
         }
         self.rows = self.rows.max(rows);
         self.width = width;
     }
 
-    /// Sets the shape; rows stay where the width does, new ones are zero.
+    /// Sets the shape. Rows are kept if the width stays the same; new rows are zero.
     pub(crate) fn resize(&mut self, rows: usize, width: usize) {
         let kept = if width == self.width { self.rows.min(rows) } else { 0 };
         self.shape(rows, width);
@@ -76,7 +76,7 @@ impl Matrix {
         self.width
     }
 
-    /// All numbers, row by row.
+    /// All numbers in row-major order.
     pub fn values(&self) -> &[f32] {
         &bytemuck::cast_slice(&self.data)[..self.rows * self.width]
     }
@@ -95,7 +95,7 @@ impl Matrix {
         &mut self.values_mut()[row * width..][..width]
     }
 
-    /// Row by row. A matrix without columns has no rows to show.
+    /// Iterates over the rows. A matrix without columns yields none.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[f32]> {
         self.values().chunks_exact(self.width.max(1))
     }

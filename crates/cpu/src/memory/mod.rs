@@ -1,4 +1,4 @@
-//! Memory of kernels: aligned and paged storage, matrices, software prefetch.
+//! Memory of kernels: aligned buffers on huge pages, matrices, software prefetch.
 
 pub(crate) mod arena;
 pub(crate) mod matrix;

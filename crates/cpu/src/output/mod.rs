@@ -13,8 +13,12 @@
 //! | 6 or more such shortlists, logits only | `shared_words`: each word once for all rows that have it |
 
 pub(crate) mod scattered;
+#[cfg(test)]
+mod scattered_tests;
 mod score_sinks;
 pub(crate) mod screening;
+#[cfg(test)]
+mod screening_tests;
 pub(crate) mod shared_words;
 #[cfg(test)]
 mod tests;

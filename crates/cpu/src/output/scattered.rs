@@ -137,7 +137,7 @@ pub(super) fn multiply_into(
     if !columns.is_empty() {
         block.resize(of.len() * columns.len(), 0.0);
         multiply(isa, (x, of), rows, picked, columns.clone(), block);
-        sink.block(isa, columns, block);
+        sink.take_block(isa, columns, block);
     }
 }
 

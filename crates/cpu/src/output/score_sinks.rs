@@ -121,7 +121,7 @@ unsafe impl ScoreSink for ScoreSinks<'_, '_> {
         self.rows.len()
     }
 
-    fn block(&mut self, isa: Isa, columns: Range<usize>, scores: &[f32]) {
+    fn take_block(&mut self, isa: Isa, columns: Range<usize>, scores: &[f32]) {
         profile::lap("output product and bias");
         take_block(isa, self, columns, scores);
         profile::lap("output best words");
@@ -142,7 +142,7 @@ unsafe impl ScoreSink for ScoreSinks<'_, '_> {
     }
 
     #[inline(always)]
-    fn again<const FMA: bool>(
+    fn take_piece<const FMA: bool>(
         &mut self,
         row: usize,
         column: usize,
@@ -240,7 +240,7 @@ fn take_block_body<const FMA: bool>(
         for (column, piece) in columns.zip(pieces.iter().chain(last)) {
             let piece: Piece = bytemuck::cast(*piece);
             let high = which_above(piece, sinks.threshold(row));
-            sinks.again::<FMA>(row, column, (piece, high), false);
+            sinks.take_piece::<FMA>(row, column, (piece, high), false);
             sinks.end(row..row + 1, column);
         }
     }

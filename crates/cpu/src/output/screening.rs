@@ -243,8 +243,8 @@ mod vnni {
                         _mm512_set1_epi32(signed)
                     });
                     if prefetch {
-                        prefetch::next_run(from[0].wrapping_add(2 * line).cast());
-                        prefetch::next_run(from[0].wrapping_add(2 * line + 1).cast());
+                        prefetch::prefetch_next_window(from[0].wrapping_add(2 * line).cast());
+                        prefetch::prefetch_next_window(from[0].wrapping_add(2 * line + 1).cast());
                     }
                     for (sums, from) in sums.iter_mut().zip(from) {
                         let both = _mm512_load_si512(from.add(line).cast());

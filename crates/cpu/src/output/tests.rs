@@ -224,7 +224,7 @@ fn a_product_in_registers_wants_a_sink_for_each_row() {
         linear.multiply_in_blocks(isa, &x, BLOCK_PANELS, true, &mut no_rows);
     });
     let message = outcome.unwrap_err().downcast::<String>().expect("a message");
-    assert!(message.contains("somebody to take each row"), "{message}");
+    assert!(message.contains("a sink for each row"), "{message}");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Auto-tuning: kernels, or precisions, compete by their times for each shape of product.
+//! Auto-tuning: the fastest kernel, or precision, for each shape of product, found by timing.
 
 pub(crate) mod precision_trial;
 pub(crate) mod tuner;

@@ -1,52 +1,56 @@
-//! Finds out by timing which of several kernels is fastest for a shape.
+//! Auto-tuning: finds by timing which of several kernels is fastest for a shape.
 //!
-//! Kernels that compete give the same bits, so nothing but speed depends on what is chosen (but see
-//! [`Tuner::across_precisions`]). Each call for
-//! a shape that is not settled runs one of them, in turn, with a clock beside it: no work is done
-//! twice. After [`ROUNDS`] turns the fastest of its best times stays. Rows are bucketed, as the height of
-//! a product changes from step to step.
+//! The candidates give the same bits, so only speed depends on the choice (but see [`Tuner::across_precisions`]). Each product of a
+//! shape that is not settled runs one candidate, in turn, and is timed: nothing is computed twice. After [`ROUNDS`] runs of each,
+//! the candidate with the smallest best time is settled on. Numbers of rows are bucketed, as they change at every decoder step.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Turns each kernel gets.
+/// Timed runs of each kernel.
 const ROUNDS: u32 = 4;
 
-/// Last number of rows of each bucket.
+/// The largest number of rows of each bucket.
 const BUCKETS: [usize; 8] = [1, 2, 6, 12, 24, 48, 96, usize::MAX];
 
 const UNSETTLED: u8 = u8::MAX;
 
-/// A way to compute a product.
+/// A candidate of auto-tuning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kernel {
-    /// Tiles of up to 12 rows and 2 panels.
-    Two,
-    /// Tiles of up to 6 rows and 4 panels.
-    Four,
-    /// Tiles of up to 2 rows and 8 panels.
-    Eight,
+    /// Register tiles of up to 12 rows by 2 panels.
+    TwoPanels,
+    /// Register tiles of up to 6 rows by 4 panels.
+    FourPanels,
+    /// Register tiles of up to 2 rows by 8 panels.
+    EightPanels,
     /// AMX.
     Amx,
-    /// In float32,
+    /// Float32, a candidate in a `PrecisionTrial`.
     Float32,
-    /// or in 16-bit fixed point: these two differ in bits, see `either`.
+    /// 16-bit fixed point, a candidate in a `PrecisionTrial`. Its bits differ from those of float32.
     Int16,
 }
 
 impl Kernel {
-    pub(crate) const ALL: [Kernel; 6] =
-        [Kernel::Two, Kernel::Four, Kernel::Eight, Kernel::Amx, Kernel::Float32, Kernel::Int16];
+    pub(crate) const ALL: [Kernel; 6] = [
+        Kernel::TwoPanels,
+        Kernel::FourPanels,
+        Kernel::EightPanels,
+        Kernel::Amx,
+        Kernel::Float32,
+        Kernel::Int16,
+    ];
 
     /// The name used in files and reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kernel::Two => "tiles-of-2-panels",
-            Kernel::Four => "tiles-of-4-panels",
-            Kernel::Eight => "tiles-of-8-panels",
+            Kernel::TwoPanels => "tiles-of-2-panels",
+            Kernel::FourPanels => "tiles-of-4-panels",
+            Kernel::EightPanels => "tiles-of-8-panels",
             Kernel::Amx => "amx",
             Kernel::Float32 => "float32",
             Kernel::Int16 => "int16",
@@ -54,25 +58,25 @@ impl Kernel {
     }
 }
 
-/// What the tuner has settled on for a shape.
+/// The kernel that the tuner has settled on for a shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuned {
-    /// Inputs of the layer.
+    /// The number of inputs of the layer.
     pub inputs: usize,
-    /// Its outputs.
+    /// The number of outputs of the layer.
     pub outputs: usize,
-    /// For at most so many rows (and more than the next smaller entry's).
+    /// The largest number of rows it holds for. The next smaller entry has the rows below.
     pub rows: usize,
-    /// The kernel.
+    /// The name of the kernel.
     pub kernel: String,
-    /// Best time of each kernel tried, in microseconds; none if the choice was read from a file.
+    /// Best time of each kernel in microseconds. It is empty if the choice was restored.
     pub microseconds: Vec<(String, f64)>,
 }
 
-/// What is known of products, by their inputs and outputs.
+/// Timings by the numbers of inputs and outputs.
 type Shapes = BTreeMap<(usize, usize), Arc<Shape>>;
 
-/// All shapes met. Cloning shares them.
+/// The timings of all shapes. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Tuner {
     shapes: Arc<Mutex<Shapes>>,
@@ -80,24 +84,24 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// One that lets float32 and 16-bit fixed point compete, whatever precision is asked for, as Marian's
-    /// does. It gives up that a sentence's translation depends on nothing but the sentence.
+    /// A tuner that chooses between float32 and 16-bit fixed point, whatever precision is configured, as Marian's does. A
+    /// translation may then depend on more than the sentence.
     pub fn across_precisions() -> Tuner {
         Tuner { across_precisions: true, ..Tuner::default() }
     }
 
-    /// Whether it is such a one.
+    /// Whether it chooses between precisions.
     pub fn crosses_precisions(&self) -> bool {
         self.across_precisions
     }
 
-    /// The entry of a layer's shape.
+    /// The timings of a layer's shape.
     pub(crate) fn shape(&self, inputs: usize, outputs: usize) -> Arc<Shape> {
         let mut shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(shapes.entry((inputs, outputs)).or_default())
     }
 
-    /// What is settled so far.
+    /// The kernels settled on so far.
     pub fn choices(&self) -> Vec<Tuned> {
         let shapes = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut choices = Vec::new();
@@ -116,7 +120,7 @@ impl Tuner {
         choices
     }
 
-    /// Takes choices over from an earlier run. Kernels this version does not know are left to be timed.
+    /// Restores choices of an earlier run. Entries with unknown kernels are ignored, and timed again.
     pub fn restore(&self, choices: &[Tuned]) {
         for choice in choices {
             let kernel = Kernel::ALL.into_iter().find(|kernel| kernel.name() == choice.kernel);
@@ -129,7 +133,7 @@ impl Tuner {
     }
 }
 
-/// What is known of a shape, for each bucket of rows.
+/// The timings of a shape, for each bucket of rows.
 #[derive(Debug, Default)]
 pub(crate) struct Shape([Bucket; BUCKETS.len()]);
 
@@ -137,7 +141,7 @@ pub(crate) struct Shape([Bucket; BUCKETS.len()]);
 struct Bucket {
     settled: AtomicU8,
     calls: AtomicU32,
-    /// Nanoseconds; 0 is not yet.
+    /// Best time of each kernel in nanoseconds; 0 before the first run.
     best: [AtomicU64; Kernel::ALL.len()],
 }
 
@@ -155,11 +159,11 @@ impl Bucket {
 }
 
 impl Shape {
-    /// Runs a product in one of `kernels`.
+    /// Runs a product of `rows` rows with one of `kernels`.
     pub(crate) fn run(&self, rows: usize, kernels: &[Kernel], product: impl FnOnce(Kernel)) {
         let bucket = BUCKETS.iter().position(|&last| rows <= last).unwrap_or(BUCKETS.len() - 1);
         let bucket = &self.0[bucket];
-        // A choice from a file may not be possible here.
+        // A restored choice may not be among the candidates of this machine.
         if let Some(kernel) = bucket.kernel().filter(|kernel| kernels.contains(kernel)) {
             return product(kernel);
         }
@@ -177,7 +181,7 @@ impl Shape {
                 0 => u64::MAX,
                 time => time,
             };
-            let fastest = kernels.iter().min_by_key(time).copied().unwrap_or(Kernel::Two);
+            let fastest = kernels.iter().min_by_key(time).copied().unwrap_or(Kernel::TwoPanels);
             bucket.settled.store(fastest as u8, Relaxed);
         }
     }
@@ -189,16 +193,16 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_fastest_way_is_settled_on_and_restored() {
+    fn the_fastest_kernel_is_settled_on_and_restored() {
         let tuner = Tuner::default();
         let shape = tuner.shape(512, 2048);
-        let kernels = [Kernel::Two, Kernel::Four];
+        let kernels = [Kernel::TwoPanels, Kernel::FourPanels];
         let mut runs = 0;
         for _ in 0..ROUNDS * 2 {
             assert!(tuner.choices().is_empty());
             shape.run(40, &kernels, |kernel| {
                 runs += 1;
-                std::thread::sleep(Duration::from_millis(if kernel == Kernel::Four {
+                std::thread::sleep(Duration::from_millis(if kernel == Kernel::FourPanels {
                     1
                 } else {
                     9
@@ -209,10 +213,12 @@ mod tests {
         let choices = tuner.choices();
         assert_eq!(choices.len(), 1);
         assert_eq!((choices[0].rows, choices[0].kernel.as_str()), (48, "tiles-of-4-panels"));
-        shape.run(25, &kernels, |kernel| assert_eq!(kernel, Kernel::Four));
+        shape.run(25, &kernels, |kernel| assert_eq!(kernel, Kernel::FourPanels));
         let again = Tuner::default();
         again.restore(&choices);
-        again.shape(512, 2048).run(48, &kernels, |kernel| assert_eq!(kernel, Kernel::Four));
-        again.shape(512, 2048).run(48, &[Kernel::Two], |kernel| assert_eq!(kernel, Kernel::Two));
+        again.shape(512, 2048).run(48, &kernels, |kernel| assert_eq!(kernel, Kernel::FourPanels));
+        again
+            .shape(512, 2048)
+            .run(48, &[Kernel::TwoPanels], |kernel| assert_eq!(kernel, Kernel::TwoPanels));
     }
 }

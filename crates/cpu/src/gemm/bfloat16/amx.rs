@@ -1,51 +1,52 @@
-//! The product with AMX: two blocks of sixteen rows times two panels at a time. The order of additions
-//! of its instruction is the one this module defines.
+//! The bfloat16 product with AMX: two blocks of sixteen rows times two panels at a time. The order of additions of its
+//! instruction is the one `bfloat16` defines.
 
 use std::ops::Range;
 
-use super::{RUN_LINES, Task};
-use crate::gemm::amx::{Finish, Product};
+use super::{PARTIAL_LINES, Product};
+use crate::gemm::amx::{TileEpilogue, TileProduct};
 use crate::gemm::panels::Lanes;
-use crate::gemm::tiles::{Order, TILE_ROWS};
+use crate::gemm::tiles::InputLayout;
+use crate::isa::amx::TILE_ROWS;
 use crate::isa::lanes::{LANES, array};
 
 /// See [`super::multiply`].
 ///
 /// # Safety
-/// The processor has AMX (and AVX-512), `task` has halves, and the sizes of `task` and `out` agree as
+/// The processor has AMX (and AVX-512), `product` has bfloat16 inputs, and the sizes of `product` and `out` agree as
 /// [`super::multiply`] checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (width, packed, first) = (task.width(), task.packed, task.first_panel);
-    let whole = task.rows.next_multiple_of(TILE_ROWS) * task.stride;
-    assert!(task.halves.len() >= whole, "whole tiles");
-    let product = Product {
-        inputs: task.halves.as_ptr().cast(),
-        order: Order::Rows,
-        rows: task.rows,
+pub(super) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let (width, packed, first) = (product.width, product.packed, product.first_panel);
+    let whole = product.x.rows.next_multiple_of(TILE_ROWS) * product.x.stride;
+    assert!(product.x.bfloats.len() >= whole, "whole tiles");
+    let tile_product = TileProduct {
+        inputs: product.x.bfloats.as_ptr().cast(),
+        layout: InputLayout::RowMajor,
+        rows: product.x.rows,
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
-        panels: task.panels,
+        panels: product.panels,
         starts: None,
-        steps: packed.groups() / RUN_LINES,
-        prefetch: task.prefetch,
+        steps: packed.groups() / PARTIAL_LINES,
+        prefetch: product.prefetch,
     };
     let bias = &packed.bias[first..];
-    // SAFETY: the caller vouches for AMX; rows and panels are as long as each other.
-    unsafe { product.multiply(&mut Stored { bias, panels: 0..0, width, out }) };
+    // SAFETY: the caller guarantees AMX; rows and panels have the same number of inputs.
+    unsafe { tile_product.multiply(&mut StoreFloat32 { bias, panels: 0..0, width, out }) };
 }
 
-/// Outputs as they are stored.
-struct Stored<'a> {
-    /// Of all panels,
+/// Adds the bias and stores outputs.
+struct StoreFloat32<'a> {
+    /// The biases of all panels of the product.
     bias: &'a [Lanes<f32>],
-    /// of which these are worked on.
+    /// The panels of the current block.
     panels: Range<usize>,
     width: usize,
     out: &'a mut [f32],
 }
 
 // SAFETY: it starts no product.
-unsafe impl Finish<f32> for Stored<'_> {
+unsafe impl TileEpilogue<f32> for StoreFloat32<'_> {
     #[inline(always)]
     unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
         self.panels = panels;

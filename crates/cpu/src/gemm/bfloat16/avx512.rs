@@ -1,8 +1,8 @@
-//! The product with AVX-512: tiles of up to 4 rows by 2 panels, three registers for each.
+//! The bfloat16 product with AVX-512: register tiles of up to 4 rows by 2 panels, with sums of even inputs, of odd inputs and a total.
 
 use std::arch::x86_64::*;
 
-use super::{Pairs, RUN_LINES, Task};
+use super::{PARTIAL_LINES, Pairs, Product};
 use crate::gemm::tiles::of_height;
 use crate::isa::lanes::LANES;
 use crate::memory::prefetch;
@@ -12,20 +12,20 @@ const ROWS: usize = 4;
 /// See [`super::multiply`].
 ///
 /// # Safety
-/// The processor has AVX-512F, and the sizes of `task` and `out` agree as [`super::multiply`] checks.
+/// The processor has AVX-512F, and the sizes of `product` and `out` agree as [`super::multiply`] checks.
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let width = task.width();
-    for panel in (0..task.panels).step_by(2) {
-        for row in (0..task.rows).step_by(ROWS) {
-            let rows = (task.rows - row).min(ROWS);
+pub(super) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let width = product.width;
+    for panel in (0..product.panels).step_by(2) {
+        for row in (0..product.x.rows).step_by(ROWS) {
+            let rows = (product.x.rows - row).min(ROWS);
             // SAFETY: rows and panels stay below the sizes checked by the caller.
             unsafe {
                 let out = out.as_mut_ptr().add(row * width + panel * LANES);
-                if task.panels - panel >= 2 {
-                    of_height!(rows, [1 2 3, 4], R => tile::<R, 2>(task, row, panel, out));
+                if product.panels - panel >= 2 {
+                    of_height!(rows, [1 2 3, 4], R => tile::<R, 2>(product, row, panel, out));
                 } else {
-                    of_height!(rows, [1 2 3, 4], R => tile::<R, 1>(task, row, panel, out));
+                    of_height!(rows, [1 2 3, 4], R => tile::<R, 1>(product, row, panel, out));
                 }
             }
         }
@@ -35,32 +35,32 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
 /// `R` rows times `PANELS` panels.
 ///
 /// # Safety
-/// AVX-512F; rows `row .. row + R` and panels `panel .. panel + PANELS` are in `task`; `out` is where
+/// AVX-512F; rows `row .. row + R` and panels `panel .. panel + PANELS` are in `product`; `out` is where
 /// their first output goes.
 #[target_feature(enable = "avx512f")]
 unsafe fn tile<const R: usize, const PANELS: usize>(
-    task: Task<'_>,
+    product: Product<'_>,
     row: usize,
     panel: usize,
     out: *mut f32,
 ) {
-    let (groups, width, stride) = (task.packed.groups(), task.width(), task.stride);
-    let of_panel = task.first_panel + panel;
-    let (upper, asks) = (_mm512_set1_epi32(0xffff_0000u32 as i32), task.prefetch);
-    // SAFETY: every address is inside what the caller vouches for; what is only prefetched need not be.
+    let (groups, width, stride) = (product.packed.groups(), product.width, product.x.stride);
+    let of_panel = product.first_panel + panel;
+    let (upper, prefetches) = (_mm512_set1_epi32(0xffff_0000u32 as i32), product.prefetch);
+    // SAFETY: every address is inside what the caller guarantees; prefetched addresses may lie outside.
     unsafe {
-        let x = task.floats.as_ptr().add(row * stride);
-        let lines: *const Pairs = task.packed.lines.as_ptr().add(of_panel * groups);
+        let x = product.x.floats.as_ptr().add(row * stride);
+        let lines: *const Pairs = product.packed.lines.as_ptr().add(of_panel * groups);
         let zero = [[_mm512_setzero_ps(); PANELS]; R];
         let mut totals = zero;
-        for run in (0..groups).step_by(RUN_LINES) {
+        for first_line in (0..groups).step_by(PARTIAL_LINES) {
             let (mut even, mut odd) = (zero, zero);
-            for g in run..run + RUN_LINES {
+            for g in first_line..first_line + PARTIAL_LINES {
                 let (mut first, mut second) =
                     ([_mm512_setzero_ps(); PANELS], [_mm512_setzero_ps(); PANELS]);
                 for p in 0..PANELS {
-                    if asks {
-                        prefetch::next_run(lines.wrapping_add(PANELS * g + p).cast());
+                    if prefetches {
+                        prefetch::prefetch_next_window(lines.wrapping_add(PANELS * g + p).cast());
                     }
                     let w = _mm512_load_si512(lines.add(p * groups + g).cast());
                     first[p] = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(w));
@@ -84,7 +84,7 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         }
         for (r, totals) in totals.iter().enumerate() {
             for (p, total) in totals.iter().enumerate() {
-                let bias = _mm512_load_ps(task.packed.bias.as_ptr().add(of_panel + p).cast());
+                let bias = _mm512_load_ps(product.packed.bias.as_ptr().add(of_panel + p).cast());
                 let columns = (width - (panel + p) * LANES).min(LANES);
                 let mask = ((1u32 << columns) - 1) as __mmask16;
                 _mm512_mask_storeu_ps(

@@ -1,20 +1,20 @@
-//! Matrix products in bfloat16: `y = x̃ · W̃ᵀ + b`, inputs and weights rounded to the upper half of a
-//! float (to even), sums in float32.
+//! Matrix products in bfloat16: `y = x̃ · W̃ᵀ + b`, with inputs and weights rounded to bfloat16 (ties to even) and sums in
+//! float32.
 //!
-//! The product of two such numbers is exact in float32, so only the order of additions matters, and it
-//! is the one of AMX: 32 inputs at a time, those at even places and those at odd places are summed one
-//! after the other from zero; the two sums are added, and then added to the total; the bias comes
-//! last. Every kernel gives the same bits (AMX takes numbers below 1.2e-38 for zero).
+//! The product of two bfloat16 numbers is exact in float32, so only the order of additions matters, and it is the order of AMX:
+//! of 32 inputs at a time, those at even indices and those at odd indices are summed separately from zero; the two sums are
+//! added, and then added to the total; the bias comes last. Every kernel gives the same bits, except that AMX flushes numbers
+//! below 1.2e-38 (subnormal ones) to zero.
 //!
-//! Sixteen outputs make a panel, which holds two inputs at a time, sixteen pairs a cache line:
+//! Sixteen outputs make a panel, which holds two inputs at a time, sixteen pairs to a cache line:
 //!
 //! ```text
 //! panel 0:  w[0][0..2] w[1][0..2] … w[15][0..2] │ w[0][2..4] … w[15][2..4] │ …
 //! panel 1:  w[16][0..2] …
 //! ```
 //!
-//! Inputs are filled up with zeros to a multiple of 32. Cost: two bytes of weights for each output and
-//! input, read once for every block of rows.
+//! Inputs are padded with zeros to a multiple of 32. Cost: two bytes of weights for each output and input, read once for every
+//! block of rows.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -30,53 +30,47 @@ use std::ops::Range;
 
 use peregrine_nn::Dense;
 
-use crate::attention::kv_cache::round_to_bfloat16;
 use crate::gemm::panels::{Lanes, Panels, set_lane};
-use crate::gemm::tiles::TILE_ROWS;
-use crate::isa::lanes::LANES;
+use crate::gemm::product;
+use crate::isa::amx::TILE_ROWS;
+use crate::isa::bfloat16::round_to_bfloat16;
 use crate::isa::{Isa, Level, kernel};
 use crate::memory::arena::{Aligned, Arena};
-use crate::technique::Technique;
 
-/// Inputs summed from zero before they are added to the total.
-const RUN: usize = 32;
-/// The same in lines.
-const RUN_LINES: usize = RUN / 2;
+/// Inputs that are summed from zero before they are added to the total.
+const PARTIAL: usize = 32;
+/// Cache lines of a panel that hold the weights of so many inputs.
+const PARTIAL_LINES: usize = PARTIAL / 2;
 
-/// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
+/// Bytes of inputs in a block of rows, which is read again for every pair of panels.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// A pair of weights of each output of a panel.
 pub(crate) type Pairs = Lanes<[u16; 2]>;
 
-/// Weights ready for products in bfloat16.
+/// Bfloat16 weights packed for products.
 pub type PackedBfloat16 = Panels<[u16; 2]>;
 
 impl PackedBfloat16 {
     /// Packs dense layers that share their input.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> PackedBfloat16 {
-        let mut packed =
-            PackedBfloat16::new(parts, |inputs| inputs.next_multiple_of(RUN) / 2, arena);
-        let inputs = packed.inputs;
-        packed.pack(parts, vec![(); packed.panels()], |rows, lines, ()| {
-            let mut floats = vec![0.0; inputs];
-            for (lane, &(weight, row)) in rows.iter().enumerate() {
-                weight.read_row(row, &mut floats);
-                let halves: Vec<u16> = floats.iter().map(|&w| round_to_bfloat16(w)).collect();
-                set_lane(lines, lane, &halves);
-            }
+        let groups = |inputs: usize| inputs.next_multiple_of(PARTIAL) / 2;
+        let mut packed = PackedBfloat16::new(parts, groups, arena);
+        packed.pack_floats(parts, vec![(); packed.panels()], |floats, lines, lane, ()| {
+            let rounded: Vec<u16> = floats.iter().map(|&w| round_to_bfloat16(w)).collect();
+            set_lane(lines, lane, &rounded);
         });
         packed
     }
 }
 
-/// Rounded rows of inputs, each filled up to a multiple of 32.
+/// Rows of inputs rounded to bfloat16, each padded to a multiple of 32.
 #[derive(Default)]
 pub(crate) struct Rounded {
-    /// As floats, for kernels that multiply floats,
+    /// Rounded inputs widened to float32, for all kernels but AMX.
     floats: Vec<f32>,
-    /// or as they are, for AMX.
-    halves: Aligned<u16>,
+    /// Inputs as bfloat16, for AMX.
+    bfloats: Aligned<u16>,
     rows: usize,
     stride: usize,
 }
@@ -84,17 +78,17 @@ pub(crate) struct Rounded {
 impl Rounded {
     /// Rounds rows of `width` numbers.
     pub(crate) fn fill(&mut self, isa: Isa, x: &[f32], width: usize) {
-        self.stride = width.next_multiple_of(RUN);
+        self.stride = width.next_multiple_of(PARTIAL);
         self.rows = x.len() / width.max(1);
-        let (floats, halves) = match isa.level() {
+        let (floats, bfloats) = match isa.level() {
             Level::Amx => (0, self.rows * self.stride),
             _ => (self.rows * self.stride, 0),
         };
         self.floats.resize(floats, 0.0);
-        // Tiles are loaded whole: there must be memory behind the last row.
-        self.halves.reshape(halves, TILE_ROWS * self.stride);
-        if halves > 0 {
-            round_to_halves(isa, x, width, self.stride, &mut self.halves);
+        // AMX loads whole tiles: there must be memory behind the last row.
+        self.bfloats.reshape(bfloats, TILE_ROWS * self.stride);
+        if bfloats > 0 {
+            round_to_bfloats(isa, x, width, self.stride, &mut self.bfloats);
         } else {
             round_to_floats(isa, x, width, self.stride, &mut self.floats);
         }
@@ -102,7 +96,7 @@ impl Rounded {
 }
 
 kernel! {
-    fn round_to_halves(x: &[f32], width: usize, stride: usize, out: &mut [u16]) = to_halves
+    fn round_to_bfloats(x: &[f32], width: usize, stride: usize, out: &mut [u16]) = to_bfloats
 }
 
 kernel! {
@@ -110,7 +104,7 @@ kernel! {
 }
 
 #[inline(always)]
-fn to_halves<const FMA: bool>(x: &[f32], width: usize, stride: usize, out: &mut [u16]) {
+fn to_bfloats<const FMA: bool>(x: &[f32], width: usize, stride: usize, out: &mut [u16]) {
     round_rows(x, width, stride, out, round_to_bfloat16);
 }
 
@@ -119,7 +113,7 @@ fn to_floats<const FMA: bool>(x: &[f32], width: usize, stride: usize, out: &mut 
     round_rows(x, width, stride, out, |x| f32::from_bits(u32::from(round_to_bfloat16(x)) << 16));
 }
 
-/// Zeros behind each row too: what a longer one has left there could be infinite.
+/// Rounds rows and clears their padding: a longer row may have left infinity there.
 #[inline(always)]
 fn round_rows<T: Copy + Default>(
     x: &[f32],
@@ -129,40 +123,26 @@ fn round_rows<T: Copy + Default>(
     round: impl Fn(f32) -> T,
 ) {
     for (row, out) in x.chunks_exact(width.max(1)).zip(out.chunks_exact_mut(stride.max(1))) {
-        let (out, behind) = out.split_at_mut(width);
+        let (out, padding) = out.split_at_mut(width);
         out.iter_mut().zip(row).for_each(|(out, &x)| *out = round(x));
-        behind.fill(T::default());
+        padding.fill(T::default());
     }
 }
 
-/// A part of a product: some panels, for some rows.
+/// A block of the rows of a [`Rounded`].
 #[derive(Clone, Copy)]
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    allow(dead_code, reason = "only AMX reads halves, and only AVX-512 prefetches")
-)]
-struct Task<'a> {
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AMX reads bfloats"))]
+struct Rows<'a> {
     floats: &'a [f32],
-    /// From the first row to the end of their memory: tiles are loaded whole.
-    halves: &'a [u16],
+    /// The memory from the first row to the end of the buffer: AMX loads whole tiles.
+    bfloats: &'a [u16],
     rows: usize,
     stride: usize,
-    packed: &'a PackedBfloat16,
-    first_panel: usize,
-    panels: usize,
-    /// Whether the next panels are prefetched.
-    prefetch: bool,
 }
 
-impl Task<'_> {
-    /// Columns of the result.
-    fn width(&self) -> usize {
-        let end = ((self.first_panel + self.panels) * LANES).min(self.packed.outputs);
-        end - self.first_panel * LANES
-    }
-}
+type Product<'a> = product::Product<Rows<'a>, &'a PackedBfloat16>;
 
-/// Writes the outputs of a run of panels, for all rows of `x`, to `out`.
+/// Writes the outputs of a range of panels, for all rows of `x`, to `out`.
 pub(crate) fn multiply(
     isa: Isa,
     x: &Rounded,
@@ -170,20 +150,12 @@ pub(crate) fn multiply(
     panels: Range<usize>,
     out: &mut [f32],
 ) {
-    let task = Task {
-        floats: &x.floats,
-        halves: x.halves.memory(),
-        rows: x.rows,
-        stride: x.stride,
-        packed,
-        first_panel: panels.start,
-        panels: panels.len(),
-        prefetch: isa.uses(Technique::Prefetch),
-    };
-    let width = task.width();
+    let rows =
+        Rows { floats: &x.floats, bfloats: x.bfloats.memory(), rows: x.rows, stride: x.stride };
+    let product = Product::new(isa, rows, (packed, packed.outputs), panels);
+    let width = product.width;
     assert_eq!(x.stride, packed.groups() * 2, "as many inputs as weights");
-    assert!(panels.end <= packed.panels(), "panels that exist");
-    let rounded = if isa.level() == Level::Amx { x.halves.len() } else { x.floats.len() };
+    let rounded = if isa.level() == Level::Amx { x.bfloats.len() } else { x.floats.len() };
     assert_eq!(rounded, x.rows * x.stride, "whole rows, rounded for this level");
     assert_eq!(out.len(), x.rows * width, "room for every output");
     if width == 0 || x.stride == 0 {
@@ -193,29 +165,28 @@ pub(crate) fn multiply(
     for (i, out) in out.chunks_mut(block * width).enumerate() {
         let (first, rows) = (i * block, out.len() / width);
         let part = first * x.stride..(first + rows) * x.stride;
-        let halves = x.halves.memory().get(part.start..).unwrap_or_default();
+        let bfloats = x.bfloats.memory().get(part.start..).unwrap_or_default();
         let floats = x.floats.get(part).unwrap_or_default();
-        let task = Task { floats, halves, rows, ..task };
-        multiply_block(isa, task, out);
+        let x = Rows { floats, bfloats, rows, stride: x.stride };
+        multiply_block(isa, Product { x, ..product }, out);
     }
 }
 
-fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+fn multiply_block(isa: Isa, product: Product<'_>, out: &mut [f32]) {
     match isa.level() {
-        // For few rows too: as it takes small numbers for zero, a row's bits would else depend on how many
-        // there are.
+        // For few rows too: AMX flushes subnormal numbers to zero, so a row's bits would otherwise depend on the number of rows.
         // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        Level::Amx => unsafe { amx::multiply(task, out) },
+        Level::Amx => unsafe { amx::multiply(product, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Vnni => unsafe { avx512::multiply(task, out) },
+        Level::Avx512 | Level::Avx512Vnni => unsafe { avx512::multiply(product, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(product, out) },
         #[cfg(target_arch = "aarch64")]
-        Level::Neon | Level::NeonDot => neon::multiply(task, out),
-        _ => portable::multiply(task, out),
+        Level::Neon | Level::NeonDot => neon::multiply(product, out),
+        _ => portable::multiply(product, out),
     }
 }
 
@@ -244,7 +215,7 @@ mod tests {
         out
     }
 
-    fn upper(v: f32) -> f64 {
+    fn rounded(v: f32) -> f64 {
         f64::from(f32::from_bits(u32::from(round_to_bfloat16(v)) << 16))
     }
 
@@ -265,7 +236,7 @@ mod tests {
             for (i, got) in expected.iter().enumerate() {
                 let (row, output) = (i / outputs, i % outputs);
                 let pairs = x[row * inputs..].iter().zip(&w[output * inputs..]).take(inputs);
-                let dot: f64 = pairs.map(|(&x, &w)| upper(x) * upper(w)).sum();
+                let dot: f64 = pairs.map(|(&x, &w)| rounded(x) * rounded(w)).sum();
                 let want = dot + f64::from(bias[output]);
                 prop_assert!((f64::from(*got) - want).abs() < 1e-5, "{got} for {want}");
             }
@@ -275,18 +246,18 @@ mod tests {
         }
     }
 
-    /// What AMX takes for zero is the whole of its difference.
+    /// Flushing subnormal numbers to zero is the only difference of AMX.
     #[test]
     fn subnormal_numbers_are_zero_for_amx_alone() {
         let (inputs, outputs) = (40, 5);
         let weight = Weight::from_f32(vec![outputs, inputs], &vec![1.0; outputs * inputs]);
         let dense = Dense { weight: &weight, bias: None, alpha: None };
         let packed = PackedBfloat16::from_dense(&[dense], &Arena::default());
-        let half = f32::MIN_POSITIVE / 2.0;
+        let subnormal = f32::MIN_POSITIVE / 2.0;
         for isa in Level::ALL.into_iter().filter_map(Isa::new) {
-            let expected = if isa.level() == Level::Amx { 0.0 } else { half * inputs as f32 };
+            let expected = if isa.level() == Level::Amx { 0.0 } else { subnormal * inputs as f32 };
             for rows in [1, 12, 20] {
-                let got = run(isa, &vec![half; rows * inputs], &packed);
+                let got = run(isa, &vec![subnormal; rows * inputs], &packed);
                 assert!(got.iter().all(|&y| y == expected), "{:?}: {got:?}", isa.level());
             }
         }

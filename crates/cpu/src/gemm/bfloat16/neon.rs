@@ -1,19 +1,21 @@
-//! The product with NEON: one row by one panel, a register of even, odd and total sums for each four outputs.
+//! The bfloat16 product with NEON: one row by one panel, with sums of even inputs, of odd inputs and a total for each four outputs.
 
 use std::arch::aarch64::*;
 
-use super::{Pairs, RUN, RUN_LINES, Task};
+use super::{PARTIAL, PARTIAL_LINES, Pairs, Product};
 use crate::isa::lanes::LANES;
 
 /// See [`super::multiply`], which has checked the sizes.
-pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (groups, width) = (task.packed.groups(), task.width());
-    for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
-        let panel = task.first_panel + panel;
-        let lines = &task.packed.lines[panel * groups..][..groups];
-        let bias = &task.packed.bias[panel].0;
+pub(super) fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let (groups, width) = (product.packed.groups(), product.width);
+    for (panel, columns) in (0..product.panels).zip((0..width).step_by(LANES)) {
+        let panel = product.first_panel + panel;
+        let lines = &product.packed.lines[panel * groups..][..groups];
+        let bias = &product.packed.bias[panel].0;
         let in_panel = (width - columns).min(LANES);
-        for (x, out) in task.floats.chunks_exact(task.stride).zip(out.chunks_exact_mut(width)) {
+        for (x, out) in
+            product.x.floats.chunks_exact(product.x.stride).zip(out.chunks_exact_mut(width))
+        {
             let totals = row(x, lines);
             let out = &mut out[columns..][..in_panel];
             for ((out, total), bias) in out.iter_mut().zip(totals).zip(bias) {
@@ -29,7 +31,7 @@ fn row(x: &[f32], lines: &[Pairs]) -> [f32; LANES] {
     unsafe {
         let zero = [vdupq_n_f32(0.0); 4];
         let mut totals = zero;
-        for (x, lines) in x.chunks_exact(RUN).zip(lines.chunks_exact(RUN_LINES)) {
+        for (x, lines) in x.chunks_exact(PARTIAL).zip(lines.chunks_exact(PARTIAL_LINES)) {
             let (mut even, mut odd) = (zero, zero);
             for (x, line) in x.as_chunks::<2>().0.iter().zip(lines) {
                 let at: *const u32 = line.0.as_ptr().cast();

@@ -1,17 +1,18 @@
-//! The product in plain Rust: the reference for the other kernels, and the fallback.
+//! The bfloat16 product in plain Rust: the reference for the other kernels, and the fallback.
 
-use super::{RUN, RUN_LINES, Task};
+use super::{PARTIAL, PARTIAL_LINES, Product};
 use crate::isa::lanes::LANES;
 
 /// See [`super::multiply`], which has checked the sizes.
-pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (groups, width) = (task.packed.groups(), task.width());
-    for (x, out) in task.floats.chunks_exact(task.stride).zip(out.chunks_exact_mut(width)) {
+pub(super) fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let (groups, width) = (product.packed.groups(), product.width);
+    for (x, out) in product.x.floats.chunks_exact(product.x.stride).zip(out.chunks_exact_mut(width))
+    {
         for (panel, out) in out.chunks_mut(LANES).enumerate() {
-            let panel = task.first_panel + panel;
-            let lines = &task.packed.lines[panel * groups..][..groups];
+            let panel = product.first_panel + panel;
+            let lines = &product.packed.lines[panel * groups..][..groups];
             let mut total = [0.0; LANES];
-            for (x, lines) in x.chunks_exact(RUN).zip(lines.chunks_exact(RUN_LINES)) {
+            for (x, lines) in x.chunks_exact(PARTIAL).zip(lines.chunks_exact(PARTIAL_LINES)) {
                 let mut sums = [[0.0; 2]; LANES];
                 for (x, line) in x.as_chunks::<2>().0.iter().zip(lines) {
                     for (sums, w) in sums.iter_mut().zip(&line.0) {
@@ -24,7 +25,8 @@ pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
                     *total += sums[0] + sums[1];
                 }
             }
-            for ((out, total), bias) in out.iter_mut().zip(total).zip(&task.packed.bias[panel].0) {
+            for ((out, total), bias) in out.iter_mut().zip(total).zip(&product.packed.bias[panel].0)
+            {
                 *out = total + bias;
             }
         }

@@ -1,8 +1,8 @@
-//! The product with AVX2 and FMA: tiles of up to 6 rows by one panel, 12 accumulators in registers.
+//! The float32 product with AVX2 and FMA: register tiles of up to 6 rows by one panel, 12 accumulators.
 
 use std::arch::x86_64::*;
 
-use super::Task;
+use super::Product;
 use crate::gemm::panels::Lanes;
 use crate::gemm::tiles::of_height;
 use crate::isa::lanes::LANES;
@@ -12,18 +12,18 @@ const ROWS: usize = 6;
 /// See [`super::multiply`].
 ///
 /// # Safety
-/// The processor has AVX2 and FMA, and the sizes of `task` and `out` agree as [`super::multiply`]
+/// The processor has AVX2 and FMA, and the sizes of `product` and `out` agree as [`super::multiply`]
 /// checks.
 #[target_feature(enable = "avx2,fma")]
-pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let inputs = task.packed.inputs;
-    let width = task.width();
-    for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
-        let panel = task.first_panel + panel;
-        let lines = &task.packed.lines[panel * inputs..][..inputs];
-        let bias = &task.packed.bias[panel];
+pub(super) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let inputs = product.packed.inputs;
+    let width = product.width;
+    for (panel, columns) in (0..product.panels).zip((0..width).step_by(LANES)) {
+        let panel = product.first_panel + panel;
+        let lines = &product.packed.lines[panel * inputs..][..inputs];
+        let bias = &product.packed.bias[panel];
         let in_panel = (width - columns).min(LANES);
-        let groups = task.x.chunks(ROWS * inputs).zip(out.chunks_mut(ROWS * width));
+        let groups = product.x.chunks(ROWS * inputs).zip(out.chunks_mut(ROWS * width));
         for (x, out) in groups {
             let mut sums = [*bias; ROWS];
             // SAFETY: `x` has whole rows of `inputs` numbers, at most ROWS of them, and `lines` as
@@ -52,7 +52,7 @@ unsafe fn tile<const R: usize>(
     sums: &mut [Lanes<f32>; ROWS],
 ) {
     let x = x.as_ptr();
-    // SAFETY: every address is inside the slices, by the caller's word.
+    // SAFETY: every address is inside the slices, which the caller guarantees.
     unsafe {
         let start = [_mm256_load_ps(bias.0.as_ptr()), _mm256_load_ps(bias.0.as_ptr().add(8))];
         let mut acc = [start; R];

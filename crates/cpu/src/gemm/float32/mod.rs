@@ -1,19 +1,17 @@
-//! Matrix products in float32: `y = x · Wᵀ + b`, W packed once.
+//! Matrix products in float32: `y = x · Wᵀ + b`, with W packed once.
 //!
-//! W is (outputs, inputs). Sixteen neighbouring outputs make a panel, and a panel holds their
-//! weights input by input, so that a kernel walks through memory in one direction:
+//! W is (outputs, inputs). Sixteen neighbouring outputs make a panel, and a panel holds their weights input by input, so that a
+//! kernel reads memory in one direction:
 //!
 //! ```text
 //! panel 0:  w[0][0] w[1][0] … w[15][0] │ w[0][1] … w[15][1] │ … │ w[0][K-1] … w[15][K-1]
 //! panel 1:  w[16][0] …
 //! ```
 //!
-//! The last panel is filled up with zeros. An output is the bias plus the products of its inputs,
-//! added one after the other in the order of the inputs, whatever the number of rows or the tile
-//! the row falls into: a row's result does not depend on its neighbours.
+//! The last panel is padded with zeros. An output is the bias plus the products of its inputs, added in the order of the inputs,
+//! whatever the number of rows or the register tile: a row's result does not depend on its neighbours.
 //!
-//! Cost: one multiply-add for each weight and row, one read of W for each block of rows that fits
-//! the cache.
+//! Cost: one multiply-add for each weight and row, one read of W for each block of rows that fits the cache.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -28,63 +26,39 @@ use std::ops::Range;
 use peregrine_nn::Dense;
 
 use crate::gemm::panels::Panels;
-use crate::isa::lanes::LANES;
+use crate::gemm::product;
 use crate::isa::{Isa, Level};
 use crate::memory::arena::Arena;
-use crate::technique::Technique;
 
-/// A weight, or a bias, of each output of a panel.
-
-/// Weights ready for products.
+/// Float32 weights packed for products.
 pub type PackedFloat32 = Panels<f32>;
 
-/// Bytes of `x` that a block of rows may take: it is read again for every pair of panels.
+/// Bytes of `x` in a block of rows, which is read again for every pair of panels.
 const BLOCK_BYTES: usize = 512 << 10;
 
 impl PackedFloat32 {
     /// Packs dense layers that share their input.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> PackedFloat32 {
         let mut packed = PackedFloat32::new(parts, |inputs| inputs, arena);
-        let inputs = packed.inputs;
-        packed.pack(parts, vec![(); packed.panels()], |rows, lines, ()| {
-            let mut floats = vec![0.0; inputs];
-            for (lane, &(weight, row)) in rows.iter().enumerate() {
-                weight.read_row(row, &mut floats);
-                for (line, &w) in lines.iter_mut().zip(&floats) {
-                    line.0[lane] = w;
-                }
+        packed.pack_floats(parts, vec![(); packed.panels()], |floats, lines, lane, ()| {
+            for (line, &w) in lines.iter_mut().zip(floats) {
+                line.0[lane] = w;
             }
         });
         packed
     }
 }
 
-/// A part of a product: some panels, for all rows of `x`.
-#[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 prefetches"))]
-struct Task<'a> {
-    /// Rows of `packed.inputs()` numbers.
-    x: &'a [f32],
-    packed: &'a PackedFloat32,
-    first_panel: usize,
-    panels: usize,
-    /// Whether the next panels are prefetched.
-    prefetch: bool,
-}
+/// Rows of `packed.inputs()` numbers times some panels.
+type Product<'a> = product::Product<&'a [f32], &'a PackedFloat32>;
 
-impl Task<'_> {
-    /// Columns of the result.
-    fn width(&self) -> usize {
-        let end = ((self.first_panel + self.panels) * LANES).min(self.packed.outputs);
-        end - self.first_panel * LANES
-    }
-
+impl Product<'_> {
     fn rows(&self) -> usize {
         self.x.len() / self.packed.inputs.max(1)
     }
 }
 
-/// Writes the outputs of a run of panels, for all rows of `x`, to `out`.
+/// Writes the outputs of a range of panels, for all rows of `x`, to `out`.
 pub(crate) fn multiply(
     isa: Isa,
     x: &[f32],
@@ -92,32 +66,30 @@ pub(crate) fn multiply(
     panels: Range<usize>,
     out: &mut [f32],
 ) {
-    let (first_panel, prefetch) = (panels.start, isa.uses(Technique::Prefetch));
-    let task = Task { x, packed, first_panel, panels: panels.len(), prefetch };
-    let (rows, inputs, width) = (task.rows(), packed.inputs, task.width());
+    let product = Product::new(isa, x, (packed, packed.outputs), panels);
+    let (rows, inputs, width) = (product.rows(), packed.inputs, product.width);
     assert_eq!(x.len(), rows * inputs, "whole rows");
-    assert!(panels.end <= packed.panels(), "panels that exist");
     assert_eq!(out.len(), rows * width, "room for every output");
     if inputs == 0 || width == 0 {
         return;
     }
     let block = (BLOCK_BYTES / (inputs * size_of::<f32>())).max(1);
     for (x, out) in x.chunks(block * inputs).zip(out.chunks_mut(block * width)) {
-        multiply_block(isa, Task { x, ..task }, out);
+        multiply_block(isa, Product { x, ..product }, out);
     }
 }
 
-fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+fn multiply_block(isa: Isa, product: Product<'_>, out: &mut [f32]) {
     match isa.level() {
         // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx512Vnni | Level::Amx => unsafe { avx512::multiply(task, out) },
+        Level::Avx512 | Level::Avx512Vnni | Level::Amx => unsafe { avx512::multiply(product, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(product, out) },
         #[cfg(target_arch = "aarch64")]
-        Level::Neon | Level::NeonDot => neon::multiply(task, out),
-        _ => portable::multiply(task, out),
+        Level::Neon | Level::NeonDot => neon::multiply(product, out),
+        _ => portable::multiply(product, out),
     }
 }
 
@@ -145,7 +117,7 @@ mod tests {
         (0..count).map(|_| next()).collect()
     }
 
-    /// In double precision, the plain way.
+    /// The definition in float64.
     fn naive(x: &[f32], weights: &[f32], bias: &[f32], inputs: usize) -> Vec<f64> {
         let row = |x: &[f32]| -> Vec<f64> {
             let dot = |w: &[f32]| w.iter().zip(x).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
@@ -194,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_panels_is_that_part_of_the_whole() {
+    fn a_range_of_panels_is_that_part_of_the_whole() {
         let (x, w) = (numbers(5 * 8, 3), numbers(70 * 8, 4));
         let packed = pack(&w, &numbers(70, 5), 8);
         let isa = Isa::best();

@@ -1,8 +1,8 @@
-//! The product with NEON: tiles of up to 6 rows by one panel, 24 accumulators in registers.
+//! The float32 product with NEON: register tiles of up to 6 rows by one panel, 24 accumulators.
 
 use std::arch::aarch64::*;
 
-use super::Task;
+use super::Product;
 use crate::gemm::panels::Lanes;
 use crate::gemm::tiles::of_height;
 use crate::isa::lanes::LANES;
@@ -10,15 +10,15 @@ use crate::isa::lanes::LANES;
 const ROWS: usize = 6;
 
 /// See [`super::multiply`], which has checked the sizes.
-pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let inputs = task.packed.inputs;
-    let width = task.width();
-    for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
-        let panel = task.first_panel + panel;
-        let lines = &task.packed.lines[panel * inputs..][..inputs];
-        let bias = &task.packed.bias[panel];
+pub(super) fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let inputs = product.packed.inputs;
+    let width = product.width;
+    for (panel, columns) in (0..product.panels).zip((0..width).step_by(LANES)) {
+        let panel = product.first_panel + panel;
+        let lines = &product.packed.lines[panel * inputs..][..inputs];
+        let bias = &product.packed.bias[panel];
         let in_panel = (width - columns).min(LANES);
-        let groups = task.x.chunks(ROWS * inputs).zip(out.chunks_mut(ROWS * width));
+        let groups = product.x.chunks(ROWS * inputs).zip(out.chunks_mut(ROWS * width));
         for (x, out) in groups {
             let mut sums = [*bias; ROWS];
             // SAFETY: `x` has whole rows of `inputs` numbers, at most ROWS of them, and `lines` as
@@ -44,7 +44,7 @@ unsafe fn tile<const R: usize>(
     lines: &[Lanes<f32>],
     sums: &mut [Lanes<f32>; ROWS],
 ) {
-    // SAFETY: every address is inside the slices, by the caller's word; NEON is part of the architecture.
+    // SAFETY: every address is inside the slices, which the caller guarantees; NEON is part of the architecture.
     unsafe {
         let quarters = |line: &Lanes<f32>| [0, 4, 8, 12].map(|i| vld1q_f32(line.0.as_ptr().add(i)));
         let mut acc = [[vdupq_n_f32(0.0); 4]; R];

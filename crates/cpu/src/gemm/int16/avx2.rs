@@ -1,8 +1,8 @@
-//! The product with AVX2 (`vpmaddwd`): tiles of up to 4 rows by one panel, 8 accumulators.
+//! The int16 product with AVX2 (`vpmaddwd`): register tiles of up to 4 rows by one panel, 8 accumulators.
 
 use std::arch::x86_64::*;
 
-use super::{Pairs, Task};
+use super::{Pairs, Product};
 use crate::gemm::tiles::of_height;
 use crate::isa::lanes::LANES;
 
@@ -11,23 +11,24 @@ const ROWS: usize = 4;
 /// See [`super::multiply`].
 ///
 /// # Safety
-/// The processor has AVX2, and the sizes of `task` and `out` agree as [`super::multiply`] checks.
+/// The processor has AVX2, and the sizes of `product` and `out` agree as [`super::multiply`] checks.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (groups, width) = (task.packed.groups(), task.width());
-    for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
-        let panel = task.first_panel + panel;
-        let lines = &task.packed.lines[panel * groups..][..groups];
-        let bias = &task.packed.bias[panel].0;
+pub(super) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let (groups, width) = (product.packed.groups(), product.width);
+    for (panel, columns) in (0..product.panels).zip((0..width).step_by(LANES)) {
+        let panel = product.first_panel + panel;
+        let lines = &product.packed.lines[panel * groups..][..groups];
+        let bias = &product.packed.bias[panel].0;
         let in_panel = (width - columns).min(LANES);
-        let rows = task.values.chunks(ROWS * task.stride).zip(task.scales.chunks(ROWS));
+        let rows =
+            product.x.values.chunks(ROWS * product.x.stride).zip(product.x.scales.chunks(ROWS));
         for ((x, scales), out) in rows.zip(out.chunks_mut(ROWS * width)) {
             let mut sums = [[0i32; LANES]; ROWS];
             // SAFETY: `x` has whole rows of `stride` numbers, at most ROWS of them, and `lines` half
             // as many lines.
             unsafe {
                 let rows = scales.len();
-                of_height!(rows, [1 2 3, 4], R => tile::<R>(x, task.stride, lines, &mut sums));
+                of_height!(rows, [1 2 3, 4], R => tile::<R>(x, product.x.stride, lines, &mut sums));
             }
             for ((out, sums), scale) in out.chunks_mut(width).zip(&sums).zip(scales) {
                 let out = &mut out[columns..][..in_panel];
@@ -51,7 +52,7 @@ unsafe fn tile<const R: usize>(
     sums: &mut [[i32; LANES]; ROWS],
 ) {
     let x = x.as_ptr();
-    // SAFETY: every address is inside the slices, by the caller's word.
+    // SAFETY: every address is inside the slices, which the caller guarantees.
     unsafe {
         let mut acc = [[_mm256_setzero_si256(); 2]; R];
         for (g, line) in lines.iter().enumerate() {

@@ -1,12 +1,11 @@
 //! Matrix products in 16-bit fixed point, as Devlin (2017): `y = (x̂ · Ŵᵀ) / (S·1024) + b`.
 //!
-//! A weight is rounded to a multiple of 1/1024; one that does not fit 16 bits (beyond ±31.99) makes
-//! the whole layer unfit, see [`fits_int16`]. A row of inputs is rounded to multiples of 1/S with
-//! S = 1024; where a value would not fit, or the sum of an output could pass 2³¹, S is halved for
-//! that row until neither can happen ([`narrowed_rows`] counts those). Products are summed in int32,
-//! so every kernel gives the same bits.
+//! A weight is rounded to a multiple of 1/1024. A layer with a weight that does not fit int16 (beyond ±31.99) cannot be packed,
+//! see [`fits_int16`]. A row of inputs is rounded to multiples of 1/S with S = 1024; where a value would not fit, or the sum of
+//! an output could exceed 2³¹, S is halved for that row until neither can happen ([`narrowed_rows`] counts such rows). Products
+//! are summed in int32, so every kernel gives the same bits.
 //!
-//! Sixteen outputs make a panel, which holds two inputs at a time, sixteen pairs a cache line:
+//! Sixteen outputs make a panel, which holds two inputs at a time, sixteen pairs to a cache line:
 //!
 //! ```text
 //! panel 0:  w[0][0..2] w[1][0..2] … w[15][0..2] │ w[0][2..4] … w[15][2..4] │ …
@@ -30,39 +29,39 @@ use peregrine_model::Weight;
 use peregrine_nn::Dense;
 
 use crate::gemm::panels::{Lanes, Panels, set_lane};
+use crate::gemm::product;
 use crate::isa::lanes::LANES;
 use crate::isa::{Isa, Level, kernel};
 use crate::memory::arena::Arena;
-use crate::technique::Technique;
 
-/// Steps of a weight in one, and of an input unless it does not fit.
-const STEPS: f32 = 1024.0;
+/// The fixed-point scale of weights, and of inputs that fit with it: 1.0 is stored as 1024.
+const ONE: f32 = 1024.0;
 
-/// Bytes of inputs a block of rows may take: they are read again for every pair of panels.
+/// Bytes of inputs in a block of rows, which is read again for every pair of panels.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// 1.5 · 2²³: adding and taking it off rounds to the nearest even integer.
+/// 1.5 · 2²³: adding and subtracting it rounds to the nearest integer, ties to even.
 const ROUND: f32 = 12_582_912.0;
 
 static NARROWED: AtomicU64 = AtomicU64::new(0);
 
-/// Rows so far that had to be rounded to fewer bits to fit.
+/// The number of rows so far that had to be rounded to fewer bits to fit.
 pub fn narrowed_rows() -> u64 {
     NARROWED.load(Ordering::Relaxed)
 }
 
-/// Whether every number of a weight fits 16 bits.
+/// Whether every number of a weight matrix fits int16.
 pub fn fits_int16(weight: &Weight) -> bool {
-    weight.to_f32().iter().all(|w| (w * STEPS).abs() <= f32::from(i16::MAX))
+    weight.to_f32().iter().all(|w| (w * ONE).abs() <= f32::from(i16::MAX))
 }
 
 /// A pair of weights of each output of a panel.
 pub(crate) type Pairs = Lanes<[i16; 2]>;
 
-/// Weights ready for products in fixed point.
+/// Int16 weights packed for products.
 pub struct PackedInt16 {
     panels: Panels<[i16; 2]>,
-    /// Largest input (as an integer) with which no sum can overflow.
+    /// The largest input, as an integer, with which no sum can overflow.
     limit: i32,
 }
 
@@ -75,26 +74,22 @@ impl Deref for PackedInt16 {
 }
 
 impl PackedInt16 {
-    /// Packs dense layers that share their input; none if a weight does not fit.
+    /// Packs dense layers that share their input. Returns none if a weight does not fit.
     pub(crate) fn from_dense(parts: &[Dense<'_>], arena: &Arena) -> Option<PackedInt16> {
         let mut panels = Panels::new(parts, |inputs| inputs.div_ceil(2), arena);
-        let inputs = panels.inputs;
-        // For each panel; none if a weight does not fit.
+        // One for each panel; none if a weight does not fit.
         let mut limits = vec![Some(i32::from(i16::MAX)); panels.panels()];
-        panels.pack(parts, limits.iter_mut().collect(), |rows, lines, limit| {
-            let mut floats = vec![0.0; inputs];
-            let limits = rows.iter().enumerate().map(|(lane, &(weight, row))| {
-                weight.read_row(row, &mut floats);
-                pack_row(&floats, lines, lane)
-            });
-            *limit = limits.collect::<Option<Vec<i32>>>().and_then(|all| all.into_iter().min());
+        let extras = limits.iter_mut().collect();
+        panels.pack_floats(parts, extras, |floats, lines, lane, limit: &mut &mut Option<i32>| {
+            let row = pack_row(floats, lines, lane);
+            **limit = limit.zip(row).map(|(limit, row)| limit.min(row));
         });
         let limits = limits.into_iter().collect::<Option<Vec<i32>>>()?;
         let limit = limits.into_iter().min().unwrap_or(i32::from(i16::MAX));
         Some(PackedInt16 { panels, limit })
     }
 
-    /// A layer with some of the outputs.
+    /// A layer with a selection of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> PackedInt16 {
         PackedInt16 { panels: self.panels.select(outputs), limit: self.limit }
     }
@@ -102,22 +97,22 @@ impl PackedInt16 {
 
 /// Packs one output's weights, if they fit. Returns the largest input with which their sum cannot overflow.
 fn pack_row(weights: &[f32], lines: &mut [Pairs], lane: usize) -> Option<i32> {
-    let fits = |w: &f32| (w * STEPS).abs() <= f32::from(i16::MAX);
+    let fits = |w: &f32| (w * ONE).abs() <= f32::from(i16::MAX);
     if !weights.iter().all(fits) {
         return None;
     }
-    let integer = |w: &f32| ((w * STEPS + ROUND) - ROUND) as i16;
+    let integer = |w: &f32| ((w * ONE + ROUND) - ROUND) as i16;
     let integers: Vec<i16> = weights.iter().map(integer).collect();
     set_lane(lines, lane, &integers);
     let sum: i64 = integers.iter().map(|&w| i64::from(w).abs()).sum();
     Some((i64::from(i32::MAX) / sum.max(1)).min(i64::from(i16::MAX)) as i32)
 }
 
-/// Rounded rows of inputs.
+/// Rows of inputs in int16.
 #[derive(Default)]
 pub(crate) struct QuantisedInt16 {
     values: Vec<i16>,
-    /// What a sum is multiplied with, for each row.
+    /// The factor of each row's sums.
     scales: Vec<f32>,
     stride: usize,
 }
@@ -135,28 +130,28 @@ impl QuantisedInt16 {
         let rows =
             x.chunks_exact(inputs.max(1)).zip(self.values.chunks_exact_mut(self.stride.max(1)));
         for (row, values) in rows {
-            let mut most = 0.0;
-            largest_of(isa, row, &mut most);
-            let mut scale = STEPS;
-            // Halving an infinite value gets nowhere: it is cut off by the conversion.
-            while most * scale > limit && scale > 1e-6 {
+            let mut max = 0.0;
+            largest_of(isa, row, &mut max);
+            let mut scale = ONE;
+            // The bound ends the loop for an infinite value, which the conversion saturates.
+            while max * scale > limit && scale > 1e-6 {
                 scale /= 2.0;
             }
-            if scale != STEPS {
+            if scale != ONE {
                 NARROWED.fetch_add(1, Ordering::Relaxed);
             }
             round(isa, row, scale, &mut values[..inputs]);
-            self.scales.push(1.0 / (scale * STEPS));
+            self.scales.push(1.0 / (scale * ONE));
         }
     }
 }
 
 kernel! {
-    fn largest_of(values: &[f32], most: &mut f32) = largest_of_body
+    fn largest_of(values: &[f32], max: &mut f32) = largest_of_body
 }
 
 #[inline(always)]
-fn largest_of_body<const FMA: bool>(values: &[f32], most: &mut f32) {
+fn largest_of_body<const FMA: bool>(values: &[f32], max: &mut f32) {
     let (chunks, rest) = values.as_chunks::<LANES>();
     let mut lanes = [0.0f32; LANES];
     for chunk in chunks {
@@ -165,7 +160,7 @@ fn largest_of_body<const FMA: bool>(values: &[f32], most: &mut f32) {
             lanes[i] = if v > lanes[i] { v } else { lanes[i] };
         }
     }
-    *most = lanes.iter().chain(rest).fold(0.0, |m: f32, v| m.max(v.abs()));
+    *max = lanes.iter().chain(rest).fold(0.0, |m: f32, v| m.max(v.abs()));
 }
 
 kernel! {
@@ -183,28 +178,17 @@ fn round_body<const FMA: bool>(values: &[f32], scale: f32, out: &mut [i16]) {
     }
 }
 
-/// A product with everything a kernel needs.
+/// A block of the rows of a [`QuantisedInt16`].
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 prefetches"))]
-struct Task<'a> {
+struct Rows<'a> {
     values: &'a [i16],
     stride: usize,
     scales: &'a [f32],
-    packed: &'a PackedInt16,
-    first_panel: usize,
-    panels: usize,
-    /// Whether the next panels are prefetched.
-    prefetch: bool,
 }
 
-impl Task<'_> {
-    fn width(&self) -> usize {
-        let end = (self.first_panel + self.panels) * LANES;
-        end.min(self.packed.outputs) - self.first_panel * LANES
-    }
-}
+type Product<'a> = product::Product<Rows<'a>, &'a PackedInt16>;
 
-/// Writes the product with a run of panels to `out`, rows of as many numbers as those have outputs.
+/// Writes the outputs of a range of panels, for all rows of `x`, to `out`.
 pub(crate) fn multiply(
     isa: Isa,
     x: &QuantisedInt16,
@@ -212,45 +196,39 @@ pub(crate) fn multiply(
     panels: Range<usize>,
     out: &mut [f32],
 ) {
-    let task = Task {
-        values: &x.values,
-        stride: x.stride,
-        scales: &x.scales,
-        packed,
-        first_panel: panels.start,
-        panels: panels.len(),
-        prefetch: isa.uses(Technique::Prefetch),
-    };
-    assert!(panels.end <= packed.panels() && x.stride == 2 * packed.groups(), "panels that exist");
-    if panels.is_empty() || x.stride == 0 {
+    let (stride, rows) =
+        (x.stride, Rows { values: &x.values, stride: x.stride, scales: &x.scales });
+    let product = Product::new(isa, rows, (packed, packed.outputs), panels);
+    assert_eq!(stride, 2 * packed.groups(), "as many inputs as weights");
+    if product.panels == 0 || stride == 0 {
         return;
     }
-    let width = task.width();
-    assert_eq!(x.values.len(), x.scales.len() * x.stride, "whole rows");
+    let width = product.width;
+    assert_eq!(x.values.len(), x.scales.len() * stride, "whole rows");
     assert_eq!(out.len(), x.scales.len() * width, "room for every output");
-    let block = (BLOCK_BYTES / (2 * x.stride)).max(1);
-    let values = x.values.chunks(block * x.stride);
+    let block = (BLOCK_BYTES / (2 * stride)).max(1);
+    let values = x.values.chunks(block * stride);
     for ((values, scales), out) in
         values.zip(x.scales.chunks(block)).zip(out.chunks_mut(block * width))
     {
-        multiply_block(isa, Task { values, scales, ..task }, out);
+        multiply_block(isa, Product { x: Rows { values, stride, scales }, ..product }, out);
     }
 }
 
-fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+fn multiply_block(isa: Isa, product: Product<'_>, out: &mut [f32]) {
     match isa.level() {
         // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512Vnni | Level::Amx => unsafe { avx512::vnni::multiply(task, out) },
+        Level::Avx512Vnni | Level::Amx => unsafe { avx512::vnni::multiply(product, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { avx512::plain::multiply(task, out) },
+        Level::Avx512 => unsafe { avx512::plain::multiply(product, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(task, out) },
+        Level::Avx2 | Level::AvxVnni => unsafe { avx2::multiply(product, out) },
         #[cfg(target_arch = "aarch64")]
-        Level::Neon | Level::NeonDot => neon::multiply(task, out),
-        _ => portable::multiply(task, out),
+        Level::Neon | Level::NeonDot => neon::multiply(product, out),
+        _ => portable::multiply(product, out),
     }
 }
 
@@ -301,10 +279,10 @@ mod tests {
                 prop_assert_eq!(&product(isa, &x, &packed), &expected);
             }
             for (r, row) in x.chunks(inputs).enumerate() {
-                let most = row.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-                // Half a step of either factor; the input's step grows with large inputs.
-                let scale = (most / 32767.0).max(1.0 / 1024.0) * 2.0;
-                let allowed = inputs as f32 * (scale + most / 2048.0) + 1e-4;
+                let max = row.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+                // Half the spacing of either factor; that of the inputs grows with large inputs.
+                let scale = (max / 32767.0).max(1.0 / 1024.0) * 2.0;
+                let allowed = inputs as f32 * (scale + max / 2048.0) + 1e-4;
                 for (o, bias) in bias.iter().enumerate() {
                     let dot: f64 = row.iter().zip(&w[o * inputs..]).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
                     let error = (f64::from(expected[r * outputs + o]) - dot - f64::from(*bias)).abs();
@@ -315,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_that_do_not_fit_are_told_apart() {
+    fn weights_that_do_not_fit_are_refused() {
         let weight = |w: f32| Weight::from_f32(vec![1, 2], &[0.5, w]);
         for (w, fits) in [(31.9, true), (-31.9, true), (32.1, false), (f32::NAN, false)] {
             assert_eq!(fits_int16(&weight(w)), fits);
@@ -326,7 +304,7 @@ mod tests {
 
     #[test]
     fn no_sum_overflows_whatever_the_inputs() {
-        // 4096 products of about 30 · 30 are far beyond 2³¹ steps of 2⁻²⁰.
+        // 4096 products of about 30 · 30 are far beyond 2³¹ multiples of 2⁻²⁰.
         let w = vec![30.0; 4096];
         let packed = packed(&w, &[0.0], 4096);
         let before = narrowed_rows();

@@ -1,30 +1,31 @@
-//! The product with NEON (`smlal`): tiles of up to 2 rows by one panel, 16 accumulators. The two products of a
-//! pair are summed apart until the end.
+//! The int16 product with NEON (`smlal`): register tiles of up to 2 rows by one panel, 16 accumulators. The two products of a pair
+//! are summed separately until the end.
 
 use std::arch::aarch64::*;
 
-use super::{Pairs, Task};
+use super::{Pairs, Product};
 use crate::gemm::tiles::of_height;
 use crate::isa::lanes::LANES;
 
 const ROWS: usize = 2;
 
 /// See [`super::multiply`], which has checked the sizes.
-pub(super) fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let (groups, width) = (task.packed.groups(), task.width());
-    for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
-        let panel = task.first_panel + panel;
-        let lines = &task.packed.lines[panel * groups..][..groups];
-        let bias = &task.packed.bias[panel].0;
+pub(super) fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let (groups, width) = (product.packed.groups(), product.width);
+    for (panel, columns) in (0..product.panels).zip((0..width).step_by(LANES)) {
+        let panel = product.first_panel + panel;
+        let lines = &product.packed.lines[panel * groups..][..groups];
+        let bias = &product.packed.bias[panel].0;
         let in_panel = (width - columns).min(LANES);
-        let rows = task.values.chunks(ROWS * task.stride).zip(task.scales.chunks(ROWS));
+        let rows =
+            product.x.values.chunks(ROWS * product.x.stride).zip(product.x.scales.chunks(ROWS));
         for ((x, scales), out) in rows.zip(out.chunks_mut(ROWS * width)) {
             let mut sums = [[0; LANES]; ROWS];
             // SAFETY: `x` has whole rows of `stride` numbers, at most ROWS of them, and `lines` half
             // as many lines.
             unsafe {
                 let rows = scales.len();
-                of_height!(rows, [1, 2], R => tile::<R>(x, task.stride, lines, &mut sums));
+                of_height!(rows, [1, 2], R => tile::<R>(x, product.x.stride, lines, &mut sums));
             }
             for ((out, sums), scale) in out.chunks_mut(width).zip(&sums).zip(scales) {
                 let out = &mut out[columns..][..in_panel];
@@ -46,7 +47,7 @@ unsafe fn tile<const R: usize>(
     lines: &[Pairs],
     sums: &mut [[i32; LANES]; ROWS],
 ) {
-    // SAFETY: every address is inside the slices, by the caller's word; NEON is part of the architecture.
+    // SAFETY: every address is inside the slices, which the caller guarantees; NEON is part of the architecture.
     unsafe {
         let mut acc = [[vdupq_n_s32(0); 8]; R];
         for (g, line) in lines.iter().enumerate() {

@@ -1,280 +1,295 @@
-//! The integer product with AMX, two blocks of sixteen rows times two panels at a time. Sums are the
-//! same integers as everywhere, and are turned into floats in the same order of operations.
+//! The int8 product with AMX, two blocks of sixteen rows times two panels at a time. Sums are the same integers as in every
+//! kernel, and are converted to float32 in the same order of operations.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::avx512vnni::{Scales, lanes_of};
-use super::{PIECE, Piece, RegisterSink, ScoreSink, Task};
-use crate::gemm::amx::{Finish, Product};
-use crate::gemm::tiles::TILE_ROWS;
+use super::{PIECE, Piece, Product, RegisterSink, ScoreSink};
+use crate::gemm::amx::{TileEpilogue, TileProduct};
+use crate::isa::amx::TILE_ROWS;
 use crate::isa::float16::Float16;
 use crate::isa::lanes::LANES;
 
 /// See [`super::multiply`].
 ///
 /// # Safety
-/// The processor has AMX (and AVX-512), and the sizes of `task` and `out` agree as [`super::multiply`]
-/// checks.
+/// The processor has AMX (and AVX-512), and the sizes of `product` and `out` agree as [`super::multiply`] checks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-    let mut finish =
-        Stored { task, ends: NO_PANELS, width: task.width(), out: out.as_mut_ptr(), column: 0 };
-    // SAFETY: the caller vouches for AMX; rows and panels are as long as each other.
-    unsafe { product(task).multiply(&mut finish) };
+pub(super) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
+    let (width, out) = (product.width, out.as_mut_ptr());
+    let mut epilogue = StoreFloat32 { product, panels: NO_PANELS, width, out, column: 0 };
+    // SAFETY: the caller guarantees AMX; rows and panels have the same number of inputs.
+    unsafe { tile_product(product).multiply(&mut epilogue) };
 }
 
-/// See [`super::multiply_to_halves`].
+/// See [`super::multiply_to_float16`].
 ///
 /// # Safety
 /// The processor has AMX, and there is room for each row's outputs, which are whole pieces.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn multiply_to_halves(task: Task<'_>, out: &mut [[Float16; PIECE]]) {
-    let mut finish = Halved { task, ends: NO_PANELS, out, first: 0 };
+pub(super) unsafe fn multiply_to_float16(product: Product<'_>, out: &mut [[Float16; PIECE]]) {
+    let mut epilogue = StoreFloat16 { product, panels: NO_PANELS, out, first: 0 };
     // SAFETY: as above.
-    unsafe { product(task).multiply(&mut finish) };
+    unsafe { tile_product(product).multiply(&mut epilogue) };
 }
 
-/// See [`super::multiply_in_pieces`].
+/// See [`super::multiply_to_sink`].
 ///
 /// # Safety
-/// The processor has AMX, and `take` has the rows of `task`.
+/// The processor has AMX, and `sink` has the rows of `product`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
-pub(super) unsafe fn multiply_in_pieces(task: Task<'_>, take: &mut impl ScoreSink) {
-    let mut finish =
-        Taken { task, ends: NO_PANELS, panels: 0..0, register_sink: None, taken: 0, bit: 1, take };
+pub(super) unsafe fn multiply_to_sink(product: Product<'_>, sink: &mut impl ScoreSink) {
+    let mut epilogue = FeedSink {
+        product,
+        panels: NO_PANELS,
+        range: 0..0,
+        register_sink: None,
+        accepted: 0,
+        bit: 1,
+        sink,
+    };
     // SAFETY: as above.
-    unsafe { product(task).multiply(&mut finish) };
+    unsafe { tile_product(product).multiply(&mut epilogue) };
 }
 
-/// Outputs as they are stored.
-struct Stored<'a> {
-    task: Task<'a>,
-    ends: [End; 2],
-    /// The first row's,
+/// Stores outputs in float32.
+struct StoreFloat32<'a> {
+    product: Product<'a>,
+    panels: [PanelEpilogue; 2],
+    /// Address of the first output.
     out: *mut f32,
-    /// from one row to the next,
+    /// Outputs from one row to the next.
     width: usize,
-    /// and the first column of those that come now.
+    /// First column of the current block.
     column: usize,
 }
 
 // SAFETY: it starts no product.
-unsafe impl Finish<i32> for Stored<'_> {
+unsafe impl TileEpilogue<i32> for StoreFloat32<'_> {
     #[inline(always)]
     unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
         self.column = panels.start * LANES;
-        // SAFETY: `multiply`, which makes these, has the instructions; the caller's: panels of the task.
-        self.ends = unsafe { End::of_both(self.task, panels) };
+        // SAFETY: `multiply`, which makes these, has the instructions; the caller guarantees panels of the product.
+        self.panels = unsafe { PanelEpilogue::of_both(self.product, panels) };
         true
     }
 
     #[inline(always)]
     unsafe fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
         let to = self.out.wrapping_add(row * self.width + self.column);
-        // SAFETY: as above; a row and panels of the task, for which the caller of `multiply` has checked that there is room.
+        // SAFETY: as above; a row and panels of the product, for which the caller of `multiply` has checked that there is room.
         unsafe {
-            let scale = *self.task.scales.get_unchecked(row);
-            self.ends[0].store(left, scale, to);
-            self.ends[1].store(right, scale, to.wrapping_add(LANES));
+            let scale = *self.product.x.scales.get_unchecked(row);
+            self.panels[0].store(left, scale, to);
+            self.panels[1].store(right, scale, to.wrapping_add(LANES));
         }
     }
 }
 
-/// Outputs as they are stored in half precision.
-struct Halved<'a> {
-    task: Task<'a>,
-    ends: [End; 2],
+/// Stores outputs in float16.
+struct StoreFloat16<'a> {
+    product: Product<'a>,
+    panels: [PanelEpilogue; 2],
     out: &'a mut [[Float16; PIECE]],
-    /// The first row's place.
+    /// Index in `out` of the first row's piece of the current block.
     first: usize,
 }
 
 // SAFETY: it starts no product.
-unsafe impl Finish<i32> for Halved<'_> {
+unsafe impl TileEpilogue<i32> for StoreFloat16<'_> {
     #[inline(always)]
     unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
-        self.first = panels.start / 2 * self.task.scales.len();
-        // SAFETY: `multiply_to_halves`, which makes these, has the instructions; the caller's: panels of the task.
-        self.ends = unsafe { End::of_both(self.task, panels) };
+        self.first = panels.start / 2 * self.product.x.scales.len();
+        // SAFETY: `multiply_to_float16`, which makes these, has the instructions; the caller guarantees panels of the product.
+        self.panels = unsafe { PanelEpilogue::of_both(self.product, panels) };
         true
     }
 
     #[inline(always)]
     unsafe fn row(&mut self, row: usize, [left, right]: &[[i32; LANES]; 2]) {
         let to = &mut self.out[self.first + row];
-        // SAFETY: as above; a row of the task; both stores are of 16 halves.
+        // SAFETY: as above; a row of the product; both stores are of 16 numbers of 16 bits.
         unsafe {
-            let scale = *self.task.scales.get_unchecked(row);
+            let scale = *self.product.x.scales.get_unchecked(row);
             let (to_left, to_right) = to.split_at_mut(LANES);
-            let halves = |end: End, sums| {
-                let outputs = end.scales.apply_with_floor(load(sums), scale);
+            let float16 = |panel: PanelEpilogue, sums| {
+                let outputs = panel.scales.apply_with_floor(load(sums), scale);
                 _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(outputs)
             };
-            _mm256_storeu_si256(to_left.as_mut_ptr().cast(), halves(self.ends[0], left));
-            _mm256_storeu_si256(to_right.as_mut_ptr().cast(), halves(self.ends[1], right));
+            _mm256_storeu_si256(to_left.as_mut_ptr().cast(), float16(self.panels[0], left));
+            _mm256_storeu_si256(to_right.as_mut_ptr().cast(), float16(self.panels[1], right));
         }
     }
 }
 
-/// Outputs as somebody takes them.
-struct Taken<'a, T: ScoreSink> {
-    task: Task<'a>,
-    ends: [End; 2],
-    panels: Range<usize>,
-    /// Who hears them first,
-    register_sink: Option<T::RegisterSink>,
-    /// which rows, a bit each, have been taken,
-    taken: u32,
-    /// and the next one's bit.
+/// Feeds outputs to a score sink.
+struct FeedSink<'a, S: ScoreSink> {
+    product: Product<'a>,
+    panels: [PanelEpilogue; 2],
+    /// Indices of the panels of the current block.
+    range: Range<usize>,
+    register_sink: Option<S::RegisterSink>,
+    /// Mask of the current block's rows that the register sink has accepted.
+    accepted: u32,
+    /// Bit of the next row in that mask.
     bit: u32,
-    take: &'a mut T,
+    sink: &'a mut S,
 }
 
 // SAFETY: it starts no product, and nor does a `ScoreSink`.
-unsafe impl<T: ScoreSink> Finish<i32> for Taken<'_, T> {
+unsafe impl<S: ScoreSink> TileEpilogue<i32> for FeedSink<'_, S> {
     #[inline(always)]
     unsafe fn begin(&mut self, panels: Range<usize>) -> bool {
-        // SAFETY: `multiply_in_pieces`, which makes these, has the instructions; the caller's: panels of the task.
-        self.ends = unsafe { End::of_both(self.task, panels.clone()) };
-        self.panels = panels;
-        self.register_sink = self.take.register_sink(self.column());
-        (self.taken, self.bit) = (0, 1);
+        // SAFETY: `multiply_to_sink`, which makes these, has the instructions; the caller guarantees panels of the product.
+        self.panels = unsafe { PanelEpilogue::of_both(self.product, panels.clone()) };
+        self.range = panels;
+        self.register_sink = self.sink.register_sink(self.column());
+        (self.accepted, self.bit) = (0, 1);
         self.register_sink.is_some()
     }
 
     #[inline(always)]
     unsafe fn row(&mut self, row: usize, sums: &[[i32; LANES]; 2]) {
         let Some(register_sink) = self.register_sink else { return };
-        // SAFETY: as above; a row of the task, of which `take` has as many, and which has been left alone since `begin`.
-        let taken = unsafe {
-            let scale = *self.task.scales.get_unchecked(row);
-            register_sink.accept(row, End::piece(self.ends, sums, scale))
+        // SAFETY: as above; a row of the product, of which `sink` has as many, and which has not been used since `begin`.
+        let accepted = unsafe {
+            let scale = *self.product.x.scales.get_unchecked(row);
+            register_sink.accept(row, PanelEpilogue::piece(self.panels, sums, scale))
         };
-        self.taken |= self.bit & 0u32.wrapping_sub(u32::from(taken));
+        self.accepted |= self.bit & 0u32.wrapping_sub(u32::from(accepted));
         self.bit <<= 1;
     }
 
     #[inline(always)]
     unsafe fn end(&mut self, row: usize, sums: &[[[i32; LANES]; 2]]) {
-        let refused = !self.taken & u32::MAX >> (u32::BITS - sums.len() as u32);
-        // A call in the loop of rows would have it keep nothing in registers.
+        let refused = !self.accepted & u32::MAX >> (u32::BITS - sums.len() as u32);
+        // Not in the loop of rows: with a call in it, the compiler would keep nothing in registers.
         if refused != 0 {
-            // SAFETY: as above; `begin` was given panels of the task.
+            // SAFETY: as above; `begin` got panels of the product.
             unsafe {
-                again(
-                    (self.task, self.panels.clone()),
+                take_refused(
+                    (self.product, self.range.clone()),
                     (row, sums),
                     (refused, self.register_sink.is_some()),
-                    self.take,
+                    self.sink,
                 )
             };
         }
-        self.take.end(row..row + sums.len(), self.column());
+        self.sink.end(row..row + sums.len(), self.column());
     }
 }
 
-impl<T: ScoreSink> Taken<'_, T> {
+impl<S: ScoreSink> FeedSink<'_, S> {
     fn column(&self) -> usize {
-        (self.task.first_panel + self.panels.start) * LANES
+        (self.product.first_panel + self.range.start) * LANES
     }
 }
 
-/// Hands out what has been refused, of rows from the given one on. What it is given stays in registers: not all of `Taken`.
+/// Passes the refused pieces of rows from `first` on to the sink. It takes the fields it needs, and not a `FeedSink`, so that the
+/// others stay in registers.
 ///
 /// # Safety
-/// They are panels of the task.
+/// They are panels of the product.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 #[cold]
 #[inline(never)]
-unsafe fn again(
-    (task, panels): (Task<'_>, Range<usize>),
+unsafe fn take_refused(
+    (product, panels): (Product<'_>, Range<usize>),
     (first, sums): (usize, &[[[i32; LANES]; 2]]),
-    (mut refused, heard): (u32, bool),
-    take: &mut impl ScoreSink,
+    (mut refused, offered): (u32, bool),
+    sink: &mut impl ScoreSink,
 ) {
-    let column = (task.first_panel + panels.start) * LANES;
-    // SAFETY: the caller's.
-    let ends = unsafe { End::of_both(task, panels) };
+    let column = (product.first_panel + panels.start) * LANES;
+    // SAFETY: guaranteed by the caller.
+    let panels = unsafe { PanelEpilogue::of_both(product, panels) };
     while refused != 0 {
         let i = refused.trailing_zeros() as usize;
-        let piece = End::piece(ends, &sums[i], task.scales[first + i]);
-        let threshold = _mm512_set1_ps(take.threshold(first + i));
-        let above = piece.map(|half| u32::from(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(half, threshold)));
+        let piece = PanelEpilogue::piece(panels, &sums[i], product.x.scales[first + i]);
+        let threshold = _mm512_set1_ps(sink.threshold(first + i));
+        let above =
+            piece.map(|panel| u32::from(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(panel, threshold)));
         // SAFETY: a register is sixteen floats.
         let piece = unsafe { std::mem::transmute::<[__m512; 2], Piece>(piece) };
-        take.again::<true>(first + i, column, (piece, above[0] | above[1] << LANES), heard);
+        sink.take_piece::<true>(first + i, column, (piece, above[0] | above[1] << LANES), offered);
         refused &= refused - 1;
     }
 }
 
-fn product(task: Task<'_>) -> Product {
-    let (packed, first, rows) = (task.packed, task.first_panel, task.scales.len());
-    assert!(task.memory.len() >= rows.next_multiple_of(TILE_ROWS) * task.stride, "whole tiles");
-    Product {
-        inputs: task.memory.as_ptr(),
-        order: task.order,
+fn tile_product(product: Product<'_>) -> TileProduct {
+    let (x, packed, first) = (product.x, product.packed, product.first_panel);
+    let rows = x.scales.len();
+    assert!(x.memory.len() >= rows.next_multiple_of(TILE_ROWS) * x.stride, "whole tiles");
+    TileProduct {
+        inputs: x.memory.as_ptr(),
+        layout: x.layout,
         rows,
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
-        panels: task.panels,
+        panels: product.panels,
         starts: Some(packed.starts[first..].as_ptr().cast()),
-        steps: task.stride / 64,
-        prefetch: task.prefetch,
+        steps: x.stride / 64,
+        prefetch: product.prefetch,
     }
 }
 
-/// What turns a panel's sums into outputs.
+/// Converts a panel's sums to outputs.
 #[derive(Clone, Copy)]
-struct End {
+struct PanelEpilogue {
     scales: Scales,
-    /// Its columns that exist.
+    /// The columns that exist.
     lanes: __mmask16,
 }
 
-/// Before there is one.
+/// A placeholder before the first block.
 // SAFETY: numbers and a mask, which may be zero.
-const NO_PANELS: [End; 2] = unsafe { std::mem::zeroed() };
+const NO_PANELS: [PanelEpilogue; 2] = unsafe { std::mem::zeroed() };
 
-impl End {
-    /// Where there is no second panel, none of its columns exists.
+impl PanelEpilogue {
+    /// Those of one or two panels. Where there is no second panel, none of its columns exists.
     ///
     /// # Safety
-    /// They are panels of `task`.
+    /// They are panels of `product`.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    unsafe fn of_both(task: Task<'_>, panels: Range<usize>) -> [End; 2] {
-        // What does not exist is at negative infinity.
+    unsafe fn of_both(product: Product<'_>, panels: Range<usize>) -> [PanelEpilogue; 2] {
+        // Columns that do not exist become negative infinity.
         let none = _mm512_set1_ps(f32::NEG_INFINITY);
-        // SAFETY: the caller's.
-        let end = |panel: usize, columns: usize| unsafe {
-            let mut scales = Scales::of(task, panel);
+        // SAFETY: guaranteed by the caller.
+        let of_panel = |panel: usize, columns: usize| unsafe {
+            let mut scales = Scales::of(product, panel);
             let lanes = lanes_of(columns);
             scales.bias = _mm512_mask_mov_ps(none, lanes, scales.bias);
-            End { scales, lanes }
+            PanelEpilogue { scales, lanes }
         };
-        let columns = task.width() - panels.start * LANES;
-        [end(panels.start, columns), end(panels.end - 1, columns.saturating_sub(LANES))]
+        let columns = product.width - panels.start * LANES;
+        [of_panel(panels.start, columns), of_panel(panels.end - 1, columns.saturating_sub(LANES))]
     }
 
-    /// What both make of a row's sums.
+    /// A row's outputs of both panels.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn piece([l, r]: [End; 2], [left, right]: &[[i32; LANES]; 2], scale: f32) -> [__m512; 2] {
+    fn piece(
+        [l, r]: [PanelEpilogue; 2],
+        [left, right]: &[[i32; LANES]; 2],
+        scale: f32,
+    ) -> [__m512; 2] {
         [l.scales.apply(load(left), scale), r.scales.apply(load(right), scale)]
     }
 
+    /// Stores a row's outputs of the panel.
+    ///
     /// # Safety
     /// There is room for the panel's columns at `to`.
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn store(self, sums: &[i32; LANES], scale: f32, to: *mut f32) {
         let outputs = self.scales.apply_with_floor(load(sums), scale);
-        // SAFETY: what the caller vouches for.
+        // SAFETY: guaranteed by the caller.
         unsafe { _mm512_mask_storeu_ps(to, self.lanes, outputs) };
     }
 }
 
-/// A row's sums of a panel.
+/// Loads a row's sums of a panel.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn load(sums: &[i32; LANES]) -> __m512i {

@@ -1,18 +1,17 @@
-//! Two more integer products with 256-bit registers: tiles of up to 4 rows by one panel, 8 accumulators.
+//! Two more int8 products with 256-bit registers: register tiles of up to 4 rows by one panel, 8 accumulators.
 //!
-//! AVX-VNNI adds up four products in 32 bits by itself. The other kernel adds pairs of products up in 16
-//! bits, as Marian's `intgemm` does: fewer instructions than the exact one, and wrong where a sum does
-//! not fit. A pair fits: signs are moved into the weights (|x| times ±w).
+//! AVX-VNNI has an int8 dot product with int32 sums. The other kernel sums pairs of products in int16, as Marian's `intgemm` does:
+//! fewer instructions than the exact one, but sums saturate. A single pair always fits: signs are moved into the weights
+//! (|x| times ±w).
 
-/// A kernel for some features. `$start` says where a panel's sums start; `$dot(sums, x, w)` adds to
-/// `sums` the products of four inputs, unsigned as they are kept, with 64 weights; `$end(sum)` makes
-/// 32-bit sums of what `$dot` has added up.
+/// A kernel for some features. `$start` returns the initial sums of a panel; `$dot(sums, x, w)` adds to `sums` the products of four
+/// inputs, unsigned as they are stored, with 64 weights; `$end(sum)` converts the accumulators of `$dot` to int32 sums.
 macro_rules! kernel {
     ($name:ident, $features:literal, $start:expr, $dot:expr, $end:expr) => {
         pub(super) mod $name {
             use std::arch::x86_64::*;
 
-            use crate::gemm::int8::{Bytes, Sums, Task};
+            use crate::gemm::int8::{Bytes, Sums, Product};
             use crate::isa::lanes::LANES;
             use crate::gemm::tiles::of_height;
 
@@ -21,29 +20,29 @@ macro_rules! kernel {
             /// See [`crate::gemm::int8::multiply`].
             ///
             /// # Safety
-            /// The processor has the features, and the sizes of `task` and `out` agree as
+            /// The processor has the features, and the sizes of `product` and `out` agree as
             /// [`crate::gemm::int8::multiply`] checks.
             #[target_feature(enable = $features)]
-            pub(in crate::gemm::int8) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-                let (groups, width) = (task.packed.groups(), task.width());
-                for (panel, columns) in (0..task.panels).zip((0..width).step_by(LANES)) {
-                    let panel = task.first_panel + panel;
-                    let lines = &task.packed.lines[panel * groups..][..groups];
-                    let (scales, bias) = (&task.packed.scales[panel].0, &task.packed.bias[panel].0);
+            pub(in crate::gemm::int8) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
+                let (groups, width) = (product.packed.groups(), product.width);
+                for (panel, columns) in (0..product.panels).zip((0..width).step_by(LANES)) {
+                    let panel = product.first_panel + panel;
+                    let lines = &product.packed.lines[panel * groups..][..groups];
+                    let (scales, bias) = (&product.packed.scales[panel].0, &product.packed.bias[panel].0);
                     let in_panel = (width - columns).min(LANES);
-                    let inputs = task.bytes.chunks(ROWS * task.stride).zip(task.scales.chunks(ROWS));
-                    for ((bytes, row_steps), out) in inputs.zip(out.chunks_mut(ROWS * width)) {
-                        let start: [i32; LANES] = $start(&task.packed.starts[panel]);
+                    let inputs = product.x.bytes.chunks(ROWS * product.x.stride).zip(product.x.scales.chunks(ROWS));
+                    for ((bytes, row_scales), out) in inputs.zip(out.chunks_mut(ROWS * width)) {
+                        let start: [i32; LANES] = $start(&product.packed.starts[panel]);
                         let mut sums = [start; ROWS];
-                        // SAFETY: `bytes` has whole rows, at most ROWS of them, of four bytes a line.
+                        // SAFETY: `bytes` has whole rows, at most ROWS of them, and each row has four bytes for every line.
                         unsafe {
-                            let rows = row_steps.len();
-                            of_height!(rows, [1 2 3, 4], R => tile::<R>(bytes, task.stride, lines, &mut sums));
+                            let rows = row_scales.len();
+                            of_height!(rows, [1 2 3, 4], R => tile::<R>(bytes, product.x.stride, lines, &mut sums));
                         }
-                        for ((out, sums), row_scale) in out.chunks_mut(width).zip(&sums).zip(row_steps) {
+                        for ((out, sums), row_scale) in out.chunks_mut(width).zip(&sums).zip(row_scales) {
                             for (i, out) in out[columns..][..in_panel].iter_mut().enumerate() {
                                 let y = sums[i] as f32 * (scales[i] * row_scale) + bias[i];
-                                *out = if task.relu && y < 0.0 { 0.0 } else { y };
+                                *out = if product.relu && y < 0.0 { 0.0 } else { y };
                             }
                         }
                     }
@@ -61,7 +60,7 @@ macro_rules! kernel {
                 lines: &[Bytes],
                 sums: &mut [[i32; LANES]; ROWS],
             ) {
-                // SAFETY: every address is inside the slices, by the caller's word.
+                // SAFETY: every address is inside the slices, which the caller guarantees.
                 unsafe {
                     let mut acc = [[_mm256_setzero_si256(); 2]; R];
                     for (acc, sums) in acc.iter_mut().zip(&*sums) {

@@ -1,12 +1,11 @@
-//! The integer product with AVX2 alone, exact: tiles of 2 rows by 2 panels, 8 accumulators.
+//! The int8 product with AVX2 alone, exact: register tiles of 2 rows by 2 panels, 8 accumulators.
 //!
-//! AVX2's instruction for bytes (`vpmaddubsw`) multiplies unsigned with signed ones and adds pairs of
-//! products in 16 bits, where pairs that use the whole range do not fit. So the sign of an input goes over
-//! to its weights: of a negative input, |x| is multiplied with the weight's complement, which is −w − 1. No
-//! pair exceeds 2 · 127 · 128, which fits, and each negative input adds its own value once too often to
-//! every output of its row: sums start at minus those values. A complement (`vpxor`) runs on three ports
-//! where `vpsignb`, which would need no correction, runs on two. Rows without negative inputs, as after a
-//! relu, are spared it.
+//! AVX2's instruction for bytes (`vpmaddubsw`) multiplies unsigned with signed bytes and adds pairs of products in int16, which
+//! overflows for pairs that use the whole range. So the sign of an input is moved to its weights: for a negative input, |x| is
+//! multiplied with the complement of the weight, which is −w − 1. No pair exceeds 2 · 127 · 128, which fits. Each negative input
+//! thereby adds its own value once too often to every output of its row, and sums start at minus those values. A complement
+//! (`vpxor`) runs on three ports where `vpsignb`, which would need no correction, runs on two. Rows without negative inputs, as
+//! after a ReLU, skip it.
 //!
 //! Inputs are prepared once for all panels:
 //!
@@ -15,72 +14,71 @@
 //! masks        255 where the input is negative
 //! ```
 //!
-//! Two groups of four inputs are added up in 16 bits before they are widened, where they surely fit: where
-//! both pairs of magnitudes together are at most 255, since no weight and no complement is beyond 128. Nearly all do, as an input
-//! at the end of the range is rare. The order of additions does not matter to an exact sum, so each tile's
-//! rows begin with the groups that fit (calm ones) and end with the others (wild ones), and no step asks.
+//! Two groups of four inputs are added in int16 before they are widened, if they are *small*: if both pairs of magnitudes together
+//! are at most 255, they cannot overflow, since no weight and no complement exceeds 128. Nearly all groups are small, as an input
+//! at the end of the range is rare. The order of additions does not matter to an exact sum, so each tile's rows begin with the
+//! small groups and end with the large ones, and no step has a branch.
 //!
-//! Cost: seven instructions for 64 products, five without negative inputs: 27 or 38 products a cycle at
-//! best. Tried and not faster: weights widened to 16 bits once for all rows (`vpmaddwd`), tiles of 3 rows (16
-//! registers do not hold them). The step of calm groups is in `asm!` because the compiler else keeps weights for
-//! the second row in registers, and sums in memory.
+//! Cost: seven instructions for 64 products, five without negative inputs: 27 or 38 products a cycle at best. Tried and not
+//! faster: weights widened to int16 once for all rows (`vpmaddwd`), tiles of 3 rows (16 registers do not hold them). The step of
+//! small groups is in `asm!` because the compiler otherwise keeps weights for the second row in registers, and sums in memory.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
 
-use super::{Bytes, Task};
+use super::{Bytes, Product};
 use crate::gemm::panels::Lanes;
 use crate::isa::lanes::LANES;
 
 const ROWS: usize = 2;
 const PANELS: usize = 2;
 
-/// Rows of inputs, ready to be multiplied.
+/// Rows of inputs prepared for the kernel.
 #[derive(Default)]
 struct Prepared {
     magnitudes: Vec<u8>,
     masks: Vec<u8>,
     /// Minus the sum of each row's negative inputs.
     starts: Vec<i32>,
-    /// For each tile of rows the first groups of all twos of groups: calm ones, then wild ones.
+    /// For each tile of rows, the first group of every two: small ones, then large ones.
     order: Vec<u32>,
-    /// How many of those are calm.
-    calm: Vec<usize>,
+    /// The number of small ones of each tile.
+    small: Vec<usize>,
 }
 
 impl Prepared {
-    /// The calm and the wild groups of the tile that begins with this row.
+    /// The small and the large groups of the tile that begins with this row.
     fn order(&self, row: usize) -> (&[u32], &[u32]) {
-        let (tile, twos) = (row / ROWS, self.order.len() / self.calm.len());
-        self.order[tile * twos..][..twos].split_at(self.calm[tile])
+        let (tile, twos) = (row / ROWS, self.order.len() / self.small.len());
+        self.order[tile * twos..][..twos].split_at(self.small[tile])
     }
 }
 
 thread_local! {
-    /// A worker's products come one after the other.
+    /// Scratch memory of a worker, whose products come one after the other.
     static PREPARED: RefCell<Prepared> = RefCell::default();
 }
 
 /// See [`super::multiply`].
 ///
 /// # Safety
-/// The processor has AVX2, and the sizes of `task` and `out` agree as [`super::multiply`] checks.
+/// The processor has AVX2, and the sizes of `product` and `out` agree as [`super::multiply`] checks.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
+pub(super) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
     PREPARED.with_borrow_mut(|prepared| {
-        prepare(task, prepared);
-        let width = task.width();
-        for panel in (0..task.panels).step_by(PANELS) {
-            let wide = task.panels - panel >= PANELS;
+        prepare(product, prepared);
+        let width = product.width;
+        for panel in (0..product.panels).step_by(PANELS) {
+            let wide = product.panels - panel >= PANELS;
             for (i, out) in out.chunks_mut(ROWS * width).enumerate() {
                 let (row, out) = (i * ROWS, &mut out[panel * LANES..]);
-                let high = task.scales.len() - row >= ROWS;
+                let high = product.x.scales.len() - row >= ROWS;
                 match (high, wide) {
-                    (true, true) => tile::<2, 2>(task, prepared, (row, panel), out),
-                    (true, false) => tile::<2, 1>(task, prepared, (row, panel), out),
-                    (false, true) => tile::<1, 2>(task, prepared, (row, panel), out),
-                    (false, false) => tile::<1, 1>(task, prepared, (row, panel), out),
+                    (true, true) => tile::<2, 2>(product, prepared, (row, panel), out),
+                    (true, false) => tile::<2, 1>(product, prepared, (row, panel), out),
+                    (false, true) => tile::<1, 2>(product, prepared, (row, panel), out),
+                    (false, false) => tile::<1, 1>(product, prepared, (row, panel), out),
                 }
             }
         }
@@ -88,8 +86,8 @@ pub(super) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
 }
 
 #[target_feature(enable = "avx2")]
-fn prepare(task: Task<'_>, out: &mut Prepared) {
-    let bytes = task.bytes;
+fn prepare(product: Product<'_>, out: &mut Prepared) {
+    let bytes = product.x.bytes;
     out.magnitudes.resize(bytes.len(), 0);
     out.masks.resize(bytes.len(), 0);
     for (magnitude, &byte) in out.magnitudes.iter_mut().zip(bytes) {
@@ -100,82 +98,82 @@ fn prepare(task: Task<'_>, out: &mut Prepared) {
     }
     let negative = |row: &[u8]| row.iter().map(|&byte| 128 - i32::from(byte.min(128))).sum::<i32>();
     out.starts.clear();
-    out.starts.extend(bytes.chunks_exact(task.stride).map(negative));
-    let twos = task.stride / 8;
+    out.starts.extend(bytes.chunks_exact(product.x.stride).map(negative));
+    let twos = product.x.stride / 8;
     out.order.resize(out.starts.len().div_ceil(ROWS) * twos, 0);
-    out.calm.clear();
-    let tiles = out.magnitudes.chunks(ROWS * task.stride).zip(out.order.chunks_exact_mut(twos));
-    out.calm.extend(tiles.map(|(rows, order)| sort_out(rows, task.stride, order)));
+    out.small.clear();
+    let tiles =
+        out.magnitudes.chunks(ROWS * product.x.stride).zip(out.order.chunks_exact_mut(twos));
+    out.small.extend(tiles.map(|(rows, order)| order_groups(rows, product.x.stride, order)));
 }
 
-/// Puts the calm groups of a tile's rows in front and the wild ones behind; returns how many are calm.
+/// Orders the groups of a tile's rows, small ones first; returns how many are small.
 #[target_feature(enable = "avx2")]
-fn sort_out(magnitudes: &[u8], stride: usize, order: &mut [u32]) -> usize {
-    let (mut calm, mut wild) = (0, order.len() - 1);
+fn order_groups(magnitudes: &[u8], stride: usize, order: &mut [u32]) -> usize {
+    let (mut small, mut large) = (0, order.len() - 1);
     for (at, firsts) in (0..stride).step_by(32).zip((0..).step_by(8)) {
-        let mut most = _mm256_setzero_si256();
+        let mut max = _mm256_setzero_si256();
         for row in magnitudes.chunks_exact(stride) {
             let row = &row[at..at + 32];
             // SAFETY: 32 bytes.
             let row = unsafe { _mm256_loadu_si256(row.as_ptr().cast()) };
             let pairs = _mm256_maddubs_epi16(row, _mm256_set1_epi8(1));
             let other_group = _mm256_shuffle_epi32::<0b10_11_00_01>(pairs);
-            most = _mm256_max_epi16(most, _mm256_add_epi16(pairs, other_group));
+            max = _mm256_max_epi16(max, _mm256_add_epi16(pairs, other_group));
         }
-        let large = _mm256_cmpgt_epi16(most, _mm256_set1_epi16(255));
-        let large = _mm256_movemask_epi8(large).to_le_bytes();
-        for (first, large) in (firsts..).step_by(2).zip(large) {
-            // Into both places, of which one is passed by: no branch to guess.
-            (order[calm], order[wild]) = (first, first);
-            calm += usize::from(large == 0);
-            wild = wild.wrapping_sub(usize::from(large != 0));
+        let is_large = _mm256_cmpgt_epi16(max, _mm256_set1_epi16(255));
+        let is_large = _mm256_movemask_epi8(is_large).to_le_bytes();
+        for (first, is_large) in (firsts..).step_by(2).zip(is_large) {
+            // Written to both ends, of which one advances: no branch to mispredict.
+            (order[small], order[large]) = (first, first);
+            small += usize::from(is_large == 0);
+            large = large.wrapping_sub(usize::from(is_large != 0));
         }
     }
-    calm
+    small
 }
 
-/// `R` rows times `P` panels, the first at `(row, panel)`; `out` begins with this tile's first output, and its
-/// rows are as far apart as they are wide.
-// Not in the loops around it, which would keep what they know in the registers that it wants.
+/// `R` rows times `P` panels from `(row, panel)` on. `out` begins with this tile's first output; its rows are `width` apart.
+// Not inlined: the variables of the loops around it would take registers that it needs.
 #[target_feature(enable = "avx2")]
 #[inline(never)]
 fn tile<const R: usize, const P: usize>(
-    task: Task<'_>,
+    product: Product<'_>,
     prepared: &Prepared,
     (row, panel): (usize, usize),
     out: &mut [f32],
 ) {
-    let (packed, width) = (task.packed, task.width());
-    let first = task.first_panel + panel;
+    let (packed, width) = (product.packed, product.width);
+    let first = product.first_panel + panel;
     let starts = &prepared.starts[row..row + R];
     let sums = if starts.iter().all(|&start| start == 0) {
-        sums::<R, P, false>(task, prepared, row, first)
+        sums::<R, P, false>(product, prepared, row, first)
     } else {
-        sums::<R, P, true>(task, prepared, row, first)
+        sums::<R, P, true>(product, prepared, row, first)
     };
     for (r, sums) in sums.iter().enumerate() {
         for (p, sums) in sums.iter().enumerate() {
             let columns = (width - (panel + p) * LANES).min(LANES);
             let (scales, bias) = (&packed.scales[first + p], &packed.bias[first + p]);
             let out = &mut out[r * width + p * LANES..][..columns];
-            finish(sums, task.scales[row + r], (scales, bias), task.relu, out);
+            epilogue(sums, product.x.scales[row + r], (scales, bias), product.relu, out);
         }
     }
 }
 
-/// The sums of a tile. If it is not `SIGNED`, no input is negative.
+/// The sums of a register tile. If not `SIGNED`, no input is negative.
 #[target_feature(enable = "avx2")]
 fn sums<const R: usize, const P: usize, const SIGNED: bool>(
-    task: Task<'_>,
+    product: Product<'_>,
     prepared: &Prepared,
     row: usize,
     panel: usize,
 ) -> [[[__m256i; 2]; P]; R] {
-    let (groups, stride) = (task.packed.groups(), task.stride);
+    let (groups, stride) = (product.packed.groups(), product.x.stride);
     assert_eq!(groups * 4, stride, "as many inputs as weights");
     let magnitudes = &prepared.magnitudes[row * stride..(row + R) * stride];
     let masks = &prepared.masks[row * stride..(row + R) * stride];
-    let lines = &task.packed.lines[panel * groups..(panel + P) * groups];
+    let lines = &product.packed.lines[panel * groups..(panel + P) * groups];
     // SAFETY: `R` rows of `stride` bytes, four a group.
     let fours = |bytes: &[u8], r: usize, g: usize| unsafe {
         let at = bytes.as_ptr().add(r * stride + g * 4).cast::<i32>();
@@ -187,13 +185,13 @@ fn sums<const R: usize, const P: usize, const SIGNED: bool>(
     for (sums, &start) in sums.iter_mut().zip(&prepared.starts[row..]) {
         *sums = [[_mm256_set1_epi32(start); 2]; P];
     }
-    let (calm, wild) = prepared.order(row);
-    for g in calm.iter().map(|&g| g as usize) {
+    let (small, large) = prepared.order(row);
+    for g in small.iter().map(|&g| g as usize) {
         for (r, sums) in sums.iter_mut().enumerate() {
             let x = [fours(magnitudes, r, g), fours(magnitudes, r, g + 1)];
             let masks = [fours(masks, r, g), fours(masks, r, g + 1)];
             for (p, [low, high]) in sums.iter_mut().enumerate() {
-                // SAFETY: the line of a group and of the one behind it, which is of the same two.
+                // SAFETY: the lines of both groups.
                 unsafe {
                     add_two_groups::<SIGNED, 0>(low, x, masks, line(p, g));
                     add_two_groups::<SIGNED, 32>(high, x, masks, line(p, g));
@@ -201,7 +199,7 @@ fn sums<const R: usize, const P: usize, const SIGNED: bool>(
             }
         }
     }
-    for g in wild.iter().flat_map(|&g| [g as usize, g as usize + 1]) {
+    for g in large.iter().flat_map(|&g| [g as usize, g as usize + 1]) {
         for (r, sums) in sums.iter_mut().enumerate() {
             let (x, mask) = (fours(magnitudes, r, g), fours(masks, r, g));
             for (p, sums) in sums.iter_mut().enumerate() {
@@ -219,7 +217,7 @@ fn sums<const R: usize, const P: usize, const SIGNED: bool>(
     sums
 }
 
-/// Adds the products of two calm groups and half of their lines, from byte `HALF` on.
+/// Adds the products of two small groups and half of their lines, from byte `HALF` on.
 ///
 /// # Safety
 /// There are two lines.
@@ -263,7 +261,7 @@ unsafe fn add_two_groups<const SIGNED: bool, const HALF: usize>(
                 "vpmaddubsw {b}, {x1}, {b}"
             )
         } else {
-            // Operands must all be named: here the masks only are, and take no register of their own.
+            // Every operand must be named; the masks are named in comments and alias `x`, so they take no register.
             add!(
                 "vpmaddubsw {a}, {x0}, [{lines} + {low}] /* {mask0} */"
                 "vpmaddubsw {b}, {x1}, [{lines} + {high}] /* {mask1} */"
@@ -272,9 +270,9 @@ unsafe fn add_two_groups<const SIGNED: bool, const HALF: usize>(
     }
 }
 
-/// Outputs from sums: as many as there is room for.
+/// The epilogue: writes as many outputs as `out` has room for.
 #[target_feature(enable = "avx2")]
-fn finish(
+fn epilogue(
     sums: &[__m256i; 2],
     row_scale: f32,
     (scales, bias): (&Lanes<f32>, &Lanes<f32>),
@@ -290,7 +288,7 @@ fn finish(
         unsafe {
             let scale = _mm256_load_ps(scales.0.as_ptr().add(half * 8));
             let scale = _mm256_mul_ps(scale, _mm256_set1_ps(row_scale));
-            // Not fused: every kernel must round alike.
+            // Not fused, so that every kernel rounds alike.
             let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale);
             let sum = _mm256_add_ps(sum, _mm256_load_ps(bias.0.as_ptr().add(half * 8)));
             _mm256_storeu_ps(to.add(half * 8), _mm256_max_ps(sum, floor));

@@ -1,23 +1,21 @@
 //! Matrix products in int8: `y = (x̂ · Ŵᵀ) · scales + b`, exact in integers.
 //!
-//! Weights are integers in −127..127 with a step for each output (a weight is integer · step). A
-//! row of inputs is quantised on its own, with step `max|x| / 127`, so that a row never depends on
-//! its neighbours, and products are summed in int32 without saturation: every kernel gives the same
-//! bits.
+//! Weights are integers in −127..127 with a quantisation scale for each output. A row of inputs is quantised with a scale of its
+//! own, `max|x| / 127`, so that a row never depends on its neighbours. Products are summed in int32 without saturation: every
+//! kernel gives the same bits.
 //!
-//! Inputs are kept shifted to unsigned bytes (integer + 128), as the VNNI instructions want them.
-//! The shift adds `128 · Σ weights` to an output, which is taken off again by where its sum starts.
+//! Inputs are stored as unsigned bytes (integer + 128), the operand type of the VNNI instructions. The offset adds
+//! `128 · Σ weights` to an output, for which the initial value of its sum compensates.
 //!
-//! Sixteen outputs make a panel. A panel holds, four inputs at a time, sixteen groups of four
-//! bytes, a cache line:
+//! Sixteen outputs make a panel. A panel holds, four inputs at a time, sixteen groups of four bytes, a cache line:
 //!
 //! ```text
 //! panel 0:  w[0][0..4] w[1][0..4] … w[15][0..4] │ w[0][4..8] … w[15][4..8] │ …
 //! panel 1:  w[16][0..4] …
 //! ```
 //!
-//! Inputs are filled up with zero weights to a multiple of 64, outputs to a multiple of 16. The same
-//! layout is what AMX tiles load (16 lines are 64 inputs by 16 outputs).
+//! Weights are padded with zeros to a multiple of 64 inputs and of 16 outputs. AMX tiles load the same layout (16 lines are 64
+//! inputs by 16 outputs).
 //!
 //! Cost: a byte of weights for each output and input, read once for every block of rows.
 
@@ -29,6 +27,7 @@ mod avx2;
 mod avx2_exact;
 #[cfg(target_arch = "x86_64")]
 mod avx512vnni;
+mod hidden;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
@@ -44,10 +43,10 @@ use peregrine_model::{Precision, quantise_row};
 use peregrine_nn::Dense;
 
 use crate::gemm::panels::{Lanes, Panels, Row, gather, set_lane};
-use crate::gemm::split;
-use crate::gemm::tiles::Order;
+use crate::gemm::tiles::InputLayout;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::tiles::panels_for;
+use crate::gemm::{product, split};
 use crate::isa::float16::Float16;
 use crate::isa::lanes::LANES;
 use crate::isa::{Isa, Level};
@@ -57,32 +56,34 @@ use crate::technique::Technique;
 use crate::tuning::tuner::Kernel;
 use crate::tuning::tuner::Shape;
 
+pub(crate) use hidden::round_to_float16;
 pub(crate) use quantise::QuantisedInt8;
 
-/// Inputs are filled up to a multiple of this.
+/// The number of inputs is padded to a multiple of this.
 pub(crate) const INPUT_MULTIPLE: usize = 64;
 
-/// Rows that are multiplied with all panels before the next ones, but with tiles: few enough for their inputs and outputs to stay
-/// in cache, enough for the weights of a panel to be there as soon as the last one's are used up.
+/// Rows of a block, which is multiplied with all panels before the next block (except with AMX): few enough for their inputs and
+/// outputs to stay in cache, enough to hide the prefetch of a panel's weights.
 pub(crate) const BLOCK_ROWS: usize = 64;
 
-/// From so many rows on tiles are worth filling.
-const AMX_ROWS: usize = 13;
+/// AMX is faster from so many rows on: a tile computes sixteen in any case.
+const MIN_AMX_ROWS: usize = 13;
 
 /// Four weights of each output of a panel.
 pub(crate) type Bytes = Lanes<[i8; 4]>;
 
-/// A starting sum of each output of a panel.
+/// An int32 sum of each output of a panel.
 pub(crate) type Sums = Lanes<i32>;
 
-/// Weights ready for integer products.
+/// Int8 weights packed for products.
 pub struct PackedInt8 {
     panels: Panels<[i8; 4]>,
-    /// For each output −128 · the sum of its weights.
+    /// Initial sum of each output: −128 · the sum of its weights.
     pub(crate) starts: Vec<Sums>,
+    /// Quantisation scale of each output.
     pub(crate) scales: Vec<Lanes<f32>>,
     pub(crate) options: LayerOptions,
-    /// Who finds out which kernel is fastest for this shape, if somebody does.
+    /// Timings of the kernels for this shape, if they are auto-tuned.
     pub(crate) tuning: Option<Arc<Shape>>,
 }
 
@@ -94,19 +95,19 @@ impl Deref for PackedInt8 {
     }
 }
 
-/// Ways to depart from the usual product; the default is none.
+/// Deviations from the exact product; the default is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct LayerOptions {
-    /// Inputs are multiplied with this before rounding, whatever is in a row.
+    /// A fixed multiplier of inputs before rounding, instead of `127 / max|x|` of each row.
     pub(crate) alpha: Option<f32>,
-    /// Products are summed in 16 bits, and a sum that does not fit stays at the largest number that does.
+    /// Products are summed in int16 with saturation.
     pub(crate) saturating: bool,
-    /// Inputs from within a feed-forward block are not rounded to half precision first.
+    /// Feed-forward activations are not rounded to float16 before they are quantised.
     pub(crate) float_hidden: bool,
 }
 
 impl PackedInt8 {
-    /// Whether its sums may stop short, see [`LayerOptions::saturating`].
+    /// Whether sums may saturate, see [`LayerOptions::saturating`].
     pub(crate) fn saturates(&self) -> bool {
         self.options.saturating
     }
@@ -123,14 +124,15 @@ impl PackedInt8 {
         PackedInt8 { panels, starts, scales, options: LayerOptions::default(), tuning: None }
     }
 
-    /// A layer with some of the outputs.
+    /// A layer with a selection of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> PackedInt8 {
-        let panels = self.panels.select(outputs);
-        let mut starts = vec![Sums::zeroed(); panels.panels()];
-        gather(&self.starts, 1, outputs, &mut starts);
-        let mut scales = vec![Lanes::zeroed(); panels.panels()];
-        gather(&self.scales, 1, outputs, &mut scales);
-        PackedInt8 { panels, starts, scales, options: self.options, tuning: None }
+        PackedInt8 {
+            panels: self.panels.select(outputs),
+            starts: gather(&self.starts, outputs),
+            scales: gather(&self.scales, outputs),
+            options: self.options,
+            tuning: None,
+        }
     }
 }
 
@@ -158,73 +160,48 @@ fn pack_panel(
     }
 }
 
-/// A part of a product: some panels, for all rows.
+/// A block of the rows of a [`QuantisedInt8`].
 #[derive(Clone, Copy)]
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    allow(dead_code, reason = "only AVX-512 and AMX read all of it")
-)]
-struct Task<'a> {
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AMX reads whole tiles"))]
+struct Rows<'a> {
     bytes: &'a [u8],
-    /// From the first of these to the end of their memory: tiles are loaded whole.
+    /// The memory from the first row to the end of the buffer: AMX loads whole tiles.
     memory: &'a [u8],
+    /// Quantisation scale of each row.
     scales: &'a [f32],
     stride: usize,
-    order: Order,
-    packed: &'a PackedInt8,
-    first_panel: usize,
-    panels: usize,
-    relu: bool,
-    /// Whether the next panels are prefetched.
-    prefetch: bool,
+    layout: InputLayout,
 }
 
-impl<'a> Task<'a> {
-    fn new(
+type Product<'a> = product::Product<Rows<'a>, &'a PackedInt8>;
+
+impl<'a> Product<'a> {
+    fn of_rows(
         isa: Isa,
         x: &'a QuantisedInt8,
         packed: &'a PackedInt8,
         panels: Range<usize>,
         relu: bool,
-    ) -> Task<'a> {
+    ) -> Product<'a> {
         assert_eq!(x.stride, packed.groups() * 4, "as many inputs as weights");
-        assert!(panels.end <= packed.panels(), "panels that exist");
-        let (first_panel, panels) = (panels.start, panels.len());
-        Task {
-            bytes: &x.bytes,
-            memory: x.bytes.memory(),
-            scales: &x.scales,
-            stride: x.stride,
-            order: x.order,
-            packed,
-            first_panel,
-            panels,
-            relu,
-            prefetch: isa.uses(Technique::Prefetch),
-        }
+        let (bytes, scales) = (&x.bytes, &x.scales);
+        let (memory, stride, layout) = (bytes.memory(), x.stride, x.layout);
+        let x = Rows { bytes, memory, scales, stride, layout };
+        Product { relu, ..Product::new(isa, x, (packed, packed.outputs), panels) }
     }
 
-    /// So many of the rows at a time.
-    fn in_blocks(self, rows: usize) -> impl Iterator<Item = Task<'a>> {
-        let of_block = rows * self.stride;
-        let blocks = self.bytes.chunks(of_block).zip(self.scales.chunks(rows)).enumerate();
-        blocks.map(move |(i, (bytes, scales))| Task {
-            bytes,
-            memory: &self.memory[i * of_block..],
-            scales,
-            ..self
+    /// The same product in blocks of so many rows.
+    fn in_blocks(self, rows: usize) -> impl Iterator<Item = Product<'a>> {
+        let of_block = rows * self.x.stride;
+        let blocks = self.x.bytes.chunks(of_block).zip(self.x.scales.chunks(rows)).enumerate();
+        blocks.map(move |(i, (bytes, scales))| {
+            let memory = &self.x.memory[i * of_block..];
+            Product { x: Rows { bytes, memory, scales, ..self.x }, ..self }
         })
-    }
-
-    /// Columns of the result.
-    fn width(&self) -> usize {
-        let end = ((self.first_panel + self.panels) * LANES).min(self.packed.outputs);
-        end - self.first_panel * LANES
     }
 }
 
-/// Writes the outputs of a run of panels, for all rows of `x`, to `out`. With `relu`, negative ones
-/// become zero.
+/// Writes the outputs of a range of panels, for all rows of `x`, to `out`. With `relu`, negative outputs become zero.
 pub(crate) fn multiply(
     isa: Isa,
     x: &QuantisedInt8,
@@ -233,66 +210,65 @@ pub(crate) fn multiply(
     relu: bool,
     out: &mut [f32],
 ) {
-    let task = Task::new(isa, x, packed, panels, relu);
-    let width = task.width();
+    let product = Product::of_rows(isa, x, packed, panels, relu);
+    let width = product.width;
     assert_eq!(out.len(), x.scales.len() * width, "room for every output");
     if out.is_empty() || x.stride == 0 {
         return;
     }
     #[cfg(target_arch = "x86_64")]
-    if x.order == Order::Tiles {
+    if x.layout == InputLayout::AmxTiles {
         let rows = if isa.uses(Technique::TwoPanels) { x.scales.len() } else { BLOCK_ROWS };
-        for (task, out) in task.in_blocks(rows).zip(out.chunks_mut(rows * width)) {
-            // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
-            unsafe { amx::multiply(task, out) };
+        for (product, out) in product.in_blocks(rows).zip(out.chunks_mut(rows * width)) {
+            // SAFETY: inputs have the layout of AMX tiles only where the processor has AMX, and the sizes have been checked.
+            unsafe { amx::multiply(product, out) };
         }
         return;
     }
-    for (task, out) in task.in_blocks(BLOCK_ROWS).zip(out.chunks_mut(BLOCK_ROWS * width)) {
-        multiply_block(isa, task, out);
+    for (product, out) in product.in_blocks(BLOCK_ROWS).zip(out.chunks_mut(BLOCK_ROWS * width)) {
+        multiply_block(isa, product, out);
     }
 }
 
-/// Whether [`multiply_to_halves`] is there for so many rows that become inputs of the next layer.
-pub(crate) fn goes_to_halves(
+/// Whether [`multiply_to_float16`] has a kernel for so many rows whose outputs are inputs of the `next` layer.
+pub(crate) fn can_write_float16(
     isa: Isa,
     rows: usize,
     packed: &PackedInt8,
     next: &PackedInt8,
 ) -> bool {
-    let tiles = |packed| order_for(isa, rows, packed) == Order::Tiles;
+    let tiles = |packed| layout_for(isa, rows, packed) == InputLayout::AmxTiles;
     let whole = packed.outputs.is_multiple_of(INPUT_MULTIPLE);
     let all_rows = isa.uses(Technique::TwoPanels) && split::members() == 1;
     tiles(packed) && tiles(next) && whole && all_rows
 }
 
-/// As [`multiply`] with all panels and no negative outputs, in half precision, as [`Float16`] has it but infinite where it is too
-/// large for that. A piece of all rows comes before the next: outputs of a row are written where those of the last one end, and not
-/// a page behind them.
-pub(crate) fn multiply_to_halves(
+/// As [`multiply`] with all panels and `relu`, but outputs are [`Float16`], infinite where they overflow. A piece of all rows comes
+/// before the next piece: consecutive rows are written to consecutive addresses, and not a page apart.
+pub(crate) fn multiply_to_float16(
     isa: Isa,
     x: &QuantisedInt8,
     packed: &PackedInt8,
     out: &mut [[Float16; PIECE]],
 ) {
-    let task = Task::new(isa, x, packed, 0..packed.panels(), true);
-    assert_eq!(x.order, Order::Tiles, "there is a kernel");
-    assert_eq!(out.len() * PIECE, x.scales.len() * task.width(), "room for every output");
-    assert!(task.width().is_multiple_of(PIECE), "whole pieces");
-    // SAFETY: inputs lie in tiles only where the processor has them, and the sizes have been checked.
+    let product = Product::of_rows(isa, x, packed, 0..packed.panels(), true);
+    assert_eq!(x.layout, InputLayout::AmxTiles, "there is a kernel");
+    assert_eq!(out.len() * PIECE, x.scales.len() * product.width, "room for every output");
+    assert!(product.width.is_multiple_of(PIECE), "whole pieces");
+    // SAFETY: inputs have the layout of AMX tiles only where the processor has AMX, and the sizes have been checked.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        amx::multiply_to_halves(task, out)
+        amx::multiply_to_float16(product, out)
     };
 }
 
-/// How so many rows of inputs are to lie for the layer's products.
-fn order_for(isa: Isa, rows: usize, packed: &PackedInt8) -> Order {
-    let tiles = isa.level() == Level::Amx && rows >= AMX_ROWS && isa.uses(Technique::TileOrder);
+/// The layout of so many rows of inputs for the layer's products.
+fn layout_for(isa: Isa, rows: usize, packed: &PackedInt8) -> InputLayout {
+    let tiles = isa.level() == Level::Amx && rows >= MIN_AMX_ROWS && isa.uses(Technique::TileOrder);
     if tiles && !packed.options.saturating && packed.options.alpha.is_none() {
-        Order::Tiles
+        InputLayout::AmxTiles
     } else {
-        Order::Rows
+        InputLayout::RowMajor
     }
 }
 
@@ -302,177 +278,178 @@ pub(crate) type Piece = [[f32; LANES]; 2];
 /// Columns of a piece.
 pub(crate) const PIECE: usize = 2 * LANES;
 
-/// Who takes the outputs of a product that nobody stores.
+/// Consumes the outputs of a product without storing them all: the scores of the output layer.
 ///
 /// # Safety
-/// Its functions compute no product, as they are called while the tiles of one are in use. An ear may hear of every row below
-/// [`ScoreSink::rows`], until another of its functions is called.
+/// No function computes a product, as they are called while the AMX tiles of one are in use. A register sink accepts every row
+/// below [`ScoreSink::rows`], until another function of its score sink is called.
 pub(crate) unsafe trait ScoreSink {
+    /// The part of the sink that runs in the loop of tile products.
     #[cfg(target_arch = "x86_64")]
     type RegisterSink: RegisterSink;
 
-    /// How many rows it takes outputs of.
+    /// The number of rows whose outputs it consumes.
     fn rows(&self) -> usize;
 
-    /// Takes some columns of all rows, row by row.
-    fn block(&mut self, isa: Isa, columns: Range<usize>, outputs: &[f32]);
+    /// Consumes some columns of all rows, row by row.
+    fn take_block(&mut self, isa: Isa, columns: Range<usize>, outputs: &[f32]);
 
-    /// Hands out who hears the columns from `column` on first, if that is of use.
+    /// The register sink for the piece that begins at `column`. None if every row of that piece needs [`ScoreSink::take_piece`].
     #[cfg(target_arch = "x86_64")]
     fn register_sink(&mut self, column: usize) -> Option<Self::RegisterSink>;
 
-    /// Which outputs of a row want a closer look: those above it.
+    /// The threshold of a row: outputs above it need [`ScoreSink::take_piece`].
     fn threshold(&self, row: usize) -> f32;
 
-    /// Takes the columns of a row from `column` on, which the ear has `heard` and refused, or not heard. Those that are `above` the
-    /// row's threshold have their bit set.
-    fn again<const FMA: bool>(
+    /// Consumes a row's piece that begins at `column`, with a mask of the outputs above the row's threshold. `offered`: the
+    /// register sink has seen it and refused it.
+    fn take_piece<const FMA: bool>(
         &mut self,
         row: usize,
         column: usize,
         outputs: (Piece, u32),
-        heard: bool,
+        offered: bool,
     );
 
-    /// The columns of these rows that a piece from `column` on has have been taken.
+    /// Ends a block: these rows have been consumed up to the end of the piece that begins at `column`.
     fn end(&mut self, rows: Range<usize>, column: usize);
 }
 
-/// What is done for every piece of outputs, with what it takes: it stays in registers, and calls nothing.
+/// The fast path of a [`ScoreSink`]: it runs for every piece, keeps its state in registers and calls no function.
 #[cfg(target_arch = "x86_64")]
 pub(crate) trait RegisterSink: Copy {
-    /// Takes some columns of a row, or says no: then they are to come again. Those that do not exist are at negative infinity.
+    /// Consumes a row's piece, or refuses it: then [`ScoreSink::take_piece`] gets it. Columns that do not exist are negative infinity.
     ///
     /// # Safety
-    /// The processor has AVX-512; the row is below the [`ScoreSink::rows`] of who handed it out, and nobody has used that since.
+    /// The processor has AVX-512; the row is below [`ScoreSink::rows`] of its score sink, which has not been used since.
     unsafe fn accept(self, row: usize, outputs: [__m512; 2]) -> bool;
 }
 
-/// Whether [`multiply_in_pieces`] is there for so many rows, and worth it.
-pub(crate) fn hands_out_pieces(isa: Isa, rows: usize, packed: &PackedInt8) -> bool {
-    let there = isa.level() == Level::Amx && rows >= AMX_ROWS && split::members() == 1;
+/// Whether [`multiply_to_sink`] has a kernel for so many rows.
+pub(crate) fn can_feed_sink(isa: Isa, rows: usize, packed: &PackedInt8) -> bool {
+    let there = isa.level() == Level::Amx && rows >= MIN_AMX_ROWS && split::members() == 1;
     there && !packed.options.saturating && packed.inputs > 0
 }
 
-/// As [`multiply`], but `take` is handed each row's outputs, two panels at a time from an even one on, while they are in registers.
-pub(crate) fn multiply_in_pieces(
+/// As [`multiply`], but the sink gets each row's outputs, two panels at a time from an even one on, while they are in registers.
+pub(crate) fn multiply_to_sink(
     isa: Isa,
     x: &QuantisedInt8,
     packed: &PackedInt8,
-    take: &mut impl ScoreSink,
+    sink: &mut impl ScoreSink,
 ) {
-    let task = Task::new(isa, x, packed, 0..packed.panels(), false);
-    assert!(hands_out_pieces(isa, x.scales.len(), packed), "there is a kernel");
-    assert_eq!(take.rows(), x.scales.len(), "somebody to take each row");
-    // All rows at a time: no outputs want room in cache beside their inputs, and weights are wanted at an even pace.
-    // SAFETY: there is a kernel only where the processor has AMX; `take` has all rows.
+    let product = Product::of_rows(isa, x, packed, 0..packed.panels(), false);
+    assert!(can_feed_sink(isa, x.scales.len(), packed), "there is a kernel");
+    assert_eq!(sink.rows(), x.scales.len(), "a sink for each row");
+    // All rows at a time: outputs need no room in cache beside the inputs, and weights are read at an even pace.
+    // SAFETY: there is a kernel only where the processor has AMX; `sink` has all rows.
     #[cfg(target_arch = "x86_64")]
     unsafe {
-        amx::multiply_in_pieces(task, take)
+        amx::multiply_to_sink(product, sink)
     };
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = task;
+    let _ = product;
 }
 
-fn multiply_block(isa: Isa, task: Task<'_>, out: &mut [f32]) {
-    if task.packed.options.saturating {
-        return multiply_saturating(isa, task, out);
+fn multiply_block(isa: Isa, product: Product<'_>, out: &mut [f32]) {
+    if product.packed.options.saturating {
+        return multiply_saturating(isa, product, out);
     }
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         level @ (Level::Avx512Vnni | Level::Amx) => {
-            let rows = task.scales.len();
-            let mut product = |kernel| match kernel {
-                // SAFETY: only a level with AMX offers it; `multiply` has checked the sizes.
-                Kernel::Amx => unsafe { amx::multiply(task, out) },
+            let rows = product.x.scales.len();
+            let mut run = |kernel| match kernel {
+                // SAFETY: only a level with AMX has it as a candidate; `multiply` has checked the sizes.
+                Kernel::Amx => unsafe { amx::multiply(product, out) },
                 // SAFETY: an `Isa` of this level proves the instructions (AMX comes with VNNI).
-                Kernel::Four => unsafe { avx512vnni::multiply(task, 4, out) },
+                Kernel::FourPanels => unsafe { avx512vnni::multiply(product, 4, out) },
                 // SAFETY: as above.
-                Kernel::Eight => unsafe { avx512vnni::multiply(task, 8, out) },
-                // SAFETY: as above; of the others only `Two` is offered.
-                _ => unsafe { avx512vnni::multiply(task, 2, out) },
+                Kernel::EightPanels => unsafe { avx512vnni::multiply(product, 8, out) },
+                // SAFETY: as above; of the others only `TwoPanels` is a candidate.
+                _ => unsafe { avx512vnni::multiply(product, 2, out) },
             };
-            match &task.packed.tuning {
-                Some(shape) => shape.run(rows, kernels(level, rows), product),
-                None => product(usual_way(level, rows)),
+            match &product.packed.tuning {
+                Some(shape) => shape.run(rows, kernels(level, rows), run),
+                None => run(default_kernel(level, rows)),
             }
         }
         // SAFETY: an `Isa` of this level proves the instructions; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        Level::AvxVnni => unsafe { avx2::vnni::multiply(task, out) },
+        Level::AvxVnni => unsafe { avx2::vnni::multiply(product, out) },
         // SAFETY: as above; AVX-512 includes AVX2.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 | Level::Avx2 => unsafe { avx2_exact::multiply(task, out) },
+        Level::Avx512 | Level::Avx2 => unsafe { avx2_exact::multiply(product, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
-        Level::NeonDot => unsafe { neon::dot::multiply(task, out) },
+        Level::NeonDot => unsafe { neon::dot::multiply(product, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
-        Level::Neon => unsafe { neon::plain::multiply(task, out) },
-        _ => portable::multiply(task, out),
+        Level::Neon => unsafe { neon::plain::multiply(product, out) },
+        _ => portable::multiply(product, out),
     }
 }
 
-/// What is best for so many rows, as far as one can tell without timing it.
+/// The kernel for so many rows without auto-tuning.
 #[cfg(target_arch = "x86_64")]
-fn usual_way(level: Level, rows: usize) -> Kernel {
+fn default_kernel(level: Level, rows: usize) -> Kernel {
     match panels_for(rows) {
-        _ if level == Level::Amx && rows >= AMX_ROWS => Kernel::Amx,
-        8 => Kernel::Eight,
-        4 => Kernel::Four,
-        _ => Kernel::Two,
+        _ if level == Level::Amx && rows >= MIN_AMX_ROWS => Kernel::Amx,
+        8 => Kernel::EightPanels,
+        4 => Kernel::FourPanels,
+        _ => Kernel::TwoPanels,
     }
 }
 
-/// What is worth timing for so many rows.
+/// The candidates of auto-tuning for so many rows.
 #[cfg(target_arch = "x86_64")]
 fn kernels(level: Level, rows: usize) -> &'static [Kernel] {
     match (level == Level::Amx, rows) {
-        (_, 0..=4) => &[Kernel::Two, Kernel::Four, Kernel::Eight],
-        (false, _) => &[Kernel::Two, Kernel::Four],
-        (true, _) => &[Kernel::Two, Kernel::Four, Kernel::Amx],
+        (_, 0..=4) => &[Kernel::TwoPanels, Kernel::FourPanels, Kernel::EightPanels],
+        (false, _) => &[Kernel::TwoPanels, Kernel::FourPanels],
+        (true, _) => &[Kernel::TwoPanels, Kernel::FourPanels, Kernel::Amx],
     }
 }
 
-/// Turns sums into outputs, for kernels that do not do so in registers: those of one panel of `task` and
-/// the rows from `first` on, to which `starts` are added.
+/// The epilogue of kernels that do not compute it in registers: for one panel of `product` and the rows from `first` on, to whose
+/// sums `starts` are added.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-fn finish(
-    task: Task<'_>,
+fn epilogue(
+    product: Product<'_>,
     first: usize,
     panel: usize,
     sums: &[[i32; LANES]],
     starts: [i32; LANES],
     out: &mut [f32],
 ) {
-    let (packed, width, of_panel) = (task.packed, task.width(), task.first_panel + panel);
+    let (packed, width, of_panel) = (product.packed, product.width, product.first_panel + panel);
     let (scales, bias) = (&packed.scales[of_panel].0, &packed.bias[of_panel].0);
     let columns = panel * LANES..width.min((panel + 1) * LANES);
-    let rows = out.chunks_exact_mut(width).zip(task.scales).skip(first);
+    let rows = out.chunks_exact_mut(width).zip(product.x.scales).skip(first);
     for (sums, (out, row_scale)) in sums.iter().zip(rows) {
         let mut y = [0.0; LANES];
         for i in 0..LANES {
-            // Not fused: every kernel must round alike.
+            // Not fused, so that every kernel rounds alike.
             y[i] = (sums[i] + starts[i]) as f32 * (scales[i] * row_scale) + bias[i];
-            y[i] = if task.relu && y[i] < 0.0 { 0.0 } else { y[i] };
+            y[i] = if product.relu && y[i] < 0.0 { 0.0 } else { y[i] };
         }
         let out = &mut out[columns.clone()];
         out.copy_from_slice(&y[..out.len()]);
     }
 }
 
-/// The same with sums in 16 bits.
-fn multiply_saturating(isa: Isa, task: Task<'_>, out: &mut [f32]) {
+/// As [`multiply_block`] with sums in int16, which saturate.
+fn multiply_saturating(isa: Isa, product: Product<'_>, out: &mut [f32]) {
     match isa.level() {
-        Level::Portable => portable::multiply_saturating(task, out),
+        Level::Portable => portable::multiply_saturating(product, out),
         // SAFETY: every other level includes AVX2; `multiply` has checked the sizes.
         #[cfg(target_arch = "x86_64")]
-        _ => unsafe { avx2::saturating::multiply(task, out) },
+        _ => unsafe { avx2::saturating::multiply(product, out) },
         #[cfg(not(target_arch = "x86_64"))]
-        _ => portable::multiply_saturating(task, out),
+        _ => portable::multiply_saturating(product, out),
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

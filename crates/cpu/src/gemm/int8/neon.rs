@@ -1,18 +1,17 @@
-//! The integer product with NEON: tiles of a few rows by one panel, 16 accumulators in registers.
+//! The int8 product with NEON: register tiles of a few rows by one panel, 16 accumulators.
 //!
-//! `sdot` adds up four products in 32 bits by itself. Processors without it multiply bytes to 16 bits,
-//! which always fits, and add neighbours to 32 bits, twice as many sums until the end. Both take signed
-//! inputs, so that no shift has to be made up for.
+//! `sdot` is an int8 dot product with int32 sums. Processors without it multiply bytes to int16, which always fits, and add
+//! neighbours to int32, with twice as many sums until the end. Both take signed inputs, so that no offset has to be compensated.
 
-/// A kernel for some features, with `$sums` registers of sums a row. `$dot::<LANE>(sums, x, w)` adds to them
-/// the products of four inputs (`x` holds sixteen) with 64 weights; `$end(sums)` makes sixteen of them.
+/// A kernel for some features, with `$sums` registers of sums for each row. `$dot::<LANE>(sums, x, w)` adds to them the products of
+/// four inputs (`x` holds sixteen) with 64 weights; `$end(sums)` reduces them to sixteen sums.
 macro_rules! kernel {
     ($name:ident, $features:literal, rows $rows:literal, sums $sums:literal, $dot:ident, $end:expr) => {
         pub(super) mod $name {
             use std::arch::aarch64::*;
 
             use super::$dot as dot;
-            use crate::gemm::int8::{Bytes, Task, finish};
+            use crate::gemm::int8::{Bytes, Product, epilogue};
             use crate::isa::lanes::LANES;
             use crate::gemm::tiles::of_height;
 
@@ -21,21 +20,21 @@ macro_rules! kernel {
             /// See [`crate::gemm::int8::multiply`].
             ///
             /// # Safety
-            /// The processor has the features, and the sizes of `task` and `out` agree as
+            /// The processor has the features, and the sizes of `product` and `out` agree as
             /// [`crate::gemm::int8::multiply`] checks.
             #[target_feature(enable = $features)]
-            pub(in crate::gemm::int8) unsafe fn multiply(task: Task<'_>, out: &mut [f32]) {
-                let groups = task.packed.groups();
-                for panel in 0..task.panels {
-                    let lines = &task.packed.lines[(task.first_panel + panel) * groups..][..groups];
-                    for (i, bytes) in task.bytes.chunks(ROWS * task.stride).enumerate() {
+            pub(in crate::gemm::int8) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
+                let groups = product.packed.groups();
+                for panel in 0..product.panels {
+                    let lines = &product.packed.lines[(product.first_panel + panel) * groups..][..groups];
+                    for (i, bytes) in product.x.bytes.chunks(ROWS * product.x.stride).enumerate() {
                         let mut sums = [[0; LANES]; ROWS];
-                        let rows = bytes.len() / task.stride;
-                        // SAFETY: `bytes` has whole rows, at most ROWS of them, of four bytes a line.
+                        let rows = bytes.len() / product.x.stride;
+                        // SAFETY: `bytes` has whole rows, at most ROWS of them, and each row has four bytes for every line.
                         unsafe {
-                            of_height!(rows, [1 2 3, 4], R => tile::<R>(bytes, task.stride, lines, &mut sums));
+                            of_height!(rows, [1 2 3, 4], R => tile::<R>(bytes, product.x.stride, lines, &mut sums));
                         }
-                        finish(task, i * ROWS, panel, &sums[..rows], [0; LANES], out);
+                        epilogue(product, i * ROWS, panel, &sums[..rows], [0; LANES], out);
                     }
                 }
             }
@@ -52,7 +51,7 @@ macro_rules! kernel {
                 sums: &mut [[i32; LANES]; ROWS],
             ) {
                 let mut acc = [[vdupq_n_s32(0); $sums]; R];
-                // SAFETY: every address is inside the slices, by the caller's word.
+                // SAFETY: every address is inside the slices, which the caller guarantees.
                 unsafe {
                     for (g, lines) in lines.as_chunks::<4>().0.iter().enumerate() {
                         let mut x = [vdupq_n_s8(0); R];
@@ -86,7 +85,7 @@ macro_rules! kernel {
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// By hand: the compiler's name for the instruction is not stable yet.
+/// The int8 dot product, in assembly: its intrinsic is not stable yet.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn dot_fours<const LANE: i32>(acc: &mut [int32x4_t; 4], x: int8x16_t, w: [int8x16_t; 4]) {

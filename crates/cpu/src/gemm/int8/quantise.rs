@@ -1,9 +1,10 @@
-//! Rows of inputs as bytes: each with a step of its own, `max|x| / 127`, so that no row depends on another.
+//! Quantisation of inputs to int8: each row has a scale of its own, `max|x| / 127`, so that no row depends on another.
 
 use super::{INPUT_MULTIPLE, PIECE, PackedInt8};
-use crate::gemm::tiles::{Order, TILE_ROWS};
+use crate::gemm::tiles::InputLayout;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Level;
+use crate::isa::amx::TILE_ROWS;
 use crate::isa::float16::Float16;
 use crate::isa::lanes::largest_magnitude;
 use crate::isa::{Isa, kernel};
@@ -12,12 +13,12 @@ use crate::memory::arena::Aligned;
 /// Rows of inputs, quantised.
 #[derive(Default)]
 pub(crate) struct QuantisedInt8 {
-    /// Rows of unsigned bytes, each filled up to a multiple of 64, in this order.
+    /// Rows of unsigned bytes, each padded to a multiple of 64, in the given layout.
     pub(crate) bytes: Aligned<u8>,
-    /// What an integer of each row stands for.
+    /// Quantisation scale of each row.
     pub(crate) scales: Vec<f32>,
     pub(crate) stride: usize,
-    pub(crate) order: Order,
+    pub(crate) layout: InputLayout,
 }
 
 impl QuantisedInt8 {
@@ -27,30 +28,30 @@ impl QuantisedInt8 {
         self.fill_from(isa, 0, x, packed);
     }
 
-    /// Quantises rows for whoever reads them one by one.
+    /// Quantises rows in row-major layout.
     pub(crate) fn fill_rows(&mut self, isa: Isa, x: &[f32], packed: &PackedInt8) {
-        self.shape(x.len() / packed.inputs.max(1), packed, Order::Rows);
+        self.shape(x.len() / packed.inputs.max(1), packed, InputLayout::RowMajor);
         self.fill_from(isa, 0, x, packed);
     }
 
-    /// Makes room for so many rows of a layer's products.
+    /// Allocates so many rows for a layer's products.
     pub(crate) fn reserve(&mut self, isa: Isa, rows: usize, packed: &PackedInt8) {
-        self.shape(rows, packed, super::order_for(isa, rows, packed));
+        self.shape(rows, packed, super::layout_for(isa, rows, packed));
     }
 
-    fn shape(&mut self, rows: usize, packed: &PackedInt8, order: Order) {
+    fn shape(&mut self, rows: usize, packed: &PackedInt8, layout: InputLayout) {
         self.stride = packed.inputs.next_multiple_of(INPUT_MULTIPLE);
-        self.order = order;
-        let whole = match order {
-            Order::Rows => rows,
-            Order::Tiles => rows.next_multiple_of(TILE_ROWS),
+        self.layout = layout;
+        let whole = match layout {
+            InputLayout::RowMajor => rows,
+            InputLayout::AmxTiles => rows.next_multiple_of(TILE_ROWS),
         };
-        // Tiles are loaded whole: there must be memory behind the last row.
+        // AMX loads whole tiles: there must be memory behind the last row.
         self.bytes.reshape(whole * self.stride, TILE_ROWS * self.stride);
         self.scales.resize(rows, 0.0);
     }
 
-    /// Quantises some of the rows, from the given one on, which is the first of a tile.
+    /// Quantises some of the rows from `first` on, which is the first row of an AMX tile.
     pub(crate) fn fill_from(&mut self, isa: Isa, first: usize, x: &[f32], packed: &PackedInt8) {
         let rows = Rows {
             x,
@@ -64,29 +65,34 @@ impl QuantisedInt8 {
             #[cfg(target_arch = "x86_64")]
             (None, Level::Avx512 | Level::Avx512Vnni | Level::Amx) => {
                 // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
-                unsafe { avx512::quantise(rows, self.order) };
+                unsafe { avx512::quantise(rows, self.layout) };
             }
             _ => quantise(isa, rows),
         }
     }
 
-    /// As `fill_from` for outputs of [`multiply_to_halves`](super::multiply_to_halves), which become the next layer's inputs.
-    /// Rows that half precision [does not suit](Half::suits) are left to be filled, and named.
-    pub(crate) fn fill_from_halves(&mut self, halves: &[[Float16; PIECE]], left: &mut Vec<usize>) {
-        assert_eq!(self.order, Order::Tiles, "as what they were made of");
-        assert_eq!(halves.len() * PIECE, self.scales.len() * self.stride, "all rows");
-        // SAFETY: inputs lie in tiles only where the processor has them, and then it has AVX-512.
+    /// Quantises the outputs of [`multiply_to_float16`](super::multiply_to_float16), which become the next layer's inputs. Rows that
+    /// float16 does not [suit](Float16::suits) are appended to `unsuited`, for [`QuantisedInt8::fill_one`].
+    pub(crate) fn fill_from_float16(
+        &mut self,
+        pieces: &[[Float16; PIECE]],
+        unsuited: &mut Vec<usize>,
+    ) {
+        assert_eq!(self.layout, InputLayout::AmxTiles, "the layout of the first layer's inputs");
+        assert_eq!(pieces.len() * PIECE, self.scales.len() * self.stride, "all rows");
+        // SAFETY: inputs have the layout of AMX tiles only where the processor has AMX, and then it has AVX-512.
         #[cfg(target_arch = "x86_64")]
         unsafe {
-            avx512::quantise_halves(halves, self.bytes.as_chunks_mut().0, &mut self.scales, left)
+            let lines = self.bytes.as_chunks_mut().0;
+            avx512::quantise_float16(pieces, lines, &mut self.scales, unsuited)
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = left;
+        let _ = unsuited;
     }
 
-    /// Quantises one row that lies in tiles.
+    /// Quantises one row in the layout of AMX tiles.
     pub(crate) fn fill_one(&mut self, row: usize, x: &[f32]) {
-        assert_eq!(self.order, Order::Tiles, "as the other rows");
+        assert_eq!(self.layout, InputLayout::AmxTiles, "the layout of the other rows");
         #[cfg(target_arch = "x86_64")]
         {
             let tile = &mut self.bytes[row / TILE_ROWS * TILE_ROWS * self.stride..];
@@ -99,7 +105,7 @@ impl QuantisedInt8 {
     }
 }
 
-/// What is read and written.
+/// Inputs and where their bytes and scales go.
 struct Rows<'a> {
     x: &'a [f32],
     width: usize,
@@ -109,7 +115,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Calls `f` with each row's numbers, bytes and step.
+    /// Calls `f` with each row's numbers, bytes and scale.
     #[inline(always)]
     fn each(self, f: impl Fn(&[f32], &mut [u8], &mut f32)) {
         let bytes = self.bytes.chunks_exact_mut(self.stride.max(1));
@@ -120,13 +126,13 @@ impl Rows<'_> {
     }
 }
 
-/// Adding 1.5 · 2²³ to a small number leaves it, rounded to even, in the low bits.
+/// Adding 1.5 · 2²³ to a small number leaves it, rounded to the nearest integer, in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// What a row's numbers are multiplied with, and what an integer then stands for.
+/// The multiplier of a row with this maximum magnitude, and its quantisation scale.
 #[inline(always)]
-fn inverse_and_scale(most: f32) -> (f32, f32) {
-    if most > 0.0 { (127.0 / most, most / 127.0) } else { (0.0, 0.0) }
+fn inverse_and_scale(max: f32) -> (f32, f32) {
+    if max > 0.0 { (127.0 / max, max / 127.0) } else { (0.0, 0.0) }
 }
 
 kernel! {
@@ -150,7 +156,7 @@ kernel! {
     fn quantise_fixed(rows: Rows<'_>, alpha: f32) = quantise_fixed_body
 }
 
-/// With the same step for all rows: what does not fit is cut off.
+/// Quantises all rows with the same scale; numbers that do not fit saturate.
 #[inline(always)]
 fn quantise_fixed_body<const FMA: bool>(rows: Rows<'_>, alpha: f32) {
     let width = rows.width;
@@ -166,14 +172,15 @@ fn quantise_fixed_body<const FMA: bool>(rows: Rows<'_>, alpha: f32) {
     });
 }
 
-/// Sixty-four numbers at a time: four registers become one in three packings, where compilers narrow each on its own.
+/// Quantises 64 numbers at a time: four registers become one with three pack instructions, where compilers narrow each on its own.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use std::arch::x86_64::*;
 
     use super::{INPUT_MULTIPLE, Rows, inverse_and_scale};
     use crate::gemm::int8::PIECE;
-    use crate::gemm::tiles::{Order, TILE_ROWS};
+    use crate::gemm::tiles::InputLayout;
+    use crate::isa::amx::TILE_ROWS;
     use crate::isa::float16::Float16;
     use crate::isa::lanes::LANES;
 
@@ -183,14 +190,14 @@ mod avx512 {
     /// # Safety
     /// The processor has AVX-512F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn quantise(rows: Rows<'_>, order: Order) {
+    pub(super) unsafe fn quantise(rows: Rows<'_>, layout: InputLayout) {
         let lines = rows.bytes.as_chunks_mut::<WIDE>().0;
         let width = rows.stride / WIDE;
         let numbers = rows.x.chunks_exact(rows.width.max(1));
         for (i, (row, scale)) in numbers.zip(rows.scales).enumerate() {
-            *scale = match order {
-                Order::Rows => quantise_row(row, lines[i * width..].iter_mut()),
-                Order::Tiles => {
+            *scale = match layout {
+                InputLayout::RowMajor => quantise_row(row, lines[i * width..].iter_mut()),
+                InputLayout::AmxTiles => {
                     let first = i / TILE_ROWS * TILE_ROWS * width + i % TILE_ROWS;
                     quantise_row(row, lines[first..].iter_mut().step_by(TILE_ROWS))
                 }
@@ -198,7 +205,7 @@ mod avx512 {
         }
     }
 
-    /// Writes a row's bytes, which are filled up to a multiple of 64, and returns their step.
+    /// Writes a row's bytes, padded to a multiple of 64, and returns their scale.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
     pub(super) fn quantise_row<'a>(
@@ -208,13 +215,13 @@ mod avx512 {
         let (row, rest) = row.as_chunks::<WIDE>();
         let is_rest = !rest.is_empty();
         let rest = filled_up(rest);
-        let mut most = [_mm512_setzero_ps(); 4];
+        let mut max = [_mm512_setzero_ps(); 4];
         for row in row {
-            most = larger(row, most);
+            max = larger(row, max);
         }
-        let [a, b, c, d] = larger(&rest, most);
-        let most = _mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d));
-        let (inverse, scale) = inverse_and_scale(_mm512_reduce_max_ps(most));
+        let [a, b, c, d] = larger(&rest, max);
+        let max = _mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d));
+        let (inverse, scale) = inverse_and_scale(_mm512_reduce_max_ps(max));
         for (row, bytes) in row.iter().zip(&mut bytes) {
             narrow(quarters(row), inverse, bytes);
         }
@@ -236,81 +243,80 @@ mod avx512 {
         wide
     }
 
-    /// The larger of each magnitude and what stands in `most`. A NaN counts as no number: of a NaN and a number, the
-    /// second is taken.
+    /// The lane-wise maximum of magnitudes and `max`. NaN is ignored: of NaN and a number, the instruction returns its second operand.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn larger(x: &[f32; WIDE], mut most: [__m512; 4]) -> [__m512; 4] {
-        for (i, most) in most.iter_mut().enumerate() {
-            *most = _mm512_max_ps(_mm512_abs_ps(load(x, i)), *most);
+    fn larger(x: &[f32; WIDE], mut max: [__m512; 4]) -> [__m512; 4] {
+        for (i, max) in max.iter_mut().enumerate() {
+            *max = _mm512_max_ps(_mm512_abs_ps(load(x, i)), *max);
         }
-        most
+        max
     }
 
-    /// Rows of halves that are quantised together.
+    /// Rows of float16 that are quantised together.
     const AT_ONCE: usize = 8;
 
-    /// Quantises rows of halves, none of them negative, of which [`PIECE`] columns come after the other, into tiles. Some rows at a
-    /// time, so that each piece is read where the last one ended.
+    /// Quantises non-negative float16 rows into the layout of AMX tiles. All rows of a piece of [`PIECE`] columns come before the
+    /// next piece. Several rows are quantised together, so that memory is read contiguously.
     ///
     /// # Safety
     /// As above.
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn quantise_halves(
-        halves: &[[Float16; PIECE]],
+    pub(super) unsafe fn quantise_float16(
+        pieces: &[[Float16; PIECE]],
         lines: &mut [[u8; WIDE]],
         scales: &mut [f32],
-        left: &mut Vec<usize>,
+        unsuited: &mut Vec<usize>,
     ) {
         let rows = scales.len();
-        let tile = TILE_ROWS * (halves.len() / rows.max(1) / 2);
+        let tile = TILE_ROWS * (pieces.len() / rows.max(1) / 2);
         let mut first = 0;
         while first < rows {
             let (lines, scales) = (&mut lines[first / TILE_ROWS * tile..], &mut scales[first..]);
             let count = if scales.len() < AT_ONCE { 1 } else { AT_ONCE };
             match count {
-                1 => quantise_some::<1>(halves, (first, rows), lines, scales, left),
-                _ => quantise_some::<AT_ONCE>(halves, (first, rows), lines, scales, left),
+                1 => quantise_some::<1>(pieces, (first, rows), lines, scales, unsuited),
+                _ => quantise_some::<AT_ONCE>(pieces, (first, rows), lines, scales, unsuited),
             }
             first += count;
         }
     }
 
-    /// Quantises `R` rows from the given one of so many on.
+    /// Quantises `R` of the rows from `first` on.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
     fn quantise_some<const R: usize>(
-        halves: &[[Float16; PIECE]],
+        pieces: &[[Float16; PIECE]],
         (first, rows): (usize, usize),
         lines: &mut [[u8; WIDE]],
         scales: &mut [f32],
-        left: &mut Vec<usize>,
+        unsuited: &mut Vec<usize>,
     ) {
-        let mut most = [_mm512_setzero_si512(); R];
-        for piece in halves.chunks_exact(rows) {
-            for (most, halves) in most.iter_mut().zip(&piece[first..]) {
-                // Of numbers that are not negative the larger one has the larger bits.
-                *most = _mm512_max_epu16(*most, both(halves));
+        let mut max = [_mm512_setzero_si512(); R];
+        for rows in pieces.chunks_exact(rows) {
+            for (max, piece) in max.iter_mut().zip(&rows[first..]) {
+                // Bits of non-negative numbers are ordered as the numbers are.
+                *max = _mm512_max_epu16(*max, load_piece(piece));
             }
         }
         let mut inverses = [0.0; R];
-        for (i, (most, (inverse, scale))) in
-            most.into_iter().zip(inverses.iter_mut().zip(scales)).enumerate()
+        for (i, (max, (inverse, scale))) in
+            max.into_iter().zip(inverses.iter_mut().zip(scales)).enumerate()
         {
-            let [low, high] = widened(most);
-            let most = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
-            (*inverse, *scale) = inverse_and_scale(most);
-            if !Float16::suits(most) {
-                left.push(first + i);
+            let [low, high] = widened(max);
+            let max = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+            (*inverse, *scale) = inverse_and_scale(max);
+            if !Float16::suits(max) {
+                unsuited.push(first + i);
             }
         }
-        let pairs = halves.chunks_exact(2 * rows);
+        let pairs = pieces.chunks_exact(2 * rows);
         for (pair, lines) in pairs.zip(lines.chunks_exact_mut(TILE_ROWS)) {
             let (one, other) = pair.split_at(rows);
             let columns = one[first..].iter().zip(&other[first..]);
             let to = lines[first % TILE_ROWS..].iter_mut().zip(inverses);
             for ((one, other), (bytes, inverse)) in columns.zip(to) {
-                let ([a, b], [c, d]) = (widened(both(one)), widened(both(other)));
+                let ([a, b], [c, d]) = (widened(load_piece(one)), widened(load_piece(other)));
                 narrow([a, b, c, d], inverse, bytes);
             }
         }
@@ -318,19 +324,19 @@ mod avx512 {
 
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn both(halves: &[Float16; PIECE]) -> __m512i {
+    fn load_piece(piece: &[Float16; PIECE]) -> __m512i {
         // SAFETY: 64 bytes.
-        unsafe { _mm512_loadu_si512(halves.as_ptr().cast()) }
+        unsafe { _mm512_loadu_si512(piece.as_ptr().cast()) }
     }
 
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn widened(halves: __m512i) -> [__m512; 2] {
-        let low = _mm512_castsi512_si256(halves);
-        [_mm512_cvtph_ps(low), _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(halves))]
+    fn widened(float16: __m512i) -> [__m512; 2] {
+        let low = _mm512_castsi512_si256(float16);
+        [_mm512_cvtph_ps(low), _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(float16))]
     }
 
-    /// Sixty-four numbers as bytes.
+    /// Quantises 64 numbers.
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
     fn narrow(x: [__m512; 4], inverse: f32, bytes: &mut [u8; WIDE]) {
@@ -341,7 +347,7 @@ mod avx512 {
         }
         let [a, b, c, d] = integers;
         let packed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
-        // Now there are four numbers of each register side by side, then the next four of each.
+        // The packs leave four numbers of each register side by side, then the next four of each.
         let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         let signed = _mm512_permutexvar_epi32(order, packed);
         let unsigned = _mm512_xor_si512(signed, _mm512_set1_epi8(-128));
@@ -349,11 +355,11 @@ mod avx512 {
         unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), unsigned) };
     }
 
-    /// Sixteen of the numbers.
+    /// Loads sixteen of the numbers.
     #[target_feature(enable = "avx512f")]
     #[inline]
     fn load<const N: usize>(x: &[f32; N], sixteen: usize) -> __m512 {
-        // SAFETY: as many as the range has.
+        // SAFETY: the slice has sixteen numbers.
         unsafe { _mm512_loadu_ps(x[sixteen * LANES..][..LANES].as_ptr()) }
     }
 }

@@ -1,12 +1,12 @@
 //! Products in int8, on every instruction set, against the reference.
 
 use super::*;
-use crate::output::{scattered, screening};
 use crate::tuning::tuner::Tuner;
 use peregrine_model::Weight;
 use proptest::prelude::*;
 
-fn numbers(count: usize, seed: u64) -> Vec<f32> {
+/// Pseudo-random numbers from -½ to ½.
+pub(crate) fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;
@@ -17,14 +17,16 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-fn pack(weights: Vec<f32>, bias: &[f32], inputs: usize) -> (PackedInt8, Weight) {
+/// A layer packed from float32 weights, and its int8 weights.
+pub(crate) fn pack(weights: Vec<f32>, bias: &[f32], inputs: usize) -> (PackedInt8, Weight) {
     let weight = Weight::from_f32(vec![bias.len(), inputs], &weights).convert(Precision::Int8);
     let bias = Weight::from_f32(vec![bias.len()], bias);
     let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
     (PackedInt8::from_dense(&[dense], &Arena::default()), weight)
 }
 
-fn run(isa: Isa, x: &[f32], packed: &PackedInt8) -> Vec<f32> {
+/// All outputs of a layer.
+pub(crate) fn run(isa: Isa, x: &[f32], packed: &PackedInt8) -> Vec<f32> {
     let mut quantised = QuantisedInt8::default();
     quantised.fill(isa, x, packed);
     let mut out = vec![f32::NAN; quantised.scales.len() * packed.outputs()];
@@ -32,18 +34,18 @@ fn run(isa: Isa, x: &[f32], packed: &PackedInt8) -> Vec<f32> {
     out
 }
 
-fn levels() -> impl Iterator<Item = Isa> {
+pub(crate) fn levels() -> impl Iterator<Item = Isa> {
     Level::ALL.into_iter().filter_map(Isa::new)
 }
 
-/// The definition: integers of rows and weights, summed exactly.
+/// The definition: int8 rows and weights, summed exactly.
 fn naive(x: &[f32], weight: &Weight, bias: &[f32]) -> Vec<f32> {
     let inputs = weight.columns();
     let mut out = Vec::new();
     for row in x.chunks(inputs) {
-        let most = row.iter().fold(0f32, |m, v| m.max(v.abs()));
-        let inverse = if most > 0.0 { 127.0 / most } else { 0.0 };
-        let scale = most / 127.0;
+        let max = row.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let inverse = if max > 0.0 { 127.0 / max } else { 0.0 };
+        let scale = max / 127.0;
         for (o, b) in bias.iter().enumerate() {
             let integers = &weight.data[o * inputs..][..inputs];
             let sum: i64 = row
@@ -70,7 +72,7 @@ proptest! {
         for isa in levels() {
             prop_assert_eq!(&run(isa, &x, &packed), &expected, "{:?}", isa.level());
         }
-        // Whatever a tuner picks.
+        // The bits do not depend on the tuner's choice.
         let (mut packed, tuner) = (packed, Tuner::default());
         packed.tuning = Some(tuner.shape(inputs, outputs));
         for _ in 0..16 {
@@ -97,11 +99,11 @@ fn sums_in_16_bits_saturate_alike_everywhere() {
     let exact = run(Isa::best(), &x, &packed);
     packed.options.saturating = true;
     assert_eq!(run(Isa::best(), &x, &packed), exact);
-    // All at their largest: 2 · 127 · 127 is the first and last that fits.
+    // All at their largest: sums stop at the largest int16.
     let (mut packed, weight) = pack(vec![1.0; 64], &[0.0], 64);
     packed.options.saturating = true;
-    let most = 2.0 * f32::from(i16::MAX) * (weight.scale(0) * (1.0 / 127.0));
-    assert_eq!(run(Isa::best(), &[1.0; 64], &packed), [most]);
+    let max = 2.0 * f32::from(i16::MAX) * (weight.scale(0) * (1.0 / 127.0));
+    assert_eq!(run(Isa::best(), &[1.0; 64], &packed), [max]);
 }
 
 #[test]
@@ -147,11 +149,11 @@ fn sums_around_16_bits_are_exact() {
     let bias = vec![0.0; outputs];
     for sign in [1.0, -1.0] {
         let (packed, weight) = pack(vec![sign; inputs * outputs], &bias, inputs);
-        for (most, others) in [(63.0, 64.0), (64.0, 64.0), (65.0, 64.0), (127.0, 128.0 / 3.0)] {
+        for (large, others) in [(63.0, 64.0), (64.0, 64.0), (65.0, 64.0), (127.0, 128.0 / 3.0)] {
             for direction in [1.0, -1.0] {
                 let mut x = vec![others * direction; inputs * 3];
-                x.iter_mut().step_by(4).for_each(|x| *x = most * direction);
-                // What a step is measured by; one group goes over for sure.
+                x.iter_mut().step_by(4).for_each(|x| *x = large * direction);
+                // The row's maximum, which sets its scale; its group of four is sure to exceed 16 bits.
                 x.iter_mut().skip(9).step_by(inputs).for_each(|x| *x = 127.0);
                 let expected = naive(&x, &weight, &bias);
                 for isa in levels() {
@@ -182,98 +184,5 @@ fn a_selection_has_the_same_outputs() {
     for (part, whole) in part.chunks(words.len()).zip(whole.chunks(50)) {
         let expected: Vec<f32> = words.iter().map(|&w| whole[w as usize]).collect();
         assert_eq!(part, expected);
-    }
-}
-
-proptest! {
-    /// Scattered outputs are the panels' to the last bit.
-    #[test]
-    fn scattered_outputs(
-        inputs in 1usize..300,
-        rows in 0usize..4,
-        words in prop::collection::vec(0u32..70, 0..60),
-        seed in 1u64..1000,
-    ) {
-        let isa = Isa::best();
-        if scattered::OutputRows::is_fast(isa) {
-            let (packed, _) = pack(numbers(70 * inputs, seed), &numbers(70, 2), inputs);
-            let x = numbers(rows * inputs, seed + 1);
-            let expected = run(isa, &x, &packed.select(&words));
-            let mut quantised = QuantisedInt8::default();
-            quantised.fill(isa, &x, &packed);
-            let table = scattered::OutputRows::new(&packed);
-            let picked = scattered::PickedRows::new(&packed, &words);
-            let mut out = vec![0.0; rows * words.len()];
-            scattered::multiply(isa, (&quantised, 0..rows), &table, &picked, 0..words.len(), &mut out);
-            prop_assert_eq!(out, expected);
-        }
-    }
-}
-
-/// With 2048 random inputs bounds are wider than scores differ; a word far ahead needs no screen to be
-/// told from the others.
-#[test]
-fn a_sample_tells_whether_screening_pays() {
-    let Some(isa) = levels().find(|&isa| scattered::OutputRows::is_fast(isa)) else { return };
-    let (inputs, outputs) = (2048, 640);
-    let x = numbers(inputs, 3);
-    for (ahead, pays) in [(0.0, false), (1.0, true)] {
-        let mut weights = numbers(inputs * outputs, 4);
-        for (weight, x) in weights.iter_mut().zip(&x) {
-            *weight += ahead * x;
-        }
-        let (packed, _) = pack(weights, &vec![0.0; outputs], inputs);
-        let sample = screening::Sample::new(&packed);
-        let mut quantised = QuantisedInt8::default();
-        quantised.fill(isa, &x, &packed);
-        let best = run(isa, &x, &packed).into_iter().reduce(f32::max).expect("words");
-        for _ in 0..20 {
-            sample.look(isa, &quantised, best, &mut Vec::new());
-        }
-        assert_eq!(sample.pays(), pays, "the best word's score is {best}");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
-
-    /// What screening leaves has the best word of all, ties included, and bounds are kept.
-    #[test]
-    fn screening_loses_no_best_word(
-        inputs in 1usize..300,
-        outputs in 1usize..400,
-        banned in prop::collection::vec(0u32..400, 0..5),
-        coarse: bool,
-        seed in 1u64..1000,
-    ) {
-        let isa = Isa::best();
-        if scattered::OutputRows::is_fast(isa) {
-            let mut weights = numbers(outputs * inputs, seed);
-            if coarse {
-                // Few different weights: equal words, and all at the ends of the range.
-                weights.iter_mut().for_each(|w| *w = w.signum());
-            }
-            let (packed, _) = pack(weights, &numbers(outputs, seed + 2), inputs);
-            let x = numbers(inputs, seed + 1);
-            let mut quantised = QuantisedInt8::default();
-            quantised.fill(isa, &x, &packed);
-            let (rows, screen) = (scattered::OutputRows::new(&packed), screening::Screen::new(&packed));
-            let (mut bounds, mut words) = (Vec::new(), Vec::new());
-            let memory = (&mut bounds, &mut words);
-            let few = screen.survivors(isa, (&quantised, &packed, &rows), &banned, memory);
-            let scores = run(isa, &x, &packed);
-            let allowed = |word: &u32| !banned.contains(word);
-            for word in (0..outputs as u32).filter(allowed) {
-                prop_assert!(bounds[word as usize] >= scores[word as usize]);
-            }
-            if few {
-                let score = |word: &u32| scores[*word as usize];
-                let best = (0..outputs as u32).filter(allowed).map(|w| score(&w)).fold(f32::MIN, f32::max);
-                let best: Vec<u32> =
-                    (0..outputs as u32).filter(|w| allowed(w) && score(w) == best).collect();
-                prop_assert!(best.iter().all(|word| words.contains(word)), "{best:?}");
-                prop_assert!(words.is_sorted() && words.iter().all(allowed));
-            }
-        }
     }
 }
