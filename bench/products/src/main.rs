@@ -1,6 +1,6 @@
-//! Times this crate's products against the `gemm` crate, at the sizes of Devlin's networks.
+//! Times Peregrine's products on a CPU against the `gemm` crate, at the sizes of Devlin's networks.
 //!
-//! `gemm` cannot pack a matrix ahead of time, as the papers' BLAS could not. Both compute float32 on one thread. This crate's int16
+//! `gemm` cannot pack a matrix ahead of time, as the papers' BLAS could not. Both compute float32 on one thread. Peregrine's int16
 //! products are timed too. Every round times all of them, and the fastest round of each counts, since other programs can only slow a
 //! round down.
 
