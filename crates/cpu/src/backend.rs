@@ -2,8 +2,8 @@
 
 use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
-    Attention, Backend, Choices, Dense, Embed, Epilogue, Grow, Moves, NormWeights, PastReads,
-    PreparedOp, Question, Reads, RunAhead, Term, Terms,
+    Attention, Backend, Choices, Dense, Embed, Epilogue, Moves, NormWeights, PastExtension,
+    PastReads, PreparedOp, Question, Reads, RunAhead, Term, Terms,
 };
 
 use crate::attention::kv_cache::{Cache, CachePrecision};
@@ -187,7 +187,7 @@ impl Backend for Cpu {
     type Weights = Vec<f32>;
     type Pending = Choices;
     type Past = PastReads;
-    type Beside = ();
+    type SideWork = ();
 
     fn run_ahead(&self) -> RunAhead {
         RunAhead::No
@@ -317,8 +317,8 @@ impl Backend for Cpu {
         self.apply(ops, x.width(), input.map(Matrix::values), out.values_mut());
     }
 
-    fn grow(&self, step: Grow<'_>, past: &mut PastReads) {
-        past.grow(step);
+    fn extend_past(&self, step: PastExtension<'_>, past: &mut PastReads) {
+        past.extend(step);
     }
 
     fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {
@@ -487,7 +487,7 @@ impl Backend for Cpu {
         }
     }
 
-    fn ask(
+    fn top_k(
         &self,
         x: &Matrix,
         output: &Output,
@@ -498,7 +498,7 @@ impl Backend for Cpu {
         output::best(self.isa, x, output, selections, question, pending);
     }
 
-    fn answer(&self, pending: &mut Choices, answer: &mut Choices) {
+    fn take_top_k(&self, pending: &mut Choices, answer: &mut Choices) {
         std::mem::swap(pending, answer);
     }
 
