@@ -204,8 +204,8 @@ fn recurrent_scores(r: &Recurrent, weights: &Weights, source: &[u32], target: &[
     let p = &Plain(weights);
     let embedded: Vec<Row> =
         source.iter().map(|&id| p.row("source.embedding", id as usize)).collect();
-    let forward = stack(p, r, &r.half(false), embedded.clone(), false);
-    let backward = stack(p, r, &r.half(true), embedded, true);
+    let forward = stack(p, r, &r.encoder_direction(false), embedded.clone(), false);
+    let backward = stack(p, r, &r.encoder_direction(true), embedded, true);
     let both = forward.into_iter().zip(backward).map(|(f, b)| [f, b].concat()).collect();
     let contexts = stack(p, r, &r.top(), both, false);
     let n = contexts.len() as f64;

@@ -8,8 +8,8 @@ mod tests;
 
 use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
-    Attention, Backend, Choices, Dense, Embed, Epilogue, Grow, Moves, NormWeights, PastReads,
-    PreparedOp, Question, Reads, RunAhead, Term, Terms,
+    Attention, Backend, Choices, Dense, Embed, Epilogue, Moves, NormWeights, PastExtension,
+    PastReads, PreparedOp, Question, Reads, RunAhead, Term, Terms,
 };
 
 use crate::attention::kv_cache::{Cache, CachePrecision};
@@ -191,7 +191,7 @@ impl Backend for Cpu {
     type Weights = Vec<f32>;
     type Pending = Choices;
     type Past = PastReads;
-    type Beside = ();
+    type SideWork = ();
 
     fn run_ahead(&self) -> RunAhead {
         RunAhead::No
@@ -323,8 +323,8 @@ impl Backend for Cpu {
         self.apply(ops, x.width(), input.map(Matrix::values), out.values_mut());
     }
 
-    fn grow(&self, step: Grow<'_>, past: &mut PastReads) {
-        past.grow(step);
+    fn extend_past(&self, step: PastExtension<'_>, past: &mut PastReads) {
+        past.extend(step);
     }
 
     fn store(&self, x: &Matrix, key_column: usize, at: &[u32], cache: &mut Cache) {
@@ -493,7 +493,7 @@ impl Backend for Cpu {
         }
     }
 
-    fn ask(
+    fn top_k(
         &self,
         x: &Matrix,
         output: &Output,
@@ -504,7 +504,7 @@ impl Backend for Cpu {
         output::best(self.isa, x, output, selections, question, pending);
     }
 
-    fn answer(&self, pending: &mut Choices, answer: &mut Choices) {
+    fn take_top_k(&self, pending: &mut Choices, answer: &mut Choices) {
         std::mem::swap(pending, answer);
     }
 

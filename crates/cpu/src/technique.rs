@@ -159,8 +159,8 @@ mod tests {
         let mut found = Vec::new();
         for selections in [vec![None; ROWS], of_lists] {
             let (mut pending, mut choices) = (Choices::default(), Choices::default());
-            cpu.ask(&attended, &output, &selections, question, &mut pending);
-            cpu.answer(&mut pending, &mut choices);
+            cpu.top_k(&attended, &output, &selections, question, &mut pending);
+            cpu.take_top_k(&mut pending, &mut choices);
             let choices = (0..ROWS).flat_map(|row| choices.of(row).to_vec());
             found.extend(choices.flat_map(|choice| [choice.token, choice.score.to_bits()]));
         }

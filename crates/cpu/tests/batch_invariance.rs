@@ -78,9 +78,9 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
         }
         before = firsts;
         session.step(&rows, alignments);
-        session.ask(Question { asks: &asks, device_beams: None });
+        session.top_k(Question { asks: &asks, device_beams: None });
         let (mut choices, mut logits) = (Choices::default(), Vec::new());
-        session.answer(&mut choices);
+        session.take_top_k(&mut choices);
         session.logits(&mut logits);
         let mut rest = logits.as_slice();
         for (row, &owner) in owners.iter().enumerate() {

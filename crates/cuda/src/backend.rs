@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use peregrine_model::{Activation, CellKind, Weight};
 use peregrine_nn::{
-    Attention, Backend, Choices, Dense, Embed, Epilogue, Fault, Grow, Moves, NormWeights, Of,
-    PositionTable, PreparedOp, Question, Reads, RunAhead, Source, Term, Terms,
+    Attention, Backend, Choices, Dense, Embed, Epilogue, Fault, Moves, NormWeights, Of,
+    PastExtension, PositionTable, PreparedOp, Question, Reads, RunAhead, Source, Term, Terms,
 };
 
 use crate::Error;
@@ -425,17 +425,17 @@ impl Backend for Cuda {
 
     type Past = Past;
 
-    type Beside = Beside;
+    type SideWork = Beside;
 
     fn abandon(&self) {
         done(self.device.abandon());
     }
 
-    fn works_beside(&self) -> bool {
+    fn has_side_stream(&self) -> bool {
         !self.in_turn
     }
 
-    fn beside(&self, work: impl FnOnce()) -> Beside {
+    fn on_side_stream(&self, work: impl FnOnce()) -> Beside {
         if self.in_turn {
             work();
             return Beside::default();
@@ -586,7 +586,7 @@ impl Backend for Cuda {
         done(self.apply(Some(x.address()), ops, input, out));
     }
 
-    fn grow(&self, step: Grow<'_>, past: &mut Past) {
+    fn extend_past(&self, step: PastExtension<'_>, past: &mut Past) {
         done(past.grow(&self.device, step));
     }
 
@@ -912,7 +912,7 @@ impl Backend for Cuda {
         done(self.gathered(values, reads, address, out));
     }
 
-    fn ask(
+    fn top_k(
         &self,
         x: &Rows,
         output: &Output,
@@ -924,7 +924,7 @@ impl Backend for Cuda {
         done(Asking { device, layer, x, output, selections }.ask(question, pending));
     }
 
-    fn answer(&self, pending: &mut Pending, answer: &mut Choices) {
+    fn take_top_k(&self, pending: &mut Pending, answer: &mut Choices) {
         done(pending.answer(&self.device, answer));
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use peregrine_nn::{Grow, Origin, Reads};
+use peregrine_nn::{Origin, PastExtension, Reads};
 
 use crate::Error;
 use crate::device::{Device, Grown, bucket};
@@ -35,7 +35,11 @@ impl AsRef<Reads> for Past {
 
 impl Past {
     /// Records what works the lists of the next step out.
-    pub(crate) fn grow(&mut self, device: &Arc<Device>, step: Grow<'_>) -> Result<(), Error> {
+    pub(crate) fn grow(
+        &mut self,
+        device: &Arc<Device>,
+        step: PastExtension<'_>,
+    ) -> Result<(), Error> {
         /// Lists of many lengths have the same room, so that steps are recorded alike.
         const LEAST_ROOM: usize = 64;
         std::mem::swap(&mut self.now, &mut self.before);

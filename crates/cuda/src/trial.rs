@@ -86,8 +86,8 @@ impl Trial {
     fn best_of(&self, x: &Rows, layer: OutputLayer, question: Question<'_>) -> Choices {
         let gpu = self.gpu.clone().with_output_layer(layer);
         let (mut pending, mut choices) = (Default::default(), Choices::default());
-        gpu.ask(x, &self.output, &vec![None; x.count], question, &mut pending);
-        gpu.answer(&mut pending, &mut choices);
+        gpu.top_k(x, &self.output, &vec![None; x.count], question, &mut pending);
+        gpu.take_top_k(&mut pending, &mut choices);
         choices
     }
 

@@ -1,10 +1,11 @@
-//! The search of one sentence.
+//! Beam search of one sentence.
 //!
-//! A beam is a list of open hypotheses and a list of finished ones. Each step it is given the best
-//! words of every open hypothesis and says which go on. It never sees another sentence.
+//! A beam is a list of open hypotheses and a list of finished ones. Each step it is given the top-k
+//! words of every open hypothesis and decides which go on. It never sees another sentence.
 //!
-//! The three ways in which tools end a beam are [`Finish`]'s variants; with a beam of one they are
-//! the same, greedy search.
+//! The three rules by which tools end a beam are [`Finish`]'s variants; with a beam of one they are
+//! the same, greedy search. With early stopping (`Search::early_stop`) a beam ends as soon as no open hypothesis is
+//! within a margin of the best finished one.
 
 use std::cmp::Ordering;
 
@@ -21,7 +22,7 @@ struct Node {
     score: f32,
 }
 
-/// What is kept of a step beside the word, if asked for.
+/// What is kept of a step beside the word, if scores or alignments are wanted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Details {
     pub(crate) member_scores: Vec<f32>,
@@ -37,7 +38,7 @@ pub(crate) struct Open {
     pub(crate) parent_row: Option<u32>,
 }
 
-/// A finished one.
+/// A finished hypothesis.
 #[derive(Debug, Clone, Copy)]
 struct Finished {
     node: u32,
@@ -53,28 +54,28 @@ pub(crate) struct Candidate {
     pub(crate) row: usize,
     pub(crate) choice: Choice,
     path: f32,
-    /// Its place before ranking.
+    /// Its index before ranking.
     order: usize,
 }
 
-/// Steps a search has room for from the start; longer ones get more on the way.
+/// Steps for which a search allocates memory at its start; longer ones allocate more later.
 const USUAL_STEPS: usize = 256;
 
-/// A step looks at no more candidates than this many times the beam. The most has [`Finish::Full`]: one for each place, then as
-/// many as end, and each hypothesis has one word that ends it.
+/// A step looks at no more candidates than this many times the beam. [`Finish::Full`] looks at the most: one for
+/// each place, then one for each that ends, and each hypothesis has one word that ends it.
 const LOOKED_AT: usize = 2;
 
 /// The search of one sentence.
 pub(crate) struct Beam {
     nodes: Vec<Node>,
-    /// One a node, if they are asked for at all.
+    /// One a node, if scores or alignments are wanted.
     details: Vec<Details>,
     open: Vec<Open>,
     finished: Vec<Finished>,
-    /// Memory for the next step's lists.
+    /// The candidates of a step; kept for its memory.
     candidates: Vec<Candidate>,
     spare: Vec<Open>,
-    /// How many hypotheses may still be open: less than the beam where it shrinks.
+    /// The number of hypotheses that may still be open: less than the beam if it shrinks.
     width: usize,
     /// Tokens produced so far.
     length: usize,
@@ -82,7 +83,7 @@ pub(crate) struct Beam {
     /// Fewest tokens before the end symbol.
     minimum: usize,
     prefix: Vec<u32>,
-    /// Whether the first slot of a full beam has ever ended.
+    /// Whether the best hypothesis of a step has ever ended.
     best_ended: bool,
 }
 
@@ -93,7 +94,7 @@ impl Beam {
         let mut first = Vec::with_capacity(beam);
         first.push(Open { node: None, score: 0.0, parent_row: None });
         Beam {
-            // Room for what a search of usual length makes, so that its steps allocate nothing.
+            // Enough for a search of usual length, so that its steps allocate nothing.
             nodes: Vec::with_capacity(beam * limit.min(USUAL_STEPS)),
             details: Vec::new(),
             open: first,
@@ -109,7 +110,7 @@ impl Beam {
         }
     }
 
-    /// The same, but with no end before `minimum` tokens.
+    /// The same search with no end before `minimum` tokens.
     pub(crate) fn with_minimum(self, minimum: usize) -> Beam {
         Beam { minimum, ..self }
     }
@@ -118,7 +119,7 @@ impl Beam {
         &self.open
     }
 
-    /// The word an open hypothesis ends in.
+    /// The last word of an open hypothesis.
     pub(crate) fn last_token(&self, open: &Open) -> Option<u32> {
         open.node.map(|node| self.nodes[node as usize].token)
     }
@@ -161,9 +162,9 @@ impl Beam {
         self.at_limit() || self.forced(settings, self.length) == Some(settings.end)
     }
 
-    /// What each open hypothesis asks of the output layer, `ahead` tokens from now.
-    pub(crate) fn ask<'a>(&self, settings: &'a Settings, ahead: usize) -> Ask<'a> {
-        let length = self.length + ahead;
+    /// The top-k request of each open hypothesis, `offset` tokens from now.
+    pub(crate) fn ask<'a>(&self, settings: &'a Settings, offset: usize) -> Ask<'a> {
+        let length = self.length + offset;
         let count = match settings.search.finish {
             _ if settings.search.beam == 1 => 1,
             Finish::Shrink => self.width,
@@ -176,13 +177,13 @@ impl Beam {
         Ask { count, banned, forced, scoring, path: 0.0 }
     }
 
-    /// How many hypotheses may go on from the next word.
+    /// The number of hypotheses that may go on from the next word.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
 
-    /// Goes on with the best words of every open hypothesis (`choices[i]` are those of the i-th).
-    /// `details` is asked for what to keep of each word that goes on.
+    /// Goes on with the top-k words of every open hypothesis (`choices[i]` are those of the i-th).
+    /// `details` returns what to keep of each word that goes on.
     pub(crate) fn advance<'c>(
         &mut self,
         settings: &Settings,
@@ -208,7 +209,7 @@ impl Beam {
         }
     }
 
-    /// The same with a beam of one, where there is nothing to rank.
+    /// Goes on with a beam of one, where there is nothing to rank.
     fn advance_greedily<'c>(
         &mut self,
         settings: &Settings,
@@ -233,15 +234,15 @@ impl Beam {
         }
     }
 
-    /// Whether the token that is `ahead` tokens from now costs nothing: it is forced.
-    pub(crate) fn is_free(&self, settings: &Settings, ahead: usize) -> bool {
-        let length = self.length + ahead;
+    /// Whether the score of the token that is `offset` tokens from now counts as 0, as it is forced.
+    pub(crate) fn is_free(&self, settings: &Settings, offset: usize) -> bool {
+        let length = self.length + offset;
         let in_prefix = length < self.prefix.len();
         (in_prefix && !settings.search.score_prefix)
             || (!in_prefix && self.forced(settings, length).is_some())
     }
 
-    /// Whether no open hypothesis comes within `delta` of the best finished one.
+    /// Early stopping: whether no open hypothesis is within `delta` of the best finished one.
     fn is_hopeless(&self, delta: f32) -> bool {
         let best = |scores: &mut dyn Iterator<Item = f32>| scores.max_by(f32::total_cmp);
         let open = best(&mut self.open.iter().map(|open| open.score));
@@ -249,10 +250,10 @@ impl Beam {
         matches!((open, finished), (Some(open), Some(finished)) if open < finished - delta)
     }
 
-    /// The candidates that may be looked at, best path first; of equals the one of the earlier hypothesis, then the one
-    /// with the lower word id.
+    /// Ranks the candidates that may be looked at, best path first; of equals the one of the earlier hypothesis, then
+    /// the one with the lower word id.
     ///
-    /// A beam of B has up to 2 B² of them: only the best are kept on the way.
+    /// A beam of B has up to 2 B² candidates, so all but the best are dropped on the way.
     fn rank<'c>(&mut self, settings: &Settings, choices: impl Iterator<Item = &'c [Choice]>) {
         let free = self.is_free(settings, 0);
         let kept = LOOKED_AT * settings.search.beam;
@@ -264,7 +265,7 @@ impl Beam {
                 let choice = if free { Choice { score: 0.0, ..choice } } else { choice };
                 let path = open[row].score + choice.score;
                 order += 1;
-                // An equal comes too late.
+                // Of equals the earlier one is kept.
                 if worst.is_some_and(|worst| path.total_cmp(&worst).is_le()) {
                     continue;
                 }
@@ -275,7 +276,7 @@ impl Beam {
                 }
             }
         }
-        // Not the stable sort, which would ask for memory.
+        // The stable sort would allocate memory.
         candidates.sort_unstable_by(better_first);
     }
 
@@ -307,7 +308,7 @@ impl Beam {
         Open { node: Some(node), score: candidate.path, parent_row }
     }
 
-    /// Marian's way: what ends leaves, and the beam is one narrower from then on.
+    /// Marian's rule: a hypothesis that ends leaves, and the beam is one narrower from then on.
     fn shrink(
         &mut self,
         settings: &Settings,
@@ -328,7 +329,7 @@ impl Beam {
         next
     }
 
-    /// CTranslate2's way: of twice as many candidates the best fill the beam; one that ends is
+    /// CTranslate2's rule: the best of 2 B candidates fill the beam, and one that ends is
     /// replaced by the next that does not.
     fn full(
         &mut self,
@@ -361,7 +362,7 @@ impl Beam {
         if enough { Vec::new() } else { next }
     }
 
-    /// Hugging Face's way: only the best `beam` may end, the best finished ones are kept, and the
+    /// Hugging Face's rule: only the best `beam` candidates may end, the best finished ones are kept, and the
     /// search is over when no open hypothesis could still enter a full list.
     fn bounded(
         &mut self,
@@ -423,19 +424,6 @@ impl Beam {
 /// The order of candidates, in which no two are equal.
 fn better_first(a: &Candidate, b: &Candidate) -> Ordering {
     b.path.total_cmp(&a.path).then(a.order.cmp(&b.order))
-}
-
-/// Words that may not be produced, worked out once for all sentences of a request.
-#[derive(Debug, Clone)]
-pub(crate) struct Banned {
-    pub(crate) always: Vec<u32>,
-    pub(crate) without_end: Vec<u32>,
-}
-
-impl Banned {
-    pub(crate) fn new(settings: &Settings) -> Banned {
-        Banned { always: settings.banned(false), without_end: settings.banned(true) }
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The one clock that workers read, once a step. A platform without [`std::time::Instant`] replaces
+//! The clock of all workers, which they read once a step. A platform without [`std::time::Instant`] replaces
 //! this file's two items.
 
 /// A point in time.

@@ -12,69 +12,70 @@ use crate::beam::Details;
 use crate::clock::Moment;
 use crate::job::{Done, Event, Failure};
 use crate::scorer::{Member, Scorer};
-use crate::sentence::{Plan, Running};
+use crate::sentence::{Running, StepRows};
 use crate::stats::{Clock, Counters, Stats, TracedStep};
 
-/// Sentences that are not worth an encoding of their own while a batch runs: less than this part of it.
+/// Fewer sentences than the batch size divided by this are not encoded by themselves while a batch runs.
 const FEW: usize = 8;
-/// Steps for which they may wait for others.
+/// The most steps for which few sentences wait for others.
 const MOST_DEFERRED: u32 = 6;
 
 /// A batch of one worker, and the networks with its state.
 pub(crate) struct Decoder {
     scorer: Scorer,
     batch: Batch,
-    /// How large the batch may be: less than asked for where the device had no room.
+    /// How large the batch may be: less than configured if the device ran out of memory.
     limits: Limits,
     /// Memory for the lists of a step.
-    plan: Plan<'static>,
-    /// What the policy `auto` has found out.
+    step_rows: StepRows<'static>,
+    /// The batch size that the policy `auto` has measured to be best.
     trial: Trial,
-    /// Steps for which sentences have waited although there was a place.
+    /// Steps for which sentences have waited although the batch had room.
     deferred: u32,
-    /// When the last turn began and what its step had, unless it was more than a step.
+    /// The start of the last turn, with the sentences and rows of its step; none if the turn encoded too.
     last_step: Option<(Moment, usize, usize)>,
 }
 
-/// Who is in the batch, and who has been encoded for it.
+/// The sentences of a batch, and those that enter it.
 #[derive(Default)]
 struct Batch {
-    /// Taken from the queue, to be encoded.
+    /// Sentences taken from the queue, to be encoded.
     entering: VecDeque<Waiting>,
+    /// Encoded sentences for which the batch has no room yet.
     ready: VecDeque<Running>,
     running: Vec<Running>,
     /// Source tokens of the running sentences.
     tokens: usize,
     choices: Choices,
-    /// Whether the last step's question is still to be answered.
-    asked: bool,
-    /// Whether it was asked with contests.
-    raced: bool,
+    /// Whether the last step's top-k result is still to be collected.
+    pending: bool,
+    /// Whether the pending step was begun with device beams.
+    with_device_beams: bool,
 }
 
 /// How large a batch may be.
 struct Limits {
     size: BatchSize,
     encode_tokens: usize,
-    /// Whether sentences are encoded before there is a place for them.
-    encodes_ahead: bool,
+    /// Whether sentences are encoded on a side stream before the batch has room for them.
+    pre_encodes: bool,
     shrunk: bool,
 }
 
 impl Limits {
     fn new(batching: &Batching, scorer: &Scorer) -> Limits {
         let Batching { size, encode_tokens, .. } = *batching;
-        let encodes_ahead = batching.rules().joins_running && scorer.encodes_beside();
-        Limits { size, encode_tokens, encodes_ahead, shrunk: false }
+        let pre_encodes = batching.rules().joins_running && scorer.encodes_on_side_stream();
+        Limits { size, encode_tokens, pre_encodes, shrunk: false }
     }
 }
 
-/// What a decoder works by.
+/// What a decoder works with.
 pub(crate) struct Work<'a> {
     pub(crate) queue: &'a Queue,
     pub(crate) batching: &'a Batching,
     pub(crate) counters: &'a Counters,
-    /// Whether anybody wants to know how long things take.
+    /// Whether times are measured.
     pub(crate) measured: bool,
 }
 
@@ -86,32 +87,32 @@ impl Decoder {
             limits: Limits::new(batching, &scorer),
             scorer,
             batch: Batch::default(),
-            plan: Plan::default(),
+            step_rows: StepRows::default(),
             trial: Trial::default(),
             deferred: 0,
             last_step: None,
         }
     }
 
-    /// Gets ready for other work.
+    /// Resets the limits for a new run.
     pub(crate) fn begin(&mut self, batching: &Batching) {
         self.limits = Limits::new(batching, &self.scorer);
         self.last_step = None;
     }
 
-    /// Whether anybody is in the batch, or its last question has no answer.
+    /// Whether any sentence is in the batch, or its last top-k result is not collected.
     pub(crate) fn is_busy(&self) -> bool {
-        let Batch { entering, ready, running, asked, .. } = &self.batch;
-        *asked || !entering.is_empty() || !ready.is_empty() || !running.is_empty()
+        let Batch { entering, ready, running, pending, .. } = &self.batch;
+        *pending || !entering.is_empty() || !ready.is_empty() || !running.is_empty()
     }
 
-    /// Whether the last question has no answer.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.batch.asked
+    /// Whether the last top-k result is not collected.
+    pub(crate) fn awaits_top_k(&self) -> bool {
+        self.batch.pending
     }
 
-    /// Lets sentences join, steps, lets them leave. Whether there was anything to do. `now` is the only
-    /// time it hears of.
+    /// Lets sentences join, steps the batch, and lets finished sentences leave. Whether there was anything to do.
+    /// Deadlines are compared with `now` only.
     pub(crate) fn turn(
         &mut self,
         priority: Priority,
@@ -126,15 +127,15 @@ impl Decoder {
             self.trial.count(sentences, rows, now.duration_since(begun));
         }
         let encoded = self.fill(priority, work, stats);
-        let ahead = self.may_run_ahead(work);
-        if self.batch.asked && !ahead {
+        let run_ahead = self.may_run_ahead(work);
+        if self.batch.pending && !run_ahead {
             return self.settle(work, stats, tell);
         }
         if self.batch.running.is_empty() || work.queue.is_stopped() {
             return false;
         }
         let sentences = self.batch.running.len();
-        let rows = self.step(work, ahead, stats, tell);
+        let rows = self.step(work, run_ahead, stats, tell);
         if rows > 0 {
             work.counters.step(sentences, rows);
         }
@@ -147,22 +148,22 @@ impl Decoder {
         true
     }
 
-    /// Has the last question answered, so that nothing is under way. Whether there was one.
+    /// Collects the last top-k result, so that nothing is under way. Whether there was one.
     pub(crate) fn settle(
         &mut self,
         work: &Work<'_>,
         stats: &mut Stats,
         tell: &mut dyn FnMut(Event),
     ) -> bool {
-        let asked = self.batch.asked;
-        if asked {
-            self.answer(work, stats, tell);
+        let pending = self.batch.pending;
+        if pending {
+            self.take_top_k(work, stats, tell);
             self.retire(work, tell);
         }
-        asked
+        pending
     }
 
-    /// Removes the sentences that nobody waits for. Whether there were any.
+    /// Removes the sentences that were cancelled or whose deadline has passed. Whether there were any.
     fn sweep(&mut self, now: Moment, tell: &mut dyn FnMut(Event)) -> bool {
         let Batch { entering, ready, running, tokens, .. } = &mut self.batch;
         let mut gone = false;
@@ -193,26 +194,26 @@ impl Decoder {
 
     /// Whether a smaller batch can be tried.
     pub(crate) fn can_shrink(&self) -> bool {
-        self.limits.size.sentences > 1 || self.limits.encodes_ahead
+        self.limits.size.sentences > 1 || self.limits.pre_encodes
     }
 
-    /// Whether its batch is smaller than asked for.
+    /// Whether its batch is smaller than configured.
     pub(crate) fn has_shrunk(&self) -> bool {
         self.limits.shrunk
     }
 
-    /// Takes all sentences out, as they were before they were admitted, and halves the batch, which was
-    /// too large for the device or has failed.
+    /// Takes all sentences out, as they were before they were admitted, and halves the batch size, after the
+    /// device ran out of memory or failed.
     pub(crate) fn withdraw(&mut self) -> Vec<Waiting> {
         let Batch { entering, ready, running, .. } = std::mem::take(&mut self.batch);
         let Limits { size, encode_tokens, .. } = self.limits;
-        // Half of those there were; none were there yet if the first could not be encoded.
+        // Half of the sentences there were; there were none yet if the first could not be encoded.
         let there = running.len() + ready.len();
         let tried = if there > 1 { size.sentences.min(there) } else { size.sentences };
         self.limits = Limits {
             size: BatchSize { sentences: (tried / 2).max(1), tokens: (size.tokens / 2).max(1) },
             encode_tokens: (encode_tokens / 2).max(1),
-            encodes_ahead: false,
+            pre_encodes: false,
             shrunk: true,
         };
         self.last_step = None;
@@ -224,12 +225,12 @@ impl Decoder {
         begun.chain(entering).collect()
     }
 
-    /// Gives the device back what an empty batch holds.
+    /// Frees the device memory of an empty batch.
     pub(crate) fn reset(&mut self) {
         self.scorer.reset();
     }
 
-    /// Lets sentences join where the policy has them join. Whether any were encoded.
+    /// Lets sentences join by the policy's rules. Whether any were encoded.
     fn fill(&mut self, priority: Priority, work: &Work<'_>, stats: &mut Stats) -> bool {
         let batching = work.batching;
         let admits = batching.admits(self.batch.running.len());
@@ -243,8 +244,8 @@ impl Decoder {
         } else if admits {
             encoded = self.top_up(priority, work, stats);
         }
-        // Those who will take the places of half the batch, while it runs.
-        if self.limits.encodes_ahead && 2 * self.batch.ready.len() < self.batch.running.len() {
+        // While the batch runs, up to half as many sentences as it has are encoded to replace those that end.
+        if self.limits.pre_encodes && 2 * self.batch.ready.len() < self.batch.running.len() {
             encoded |= self.encode_some(priority, Haste::Busy, work, stats);
         }
         encoded
@@ -282,8 +283,8 @@ impl Decoder {
         }
     }
 
-    /// Whether a batch that is nearly full is stepped as it is: sentences that come one by one are cheaper to
-    /// encode together, and may wait for each other for some steps.
+    /// Whether a nearly full batch is stepped as it is: sentences that arrive one by one are cheaper to
+    /// encode together, so they wait for each other for some steps.
     fn defers(&self, wanted: BatchSize, waiting: usize) -> bool {
         let Batch { ready, running, .. } = &self.batch;
         let few = wanted.sentences / FEW;
@@ -360,23 +361,23 @@ impl Decoder {
         stats.encode += clock.lap();
     }
 
-    /// Whether a step may begin before the last one is answered: its rows go on from words that only the
-    /// device knows. A sentence that turns out to have ended was then computed once in vain.
+    /// Whether a step may begin before the last top-k result is collected: its rows go on from words that only the
+    /// device has. A sentence that turns out to have ended has then computed one step too many.
     fn may_run_ahead(&mut self, work: &Work<'_>) -> bool {
-        // Who is at which place is known by one way of counting or the other.
-        let raced = self.batch.races(&mut self.scorer, work);
-        raced.is_some_and(|races| !self.batch.asked || races == self.batch.raced)
+        // Places are numbered with or without device beams, but not both in one run of steps.
+        let device_beams = self.batch.uses_device_beams(&mut self.scorer, work);
+        device_beams.is_some_and(|used| !self.batch.pending || used == self.batch.with_device_beams)
             && !self.batch.running.is_empty()
             && !work.queue.is_stopped()
             && self.batch.running.iter().all(Running::may_run_ahead)
     }
 
-    /// One step of all running sentences; how many rows it had. With `ahead`, what is answered is the
-    /// step before, while this one is being computed.
+    /// One step of all running sentences; returns its number of rows. With `run_ahead`, the top-k result of the
+    /// step before is collected while this one is being computed.
     fn step(
         &mut self,
         work: &Work<'_>,
-        ahead: bool,
+        run_ahead: bool,
         stats: &mut Stats,
         tell: &mut dyn FnMut(Event),
     ) -> usize {
@@ -385,48 +386,48 @@ impl Decoder {
         for sentence in &mut self.batch.running {
             sentence.prepare(constant);
         }
-        let mut plan = recycled(std::mem::take(&mut self.plan));
+        let mut step = recycled(std::mem::take(&mut self.step_rows));
         let mut alignments = false;
         for sentence in &self.batch.running {
-            sentence.plan(&mut plan);
+            sentence.add_rows(&mut step);
             alignments |= sentence.job.settings.alignments;
         }
-        let row_count = plan.rows.len();
+        let row_count = step.rows.len();
         let census = work.measured.then(|| self.batch.census(stats));
         stats.search += clock.lap();
         let before = stats.decode + stats.output;
-        let races = self.batch.races(&mut self.scorer, work) == Some(true);
+        let device_beams = self.batch.uses_device_beams(&mut self.scorer, work) == Some(true);
         if row_count > 0 {
             profile::mark();
-            self.scorer.step(&plan.rows, alignments);
+            self.scorer.step(&step.rows, alignments);
             stats.decode += clock.lap();
-            let device_beams = races.then_some(plan.device_beams.as_slice());
-            self.scorer.ask(&plan.rows, Question { asks: &plan.asks, device_beams });
+            let requested = device_beams.then_some(step.device_beams.as_slice());
+            self.scorer.top_k(&step.rows, Question { asks: &step.asks, device_beams: requested });
             stats.output += clock.lap();
         }
-        self.plan = recycled(plan);
-        if self.batch.asked {
-            self.answer(work, stats, tell);
+        self.step_rows = recycled(step);
+        if self.batch.pending {
+            self.take_top_k(work, stats, tell);
         }
         if row_count > 0 {
-            self.batch.begun(races);
+            self.batch.note_step(device_beams);
         }
-        if self.batch.asked && !ahead {
-            self.answer(work, stats, tell);
+        if self.batch.pending && !run_ahead {
+            self.take_top_k(work, stats, tell);
         }
         if let Some((sentences, dead)) = census.filter(|_| row_count > 0) {
             let time = stats.decode + stats.output - before;
-            let step = TracedStep { time, sentences, rows: row_count };
-            stats.step(step, dead, self.limits.size.sentences);
+            let traced = TracedStep { time, sentences, rows: row_count };
+            stats.step(traced, dead, self.limits.size.sentences);
         }
         row_count
     }
 
-    /// Tells every sentence's search what the step that was asked about found.
-    fn answer(&mut self, work: &Work<'_>, stats: &mut Stats, tell: &mut dyn FnMut(Event)) {
+    /// Tells every sentence's search what the awaited step found.
+    fn take_top_k(&mut self, work: &Work<'_>, stats: &mut Stats, tell: &mut dyn FnMut(Event)) {
         let mut clock = Clock::new(work.measured);
-        self.batch.asked = false;
-        self.scorer.answer(&mut self.batch.choices);
+        self.batch.pending = false;
+        self.scorer.take_top_k(&mut self.batch.choices);
         stats.output += clock.lap();
         let (scorer, choices) = (&self.scorer, &self.batch.choices);
         for sentence in &mut self.batch.running {
@@ -461,7 +462,7 @@ impl Decoder {
         stats.search += clock.lap();
     }
 
-    /// Hands out what has ended and lets it leave, unless the policy computes it on.
+    /// Reports the sentences that have ended and removes them, unless the policy goes on computing them.
     fn retire(&mut self, work: &Work<'_>, tell: &mut dyn FnMut(Event)) {
         let members = self.scorer.members();
         let Batch { running, tokens, .. } = &mut self.batch;
@@ -504,33 +505,33 @@ impl Batch {
         }
     }
 
-    /// Whether a step of this batch has contests, so that the next one can go on from their places. None
-    /// if the next one has to wait for the answer in any case.
-    fn races(&self, scorer: &mut Scorer, work: &Work<'_>) -> Option<bool> {
+    /// Whether a step of this batch uses device beams, so that the next one can go on from their places. None
+    /// if the next one has to wait for the top-k result in any case.
+    fn uses_device_beams(&self, scorer: &mut Scorer, work: &Work<'_>) -> Option<bool> {
         if work.batching.rules().computes_finished || scorer.run_ahead() == RunAhead::No {
             return None;
         }
         let mut needed = RunAhead::Greedy;
         for sentence in &self.running {
-            needed = needed.max(sentence.needs()?);
+            needed = needed.max(sentence.needed_run_ahead()?);
         }
         (scorer.run_ahead() >= needed).then_some(needed == RunAhead::Beams)
     }
 
-    /// Notes where each sentence's rows are in the step that has begun, whose answer is awaited now.
-    fn begun(&mut self, races: bool) {
+    /// Notes where each sentence's rows are in the step that has begun, whose top-k result is now pending.
+    fn note_step(&mut self, device_beams: bool) {
         let (mut first_row, mut first_place) = (0, 0);
         for sentence in self.running.iter_mut().filter(|sentence| sentence.rows > 0) {
             sentence.stepped(first_row, first_place);
             first_row += sentence.rows as u32;
             first_place += sentence.job.settings.search.beam as u32;
         }
-        self.asked = true;
-        self.raced = races;
+        self.pending = true;
+        self.with_device_beams = device_beams;
     }
 
-    /// How many sentences are not over, and how many rows are of ended hypotheses. Notes what all rows
-    /// read.
+    /// The number of sentences that are not over, and of rows of ended hypotheses. Counts the source positions
+    /// that all rows read.
     fn census(&self, stats: &mut Stats) -> (usize, usize) {
         let source = |s: &Running| std::iter::repeat_n(s.job.source.len(), s.rows);
         stats.reads(self.running.iter().flat_map(source));
@@ -539,7 +540,7 @@ impl Batch {
     }
 }
 
-/// Allows every sentence the words of all. One without a list allows all words to everybody.
+/// Gives every sentence the union of all shortlists. One sentence without a shortlist allows all words to all.
 fn share_words(waiting: &mut [Waiting]) {
     let lists: Option<Vec<&[u32]>> = waiting.iter().map(|w| w.job.words.as_deref()).collect();
     let mut union: Option<Vec<u32>> = lists.map(|lists| lists.concat());
@@ -553,12 +554,12 @@ fn share_words(waiting: &mut [Waiting]) {
     }
 }
 
-/// An empty plan in the memory of another, whose entries differ in lifetime only.
-fn recycled<'a>(plan: Plan<'_>) -> Plan<'a> {
+/// Empty lists in the memory of others, whose entries differ in lifetime only.
+fn recycled<'a>(step: StepRows<'_>) -> StepRows<'a> {
     fn emptied<T, U>(mut list: Vec<T>) -> Vec<U> {
         list.clear();
         list.into_iter().map(|_| unreachable!("the list is empty")).collect()
     }
-    let Plan { rows, asks, device_beams } = plan;
-    Plan { rows: emptied(rows), asks: emptied(asks), device_beams: emptied(device_beams) }
+    let StepRows { rows, asks, device_beams } = step;
+    StepRows { rows: emptied(rows), asks: emptied(asks), device_beams: emptied(device_beams) }
 }

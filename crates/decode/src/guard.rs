@@ -1,40 +1,40 @@
 //! Guards against runaway output.
 //!
-//! Networks sometimes fall into a loop: they say the same few words again and again until a limit
-//! cuts them short. A guarded search notices, stops, and begins again with a ban on repetition, which
-//! is harder the second time; the sentence's [`Verdict`] says so. Other sentences of the batch notice nothing.
+//! Networks sometimes fall into a loop: they repeat the same few words until a limit
+//! cuts them short. A guarded search detects this, stops, and begins again with a ban on repeated n-grams, which
+//! is stricter the second time; the sentence's [`Verdict`] says so. Other sentences of the batch are not affected.
 
 use std::collections::HashSet;
 
 /// What counts as runaway output.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guard {
-    /// Whether repetition is looked for.
+    /// Whether repetition counts.
     pub loops: bool,
-    /// Most target tokens for each source token, beyond [`SLACK`]; none if length is not looked at.
+    /// The most target tokens for each source token, beyond [`SLACK`]; none if length does not count.
     pub length_ratio: Option<f32>,
 }
 
-/// Target tokens any sentence may have: short sources vary most.
+/// Target tokens that any sentence may have, as the length ratio of short sources varies most.
 pub const SLACK: usize = 24;
 
-/// Tokens looked back at.
+/// The number of last tokens in which repetition is counted.
 const LOOKBACK: usize = 48;
 
 /// Length of the n-grams that are counted.
 const ORDER: usize = 3;
 
 /// Length of the n-grams that each further attempt may not repeat. Good sentences repeat three tokens
-/// now and then, and two more often: the harder ban is the last resort.
+/// now and then, and two more often, so the stricter ban comes last.
 const BANNED_ORDERS: [usize; 2] = [3, 2];
 
 /// Attempts at a sentence.
 pub(crate) const ATTEMPTS: usize = 1 + BANNED_ORDERS.len();
 
-/// Target tokens for each source token, beyond [`SLACK`], of further attempts. They had their chance.
+/// The most target tokens for each source token, beyond [`SLACK`], of further attempts.
 const LAST_RATIO: f32 = 1.5;
 
-/// Tokens between two looks.
+/// Tokens between two checks.
 const INTERVAL: usize = 8;
 
 impl Default for Guard {
@@ -53,14 +53,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether anything was found.
+    /// Whether nothing was found.
     pub fn is_clean(self) -> bool {
         self == Verdict::default()
     }
 }
 
 impl Guard {
-    /// The limit of a sentence's target in its n-th attempt, counted from 0; `limit` without this
+    /// The limit of a sentence's target in an attempt, counted from 0. `limit` is the limit without this
     /// guard.
     pub(crate) fn limit(&self, source_length: usize, limit: usize, attempt: usize) -> usize {
         let ratio = self.length_ratio.unwrap_or(f32::INFINITY);
@@ -69,12 +69,12 @@ impl Guard {
         limit.min(((ratio * source_length as f32) as usize).saturating_add(SLACK))
     }
 
-    /// Whether it is time to look at a translation of that length again.
+    /// Whether a translation of that length is checked for repetition.
     pub(crate) fn looks_at(&self, length: usize) -> bool {
         self.loops && length >= LOOKBACK && length.is_multiple_of(INTERVAL)
     }
 
-    /// Whether a translation that stopped without an end, at that length, is a runaway.
+    /// Whether a translation of that length that stopped without an end symbol is runaway output.
     pub(crate) fn is_endless(&self, length: usize) -> bool {
         self.length_ratio.is_some() && length >= SLACK
     }
@@ -104,7 +104,7 @@ fn repeated(tokens: &[u32]) -> usize {
     grams.filter(|(place, gram)| !seen.insert(*gram) && *place >= recent).count()
 }
 
-/// Adds to `banned`, sorted, the words with which `tokens` would repeat an n-gram that the n-th attempt
+/// Adds to `banned`, sorted, the words with which `tokens` would repeat an n-gram that the attempt
 /// may not repeat.
 pub(crate) fn ban_repetition(tokens: &[u32], attempt: usize, banned: &mut Vec<u32>) {
     let order = attempt.checked_sub(1).and_then(|attempt| BANNED_ORDERS.get(attempt));

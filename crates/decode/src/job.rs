@@ -1,4 +1,4 @@
-//! What goes into a worker, and what comes out.
+//! The input and the output of a worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +15,21 @@ use crate::settings::Settings;
 pub struct Job {
     /// Source ids with their frame.
     pub source: Vec<u32>,
-    /// Target words allowed, sorted and holding the end symbol; all if there is no list.
+    /// The shortlist: target words allowed, sorted, the end symbol included. Without one all words are allowed.
     pub words: Option<Arc<[u32]>>,
-    /// The first target words; the search goes on from there. If the end symbol is among them the
-    /// whole translation is given, and only its scores are worked out.
+    /// The first target words, after which the search begins. If the end symbol is among them the
+    /// whole translation is given, and only its scores are computed.
     pub prefix: Vec<u32>,
-    /// Exactly this many target tokens, whatever they are: for measuring.
+    /// If given, the exact number of target tokens, for measuring.
     pub length: Option<usize>,
-    /// How its search is done; shared by the sentences of a request.
+    /// The search settings, shared by the sentences of a request.
     pub settings: Arc<Settings>,
-    /// What its owner may still say; shared by the sentences of a request.
+    /// The cancellation and deadline of the request, shared by its sentences.
     pub call: Arc<Call>,
 }
 
 impl Job {
-    /// A sentence without word list and prefix.
+    /// A sentence without shortlist and prefix.
     pub fn new(source: Vec<u32>, settings: &Arc<Settings>, call: &Arc<Call>) -> Job {
         Job {
             source,
@@ -48,8 +48,7 @@ impl Job {
     }
 }
 
-/// What the owner of a request may still say while its sentences wait or are translated, and how long
-/// it waits for them.
+/// The cancellation flag and the deadline of a request, read while its sentences wait or are translated.
 #[derive(Debug, Default)]
 pub struct Call {
     cancelled: AtomicBool,
@@ -58,28 +57,28 @@ pub struct Call {
 }
 
 impl Call {
-    /// A request that is given up at `deadline`. With `tokens`, greedy searches tell each word as it
+    /// A request that fails at `deadline`. With `tokens`, greedy searches report each word as it
     /// comes.
     pub fn new(deadline: Option<Moment>, tokens: bool) -> Call {
         Call { cancelled: AtomicBool::new(false), deadline, tokens }
     }
 
-    /// Nobody waits for it any more.
+    /// Cancels the request.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// When it is given up.
+    /// The deadline.
     pub fn deadline(&self) -> Option<Moment> {
         self.deadline
     }
 
-    /// Whether words are wanted as they come.
+    /// Whether each word is reported as it comes.
     pub(crate) fn wants_tokens(&self) -> bool {
         self.tokens
     }
 
-    /// Why it is not translated any further, if so.
+    /// Why the request is not translated any further, if so.
     pub fn ended(&self, now: Moment) -> Option<Failure> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Some(Failure::Cancelled);
@@ -91,33 +90,33 @@ impl Call {
 /// Why a sentence has no translation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// Its owner gave it up.
+    /// The caller cancelled it.
     Cancelled,
     /// Its deadline has passed.
     Deadline,
     /// The device failed.
     Device(Fault),
-    /// There is a bug.
+    /// The worker panicked, which is a bug.
     Panic(String),
 }
 
-/// What a worker tells.
+/// What a worker reports.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A sentence has been translated.
     Done(Done),
-    /// It will not be.
+    /// A sentence has failed.
     Failed {
-        /// The number it came with.
+        /// The sentence's ticket.
         ticket: u64,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
-    /// The next word of a greedy search.
+    /// A greedy search has found its next word.
     Token {
-        /// The number its sentence came with.
+        /// The sentence's ticket.
         ticket: u64,
-        /// Number of words before it. At 0 the search begins, perhaps again.
+        /// The number of words before it. At 0 the search begins, perhaps for a further attempt.
         position: usize,
         /// The word.
         token: u32,
@@ -127,10 +126,10 @@ pub enum Event {
 /// A sentence that has been translated.
 #[derive(Debug, Clone, Default)]
 pub struct Done {
-    /// The number it came with.
+    /// The sentence's ticket.
     pub ticket: u64,
     /// Its translations, best first.
     pub hypotheses: Vec<Hypothesis>,
-    /// What the guards found.
+    /// What the guards against runaway output found.
     pub verdict: Verdict,
 }

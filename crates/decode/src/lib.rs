@@ -1,9 +1,9 @@
-//! Search and batching: which words a sentence gets, and who is in the batch at each step.
+//! Search and batching: which words a sentence gets, and which sentences are in the batch at each step.
 //!
-//! A beam (`beam.rs`) is the search of one sentence and knows nothing of batches; a decoder
+//! A beam (`beam.rs`) is the search of one sentence and independent of batches; a decoder
 //! (`decoder.rs`) steps the sentences of a batch together through one network or an ensemble
-//! (`scorer.rs`), each by its own [`Settings`]; [`batching`] decides who is in the batch; [`guard`]
-//! stops sentences that run away. A [`Worker`] runs all this for one thread, and tells what came of
+//! (`scorer.rs`), each by its own [`Settings`]; [`batching`] decides which sentences are in the batch; [`guard`]
+//! stops runaway output. A [`Worker`] runs all this on one thread and reports the result of
 //! each sentence.
 
 #![forbid(unsafe_code)]

@@ -9,31 +9,31 @@ use peregrine_nn::{
 pub struct Member {
     /// The network.
     pub network: Box<dyn Network>,
-    /// What its log-probabilities are multiplied with.
+    /// The weight of its log-probabilities.
     pub weight: f32,
 }
 
 /// All networks of a model, stepped together.
 pub(crate) struct Scorer {
     members: Vec<Member>,
-    /// Log-probabilities of the last step, a list a member; ensembles only.
+    /// The log-probabilities of the last step, a list a member; ensembles only.
     scores: Vec<Vec<f32>>,
-    /// Where each row's words begin in them.
+    /// The first entry of each row in `scores`.
     starts: Vec<usize>,
     combined: Vec<f32>,
     /// Memory for the rows of a member.
     rows: Vec<Row>,
     best: Vec<Choice>,
-    /// Ensembles only: what the last question found.
+    /// The last top-k result; ensembles only.
     found: Choices,
 }
 
 /// A sentence's slots, one a member.
 pub(crate) type Slots = Vec<Slot>;
 
-/// A row before each member's slot is known.
+/// A row for all members, with a slot for each.
 #[derive(Clone, Copy)]
-pub(crate) struct PlannedRow<'a> {
+pub(crate) struct EnsembleRow<'a> {
     pub(crate) slots: &'a Slots,
     pub(crate) words: Option<&'a [u32]>,
     pub(crate) from: Origin,
@@ -53,7 +53,7 @@ impl Scorer {
         }
     }
 
-    /// The network, where it is the only one and its scores count as they are.
+    /// The network, if it is the only one and its weight is 1.
     fn alone(&mut self) -> Option<&mut dyn Network> {
         match self.members.as_mut_slice() {
             [Member { network, weight: 1.0 }] => Some(network.as_mut()),
@@ -61,14 +61,14 @@ impl Scorer {
         }
     }
 
-    /// Whether a step may begin before the last question is answered.
+    /// From what rows may go on before the last top-k result is collected. Ensembles never run ahead.
     pub(crate) fn run_ahead(&mut self) -> RunAhead {
         self.alone().map_or(RunAhead::No, |network| network.run_ahead())
     }
 
-    /// Whether sentences are encoded beside the steps of others.
-    pub(crate) fn encodes_beside(&self) -> bool {
-        self.members.iter().all(|member| member.network.encodes_beside())
+    /// Whether sentences are encoded on a side stream.
+    pub(crate) fn encodes_on_side_stream(&self) -> bool {
+        self.members.iter().all(|member| member.network.encodes_on_side_stream())
     }
 
     pub(crate) fn members(&self) -> usize {
@@ -95,12 +95,12 @@ impl Scorer {
         }
     }
 
-    /// Gives all working memory back.
+    /// Frees all working memory.
     pub(crate) fn reset(&mut self) {
         self.members.iter_mut().for_each(|member| member.network.reset());
     }
 
-    pub(crate) fn step(&mut self, rows: &[PlannedRow<'_>], alignments: bool) {
+    pub(crate) fn step(&mut self, rows: &[EnsembleRow<'_>], alignments: bool) {
         for (index, member) in self.members.iter_mut().enumerate() {
             self.rows.clear();
             self.rows.extend(rows.iter().map(|row| Row {
@@ -113,10 +113,10 @@ impl Scorer {
         }
     }
 
-    /// Asks for the best words of each row of the last step, their scores weighted and summed.
-    pub(crate) fn ask(&mut self, rows: &[PlannedRow<'_>], question: Question<'_>) {
+    /// Begins the top-k of each row of the last step, by the weighted sums of the members' scores.
+    pub(crate) fn top_k(&mut self, rows: &[EnsembleRow<'_>], question: Question<'_>) {
         if let Some(network) = self.alone() {
-            return network.ask(question);
+            return network.top_k(question);
         }
         let asks = question.asks;
         self.log_probabilities(rows, asks);
@@ -131,15 +131,15 @@ impl Scorer {
         self.best = best;
     }
 
-    /// The answer to the earliest question that has had none.
-    pub(crate) fn answer(&mut self, answer: &mut Choices) {
+    /// Collects the result of the earliest pending top-k request.
+    pub(crate) fn take_top_k(&mut self, best: &mut Choices) {
         match self.alone() {
-            Some(network) => network.answer(answer),
-            None => std::mem::swap(&mut self.found, answer),
+            Some(network) => network.take_top_k(best),
+            None => std::mem::swap(&mut self.found, best),
         }
     }
 
-    fn log_probabilities(&mut self, rows: &[PlannedRow<'_>], asks: &[Ask<'_>]) {
+    fn log_probabilities(&mut self, rows: &[EnsembleRow<'_>], asks: &[Ask<'_>]) {
         self.scores.resize(self.members.len(), Vec::new());
         for (member, scores) in self.members.iter_mut().zip(&mut self.scores) {
             member.network.logits(scores);

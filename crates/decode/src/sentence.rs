@@ -1,5 +1,4 @@
-//! A sentence in the batch: its search, its place in the caches, and further attempts if the first one
-//! ran away.
+//! A sentence in the batch: its search, its slots in the caches, and further attempts after runaway output.
 
 use peregrine_model::Finish;
 use peregrine_nn::{Ask, DeviceBeam, MOST_PLACES, Origin, RunAhead};
@@ -8,15 +7,15 @@ use crate::beam::Beam;
 use crate::guard::{ATTEMPTS, Guard, Verdict, ban_repetition};
 use crate::hypothesis::Hypothesis;
 use crate::job::Job;
-use crate::scorer::{PlannedRow, Slots};
+use crate::scorer::{EnsembleRow, Slots};
 
-/// A step of all sentences.
+/// The rows of a step of all sentences.
 #[derive(Default)]
-pub(crate) struct Plan<'a> {
-    pub(crate) rows: Vec<PlannedRow<'a>>,
-    /// What each row asks,
+pub(crate) struct StepRows<'a> {
+    pub(crate) rows: Vec<EnsembleRow<'a>>,
+    /// The top-k request of each row.
     pub(crate) asks: Vec<Ask<'a>>,
-    /// and how those of a sentence compete.
+    /// The device beam of each sentence.
     pub(crate) device_beams: Vec<DeviceBeam>,
 }
 
@@ -27,30 +26,30 @@ pub(crate) struct Running {
     pub(crate) slots: Slots,
     pub(crate) beam: Beam,
     pub(crate) verdict: Verdict,
-    /// Whether its translation has been handed out, and it is only computed for the naive
-    /// policy's sake.
+    /// Whether its translation has been reported, and the naive policy still computes its rows.
     pub(crate) over: bool,
-    /// Where its rows began in the last step, and its places in what that asked,
+    /// The first of its rows in the last step.
     pub(crate) first_row: u32,
+    /// The first of its places in the last top-k request.
     pub(crate) first_place: u32,
-    /// and in the step whose answer is awaited, if it is in that.
+    /// The first of its rows in the step whose top-k result is pending, if it is in that step.
     pub(crate) awaited: Option<u32>,
-    /// Its rows in the step being made, those of ended hypotheses included.
+    /// The number of its rows in the step being made, those of ended hypotheses included.
     pub(crate) rows: usize,
     /// Steps since it began.
     steps: u32,
     position_limit: usize,
     guard: Option<Guard>,
-    /// Attempts that ran away.
+    /// The number of attempts that ended in runaway output.
     attempt: usize,
-    /// Words each open hypothesis of a second attempt may not go on with.
+    /// The words that each open hypothesis of a further attempt may not go on with.
     bans: Vec<Vec<u32>>,
 }
 
 impl Running {
     pub(crate) fn new(ticket: u64, job: Job, slots: Slots, position_limit: usize) -> Running {
         let settings = &*job.settings;
-        // What is forced cannot run away.
+        // Forced words cannot be runaway output.
         let forced = job.length.is_some() || job.prefix.contains(&settings.end);
         let guard = settings.guard.filter(|_| !forced);
         let beam = beam(&job, guard, 0, position_limit);
@@ -73,7 +72,7 @@ impl Running {
         }
     }
 
-    /// Gets ready for a step. With `constant`, ended hypotheses keep their rows.
+    /// Sets the number of rows and the bans of the next step. With `constant`, ended hypotheses keep their rows.
     pub(crate) fn prepare(&mut self, constant: bool) {
         let settings = &*self.job.settings;
         let open = self.beam.open();
@@ -82,7 +81,7 @@ impl Running {
         self.rows = match (constant, self.awaited) {
             (true, _) => open.len().max(full),
             (false, Some(_)) if ends => 0,
-            // Who goes on is not known yet; how many at most, is.
+            // Which hypotheses go on is not known yet, but their greatest number is.
             (false, Some(_)) => self.beam.width(),
             (false, None) => open.len(),
         };
@@ -97,14 +96,13 @@ impl Running {
         }
     }
 
-    /// Whether a step may be planned before the last one is answered: not where words are banned
-    /// for what came before them.
+    /// Whether a step may begin before the last top-k result is collected: not if bans depend on the words so far.
     pub(crate) fn may_run_ahead(&self) -> bool {
         self.attempt == 0
     }
 
-    /// How far the device must get on its own for that.
-    pub(crate) fn needs(&self) -> Option<RunAhead> {
+    /// The kind of run-ahead that its search needs; none if it cannot run ahead.
+    pub(crate) fn needed_run_ahead(&self) -> Option<RunAhead> {
         let settings = &self.job.settings;
         match settings.search.beam {
             _ if settings.alignments => None,
@@ -114,26 +112,26 @@ impl Running {
         }
     }
 
-    /// The word that was added last, with its position, where there is one hypothesis.
+    /// The word that was added last, with its position, if the search is greedy.
     pub(crate) fn latest(&self) -> Option<(usize, u32)> {
         let open = self.beam.open().first().filter(|_| self.job.settings.search.beam == 1)?;
         Some((self.beam.length().checked_sub(1)?, self.beam.last_token(open)?))
     }
 
-    /// Adds its rows to a step, and what each asks.
-    pub(crate) fn plan<'a>(&'a self, step: &mut Plan<'a>) {
+    /// Adds its rows and their top-k requests to a step.
+    pub(crate) fn add_rows<'a>(&'a self, step: &mut StepRows<'a>) {
         let settings = &*self.job.settings;
         if self.rows == 0 {
             return;
         }
-        let ahead = usize::from(self.awaited.is_some());
+        let offset = usize::from(self.awaited.is_some());
         step.device_beams.push(DeviceBeam {
             rows: self.rows as u32,
             follows: self.awaited.map(|_| self.first_place),
             width: self.beam.width() as u32,
-            free: self.beam.is_free(settings, ahead),
+            free: self.beam.is_free(settings, offset),
             beam: settings.search.beam as u32,
-            // With one place all rules are the same, and this one needs a single candidate.
+            // With one place all rules are the same, and this one needs one candidate.
             finish: match settings.search.beam {
                 1 => Finish::Shrink,
                 _ => settings.search.finish,
@@ -141,7 +139,7 @@ impl Running {
             end: settings.end,
         });
         if self.awaited.is_some() {
-            return self.plan_ahead(step);
+            return self.add_rows_ahead(step);
         }
         let ask = self.beam.ask(settings, 0);
         for (i, open) in self.beam.open().iter().enumerate() {
@@ -160,8 +158,8 @@ impl Running {
         }
     }
 
-    /// The same for a search whose last answer is not known yet: its rows go on from places.
-    fn plan_ahead<'a>(&'a self, step: &mut Plan<'a>) {
+    /// Adds its rows to a step that runs ahead of the last top-k result: they go on from places.
+    fn add_rows_ahead<'a>(&'a self, step: &mut StepRows<'a>) {
         let ask = self.beam.ask(&self.job.settings, 1);
         for place in self.first_place..self.first_place + self.rows as u32 {
             step.rows.push(self.row(Origin::Place(place), self.beam.length() as u32 + 1));
@@ -169,9 +167,9 @@ impl Running {
         }
     }
 
-    fn row(&self, from: Origin, position: u32) -> PlannedRow<'_> {
+    fn row(&self, from: Origin, position: u32) -> EnsembleRow<'_> {
         let words = self.job.words.as_deref();
-        PlannedRow { slots: &self.slots, words, from, position }
+        EnsembleRow { slots: &self.slots, words, from, position }
     }
 
     /// Notes that a step has begun, and where its rows and places are in it.
@@ -182,7 +180,7 @@ impl Running {
         self.steps += 1;
     }
 
-    /// Whether its search is over or has run away; in the latter case it has begun again.
+    /// Whether its search is over. A search that repeats itself begins again.
     pub(crate) fn is_finished(&mut self) -> bool {
         if self.beam.open().is_empty() {
             return true;
@@ -198,7 +196,7 @@ impl Running {
         false
     }
 
-    /// The translations of a search that is over; none if they are no good and it has begun again.
+    /// The translations of a search that is over; none if the guards rejected them and it has begun again.
     pub(crate) fn finish(&mut self, members: usize) -> Option<Vec<Hypothesis>> {
         let settings = &*self.job.settings;
         let empty = Beam::new(settings, 1, Vec::new()).closed();
@@ -211,7 +209,7 @@ impl Running {
         if self.attempt + 1 >= ATTEMPTS {
             return Some(hypotheses);
         }
-        // An end that was forced at the limit is no end.
+        // An end symbol that was forced at the limit does not count as an end.
         let cut = at_limit && (!best.ended || settings.forces_end());
         let verdict = Verdict {
             looped: guard.is_loop(&best.tokens, &self.job.source),
@@ -224,14 +222,14 @@ impl Running {
         None
     }
 
-    /// The slot serves again: a row without a parent starts from the encoded source.
+    /// Begins the next attempt in the same slots: a row without a parent starts from the encoded source.
     fn begin_again(&mut self, verdict: Verdict) {
         self.attempt += 1;
         self.beam = beam(&self.job, self.guard, self.attempt, self.position_limit);
         self.verdict.looped |= verdict.looped;
         self.verdict.endless |= verdict.endless;
         self.steps = 0;
-        // An answer that is still to come belongs to the attempt before.
+        // A pending top-k result belongs to the attempt before.
         self.awaited = None;
     }
 }

@@ -1,14 +1,13 @@
-//! What a search is asked to do.
+//! The settings of a search.
 
 use std::sync::OnceLock;
 
 use peregrine_model::{AtLimit, Search, Suppression};
 use peregrine_nn::Scoring;
 
-use crate::beam::Banned;
 use crate::guard::Guard;
 
-/// Search settings with what only the tokenizers know, and what the caller wants back.
+/// Search settings, with the ids of special words and the results that the caller wants.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// How to search.
@@ -21,16 +20,23 @@ pub struct Settings {
     pub scores: bool,
     /// Whether attention to the source is wanted.
     pub alignments: bool,
-    /// How many translations of a sentence are wanted.
+    /// The number of translations wanted of a sentence.
     pub n_best: usize,
-    /// What is done against runaway output; nothing where the original's words are wanted.
+    /// The guard against runaway output; none if the original tool's words are wanted.
     pub guard: Option<Guard>,
-    /// Worked out by the first sentence that has these settings.
+    /// The banned words, computed for the first sentence that has these settings.
     banned: OnceLock<Banned>,
 }
 
+/// Words that may not be produced, worked out once for all sentences of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Banned {
+    pub(crate) always: Vec<u32>,
+    pub(crate) without_end: Vec<u32>,
+}
+
 impl Settings {
-    /// A search that gives its best translation and nothing else.
+    /// Settings of a search that returns its best translation only.
     pub fn new(search: Search, end: u32, unknown: Option<u32>) -> Settings {
         Settings {
             search,
@@ -44,13 +50,14 @@ impl Settings {
         }
     }
 
-    /// Words that may never be produced, as a search asks for them.
+    /// Words that may never be produced, with and without the end symbol.
     pub(crate) fn bans(&self) -> &Banned {
-        self.banned.get_or_init(|| Banned::new(self))
+        self.banned
+            .get_or_init(|| Banned { always: self.banned(false), without_end: self.banned(true) })
     }
 
     /// Words that may never be produced, sorted; with the end symbol if `no_end`.
-    pub(crate) fn banned(&self, no_end: bool) -> Vec<u32> {
+    fn banned(&self, no_end: bool) -> Vec<u32> {
         let unknown = self.unknown.filter(|_| !self.search.allow_unk);
         let end = no_end.then_some(self.end);
         let mut banned: Vec<u32> =
@@ -71,7 +78,7 @@ impl Settings {
         }
     }
 
-    /// Most tokens for a source of that length; at least one, or nothing could end.
+    /// The most target tokens for a source of that length; at least one, or no hypothesis could end.
     pub(crate) fn limit(&self, source_length: usize, position_limit: usize) -> usize {
         let by_factor = self.search.max_length_factor.map_or(usize::MAX, |factor| {
             // As a float cast saturates, a huge factor means no limit.
@@ -82,7 +89,7 @@ impl Settings {
         by_factor.min(fixed).min(position_limit).max(1)
     }
 
-    /// Whether hypotheses at the limit are given an end symbol at no cost.
+    /// Whether hypotheses at the limit get an end symbol whose score counts as 0.
     pub(crate) fn forces_end(&self) -> bool {
         self.search.at_limit == AtLimit::ForceEnd
     }

@@ -1,4 +1,4 @@
-//! What a worker did with its time, and who was in its batch.
+//! The times of a worker, and the number of sentences and rows in its batches.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{self, Moment};
 
-/// What is always counted, by all workers together: cheap enough for every step.
+/// The counters that are always on, shared by all workers.
 #[derive(Debug, Default)]
 pub struct Counters {
     steps: AtomicU64,
@@ -16,7 +16,7 @@ pub struct Counters {
     target_tokens: AtomicU64,
 }
 
-/// What [`Counters`] have counted so far.
+/// A snapshot of [`Counters`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Decoder steps.
@@ -46,7 +46,7 @@ impl Counters {
         self.target_tokens.fetch_add(tokens as u64, Relaxed);
     }
 
-    /// What has been counted so far.
+    /// A snapshot of the counters.
     pub fn counts(&self) -> Counts {
         Counts {
             steps: self.steps.load(Relaxed),
@@ -61,17 +61,17 @@ impl Counters {
 /// Counts and times of one worker, or of several added up.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
-    /// Time for splitting and tokenising, which the owner of the workers measures.
+    /// Time for splitting and tokenising, measured by the caller of the workers.
     pub tokenise: Duration,
-    /// Time for putting translations into text, likewise.
+    /// Time for detokenising, measured by the caller of the workers.
     pub detokenise: Duration,
     /// Time in the encoder, and for the decoder's keys and values of the source.
     pub encode: Duration,
     /// Time in the decoder's layers.
     pub decode: Duration,
-    /// Time in the output layer: product, softmax and best words.
+    /// Time in the output layer: product, softmax and top-k.
     pub output: Duration,
-    /// Time in the search, and in finding out who is in the batch.
+    /// Time in the search and in batching.
     pub search: Duration,
     /// Time spent waiting for sentences.
     pub waiting: Duration,
@@ -83,27 +83,27 @@ pub struct Stats {
     pub dead_rows: u64,
     /// Sentences in the batch, summed over the steps.
     pub sentences: u64,
-    /// Places in the batch, summed over the steps.
+    /// The batch size in sentences, summed over the steps.
     pub places: u64,
     /// Runs of the encoder.
     pub encodings: u64,
     /// Source tokens encoded.
     pub source_tokens: u64,
-    /// Source tokens an engine that pads would have encoded besides.
+    /// Padding tokens that a padded encoder batch would have had.
     pub source_padding: u64,
     /// Source positions the decoder's rows read, summed over the steps.
     pub source_reads: u64,
-    /// Source positions that they would have read besides, in an engine that pads.
+    /// Padding positions that the rows would have read in a padded batch.
     pub read_padding: u64,
-    /// `occupancy[n]`: steps with n sentences alive.
+    /// `occupancy[n]` is the number of steps with n sentences alive.
     pub occupancy: Vec<u64>,
-    /// Sentences waiting at each refill: their sum, the number of refills, and the most.
+    /// The sum over refills of the sentences waiting.
     pub queue_sum: u64,
-    /// See [`Self::queue_sum`].
+    /// The number of refills.
     pub queue_looks: u64,
-    /// See [`Self::queue_sum`].
+    /// The most sentences waiting at a refill.
     pub queue_most: u64,
-    /// Time of each decoder step, layers and output, with the sentences alive; for plots.
+    /// The time of each decoder step, layers and output, with the sentences alive; for plots.
     pub trace: Vec<TracedStep>,
     /// Whether steps are traced.
     pub tracing: bool,
@@ -139,7 +139,7 @@ impl Stats {
         }
     }
 
-    /// Counts what the rows of a step read: for each its source's length.
+    /// Counts the source positions that the rows of a step read: for each its source's length.
     pub(crate) fn reads(&mut self, lengths: impl Iterator<Item = usize> + Clone) {
         let longest = lengths.clone().max().unwrap_or(0);
         for length in lengths {
@@ -158,14 +158,14 @@ impl Stats {
         }
     }
 
-    /// Counts a look at the queue.
+    /// Counts the sentences waiting at a refill.
     pub(crate) fn queue(&mut self, waiting: usize) {
         self.queue_sum += waiting as u64;
         self.queue_looks += 1;
         self.queue_most = self.queue_most.max(waiting as u64);
     }
 
-    /// Adds another worker's.
+    /// Adds another worker's counts and times.
     pub fn add(&mut self, other: &Stats) {
         self.tokenise += other.tokenise;
         self.detokenise += other.detokenise;
@@ -208,7 +208,7 @@ impl Stats {
     }
 }
 
-/// A clock that runs only where somebody wants to know.
+/// A clock that runs only if times are measured.
 pub(crate) struct Clock(Option<Moment>);
 
 impl Clock {

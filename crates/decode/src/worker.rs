@@ -13,29 +13,29 @@ use crate::job::{Event, Failure};
 use crate::scorer::Member;
 use crate::stats::{Clock, Counters, Stats};
 
-/// How long a worker without work keeps its caches.
+/// How long an idle worker keeps its caches.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Steps in a row that interactive batches may have while a bulk batch waits. Without a limit somebody
-/// who always has one more sentence would starve a book; with this one nobody notices.
+/// Steps in a row that interactive batches may have while a bulk batch waits. Without a limit a caller
+/// who always has one more sentence would starve bulk work; one bulk step in 33 costs little latency.
 const INTERACTIVE_STEPS: u32 = 32;
 
 /// One worker of a model: it takes sentences from a queue and translates them in batches.
 pub struct Worker {
     members: Box<dyn Fn() -> Vec<Member> + Send>,
     decoders: [Option<Decoder>; Priority::COUNT],
-    /// Steps of interactive batches since the last one of a bulk batch.
+    /// Steps of interactive batches since the last step of a bulk batch.
     interactive_steps: u32,
 }
 
-/// What workers work by, and who wants to know how it goes.
+/// What the workers of a model share.
 #[derive(Clone, Copy)]
 pub struct Workplace<'a> {
-    /// Where sentences come from.
+    /// The queue of waiting sentences.
     pub queue: &'a Queue,
-    /// Who is in the batch.
+    /// The batching policy and its numbers.
     pub batching: &'a Batching,
-    /// What is always counted.
+    /// The counters of all workers.
     pub counters: &'a Counters,
 }
 
@@ -45,12 +45,11 @@ impl Worker {
         Worker { members: Box::new(members), decoders: [None, None], interactive_steps: 0 }
     }
 
-    /// Translates what is in the queue until it is closed and empty, or stopped. `tell` hears of each
-    /// sentence once that it is done or has failed. A sentence's translation depends neither on the
+    /// Translates what is in the queue until it is closed and empty, or stopped. `tell` is called once for each
+    /// sentence, when it is done or has failed. A sentence's translation depends neither on the
     /// others nor on the policy.
     ///
-    /// A device that fails, and a bug, unwind from wherever they are; that ends here, and is told to
-    /// the sentences it concerns.
+    /// A device failure and a panic unwind to here and are reported as failures of the sentences of their batch.
     pub fn serve(
         &mut self,
         place: Workplace<'_>,
@@ -96,15 +95,15 @@ impl Worker {
         }
     }
 
-    /// Gives all working memory back, where nothing is being translated.
+    /// Frees all working memory while no sentence is being translated.
     pub fn trim(&mut self) {
         for decoder in &mut self.decoders {
             forget(decoder);
         }
     }
 
-    /// A step of the first batch that has something to do, or of the second where that has waited long
-    /// enough. Whether there was one.
+    /// A turn of the first priority that has something to do, or of bulk work if that has waited for
+    /// [`INTERACTIVE_STEPS`]. Whether there was one.
     fn turn(
         &mut self,
         work: &Work<'_>,
@@ -122,9 +121,9 @@ impl Worker {
             if !waits && !busy {
                 continue;
             }
-            // Batches share the device: what one has begun is answered before another one's turn.
+            // Batches share the device: the pending result of one is collected before another one's turn.
             for other in Priority::ALL.into_iter().filter(|&other| other != priority) {
-                if self.decoders[other as usize].as_ref().is_some_and(Decoder::is_asked) {
+                if self.decoders[other as usize].as_ref().is_some_and(Decoder::awaits_top_k) {
                     self.caught(other, work, tell, |decoder, tell| {
                         decoder.settle(work, stats, tell)
                     });
@@ -143,7 +142,7 @@ impl Worker {
         false
     }
 
-    /// Lets a decoder work. Whether it had something to do; it had if it failed.
+    /// Runs a decoder and handles its failure. Whether it had something to do; a failure counts as something.
     fn caught(
         &mut self,
         priority: Priority,
@@ -161,7 +160,7 @@ impl Worker {
         let failure = failure(reason);
         let out_of_memory = matches!(&failure, Failure::Device(fault) if fault.out_of_memory);
         let Some(failed) = decoder else {
-            // Not even an empty batch can be made.
+            // Even an empty batch does not fit the device.
             for waiting in work.queue.take_all(priority) {
                 tell(Event::Failed { ticket: waiting.ticket, failure: failure.clone() });
             }
@@ -183,7 +182,7 @@ impl Worker {
         true
     }
 
-    /// Ends the work. Decoders that were left in the middle of something are forgotten.
+    /// Ends the work. Decoders that were interrupted are dropped.
     fn leave(&mut self, stopped: bool) {
         for decoder in &mut self.decoders {
             if stopped || decoder.as_ref().is_some_and(|d| d.is_busy() || d.has_shrunk()) {
@@ -193,7 +192,7 @@ impl Worker {
     }
 }
 
-/// Drops a decoder. What a failed device has to say to that is of no interest.
+/// Drops a decoder and ignores a panic while it is dropped, which a failed device may cause.
 fn forget(decoder: &mut Option<Decoder>) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(decoder.take())));
 }

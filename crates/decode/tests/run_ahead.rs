@@ -199,7 +199,7 @@ impl Network for Chain {
         self.seen = rows.iter().map(see).collect();
     }
 
-    fn ask(&mut self, question: Question<'_>) {
+    fn top_k(&mut self, question: Question<'_>) {
         let asks = question.asks;
         let lists: Vec<_> = (0..asks.len()).map(|row| self.best(row, &asks[row])).collect();
         match question.device_beams {
@@ -218,7 +218,7 @@ impl Network for Chain {
         self.counts.unanswered.fetch_max(self.unanswered.len(), Relaxed);
     }
 
-    fn answer(&mut self, answer: &mut Choices) {
+    fn take_top_k(&mut self, answer: &mut Choices) {
         *answer = self.unanswered.pop_front().expect("a question was asked");
     }
 
@@ -226,7 +226,7 @@ impl Network for Chain {
         self.ahead
     }
 
-    fn encodes_beside(&self) -> bool {
+    fn encodes_on_side_stream(&self) -> bool {
         self.ahead > RunAhead::No
     }
 

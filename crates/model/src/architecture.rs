@@ -1,8 +1,8 @@
 //! What a network computes, as data.
 //!
 //! Every convention in which tools differ (position tables, epsilons, the first decoder input,
-//! where norms stand, what is appended to the source) is a field here. The importer that knows a
-//! dialect fills it in; nothing above this crate asks which tool wrote a file.
+//! where norms stand, what is appended to the source) is a field here. The importer of a
+//! dialect fills it in; no code above this crate depends on the tool that wrote a file.
 //!
 //! The weights that go with a description have canonical names, see [`names`](crate::names).
 
@@ -15,7 +15,7 @@ use crate::{Recurrent, RnnFc};
 #[serde(tag = "type", rename_all = "kebab-case")]
 #[expect(clippy::large_enum_variant, reason = "a model has one")]
 pub enum Architecture {
-    /// Attention encoder, and a decoder of attention, average attention or recurrent layers.
+    /// Attention encoder, and a decoder of self-attention, average attention network (AAN) or SSRU layers.
     Transformer(Transformer),
     /// Recurrent encoder and decoder with additive attention.
     Recurrent(Recurrent),
@@ -33,7 +33,7 @@ impl Architecture {
         }
     }
 
-    /// Number of words the source embedding knows.
+    /// Number of words of the source embedding.
     pub fn source_vocabulary(&self) -> usize {
         match self {
             Architecture::Transformer(t) => t.source_vocabulary,
@@ -88,7 +88,7 @@ pub struct Transformer {
     pub position_limit: Option<usize>,
 }
 
-/// What encoder and decoder have alike.
+/// What encoder and decoder have in common.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stack {
     /// Number of layers.
@@ -97,17 +97,17 @@ pub struct Stack {
     pub heads: usize,
     /// The dense block.
     pub feed_forward: FeedForward,
-    /// Embeddings are multiplied by this before positions are added.
+    /// The factor of embeddings, before positions are added.
     pub embedding_scale: f32,
-    /// What is added for a token's place in the sentence.
+    /// The position vectors.
     pub positions: Positions,
-    /// Applied to embedding + position.
+    /// The ops on embedding + position.
     pub after_embedding: Vec<Op>,
-    /// Applied to a block's input (pre-norm).
+    /// The ops on a block's input (pre-norm).
     pub before_block: Vec<Op>,
-    /// Applied to a block's output; [`Op::Add`] and [`Op::Highway`] see the block's input (post-norm).
+    /// The ops on a block's output (post-norm); [`Op::Add`] and [`Op::Highway`] read the block's input.
     pub after_block: Vec<Op>,
-    /// Applied after the last layer; [`Op::Add`] sees the stack's input.
+    /// The ops after the last layer; [`Op::Add`] reads the stack's input.
     pub after_stack: Vec<Op>,
     /// Epsilon of every norm in the stack.
     pub norm_epsilon: f32,
@@ -138,7 +138,7 @@ pub struct FeedForward {
     pub width: usize,
     /// Number of dense layers, at least 1.
     pub depth: usize,
-    /// After every dense layer but the last.
+    /// The activation after every dense layer but the last.
     pub activation: Activation,
 }
 
@@ -152,7 +152,7 @@ pub enum Activation {
     Relu,
     /// `x · sigmoid(x)`
     Swish,
-    /// `x/2 · (1 + erf(x / √2))`, the exact one
+    /// `x/2 · (1 + erf(x / √2))`, the exact gelu.
     Gelu,
     /// The tanh approximation of gelu.
     GeluTanh,
@@ -209,20 +209,20 @@ pub enum SelfKeys {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Autoregression {
-    /// Attention over the words so far.
+    /// Self-attention over the words so far, with a KV cache.
     SelfAttention,
-    /// A running mean of the inputs through a dense block and a gate.
+    /// Average attention network (AAN): a running mean of the inputs through a dense block and a gate.
     Average {
-        /// The dense block; its last layer is left out where its input already has width D.
+        /// The dense block; it has no last layer if that layer's input already has width D.
         feed_forward: FeedForward,
         /// Whether input and average are gated.
         gate: bool,
     },
-    /// A simple recurrent unit (SSRU) in place of attention.
+    /// A simpler simple recurrent unit (SSRU) in place of attention.
     Ssru {
-        /// Layer norm inside the cell (epsilon 1e-9).
+        /// Whether the cell has layer norm (epsilon 1e-9).
         layer_norm: bool,
-        /// A dense layer after the cell.
+        /// Whether a dense layer follows the cell.
         projection: bool,
     },
 }
@@ -249,10 +249,10 @@ pub struct AlignmentHeads {
 /// Ids put around a source sentence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFrame {
-    /// In front.
+    /// The id in front.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<u32>,
-    /// Behind.
+    /// The id behind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<u32>,
 }

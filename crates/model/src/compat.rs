@@ -1,8 +1,8 @@
 //! Following another tool, or another version of it, where it differs from this engine's choice.
 //!
 //! Every such switch is one value here and is applied in one place, [`Compat::apply`], to the
-//! description or the search settings; `raw-source` alone counts while files are opened. Nothing that
-//! computes knows about them.
+//! description or the search settings; only `raw-source` is read while files are opened. The code that
+//! computes is independent of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,9 +29,9 @@ pub enum Compat {
     MarianEpsilon,
     /// `search-marian`: end beams and suppress words as Marian; beam, lengths and normalisation stay.
     SearchMarian,
-    /// `search-ctranslate2`: the same, as CTranslate2.
+    /// `search-ctranslate2`: end beams and suppress words as CTranslate2.
     SearchCtranslate2,
-    /// `search-huggingface`: the same, as Hugging Face.
+    /// `search-huggingface`: end beams and suppress words as Hugging Face.
     SearchHuggingFace,
     /// `drop-pad`: take suppressed words (Hugging Face's padding word) out before the softmax, so
     /// that scores are those of the model before its conversion.
@@ -143,7 +143,7 @@ fn set_keys(t: &mut Transformer, keys: SelfKeys) {
     t.decoder.self_keys = keys;
 }
 
-/// Computed positions know no limit.
+/// Computed positions have no limit.
 fn use_marian_positions(t: &mut Transformer) {
     for stack in [&mut t.encoder, &mut t.decoder] {
         if stack.positions != Positions::None {

@@ -20,7 +20,7 @@ pub enum ModelError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A file says something that makes no sense.
+    /// A file has invalid content.
     #[error("{}: {problem}", path.display())]
     Invalid {
         /// Which file.
@@ -28,7 +28,7 @@ pub enum ModelError {
         /// Where in it, what was found and what was expected.
         problem: String,
     },
-    /// A file is sound, but asks for something this engine does not do.
+    /// A file is valid but needs something this engine does not support.
     #[error("{}: {what}", path.display())]
     Unsupported {
         /// Which file.

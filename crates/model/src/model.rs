@@ -12,30 +12,30 @@ use crate::{Architecture, Dialect, Precision, Search, Shortlist, Weights};
 /// A network of a model: its file, description and weights.
 #[derive(Clone)]
 pub struct Member {
-    /// Where it came from.
+    /// The file it was read from.
     pub path: PathBuf,
-    /// What it computes.
+    /// The description of what it computes.
     pub architecture: Architecture,
-    /// With which numbers.
+    /// The weights.
     pub weights: Weights,
 }
 
 /// A model ready to be prepared for computing. Several members are an ensemble.
 #[derive(Clone)]
 pub struct Model {
-    /// The tool whose habits it follows.
+    /// The tool whose format and defaults it has.
     pub dialect: Dialect,
     /// The networks.
     pub members: Vec<Member>,
-    /// How much each network's log-probabilities count.
+    /// The weight of each network's log-probabilities.
     pub member_weights: Vec<f32>,
-    /// Source text to ids.
+    /// The tokenizer of the source.
     pub source: Arc<Tokenizer>,
-    /// Ids to target text.
+    /// The tokenizer of the target.
     pub target: Arc<Tokenizer>,
     /// The model's own search settings, or else its dialect's.
     pub search: Search,
-    /// Which target words are allowed for a sentence.
+    /// The table of target words allowed for a sentence.
     pub shortlist: Option<Shortlist>,
     /// One-line remarks for the user: choices made while opening.
     pub notes: Vec<String>,
@@ -81,7 +81,7 @@ impl Model {
         self.members.iter().map(Member::parameters).sum()
     }
 
-    /// What there is to know about the model, for people and programs to look at.
+    /// A description of the model in JSON.
     pub fn describe(&self) -> serde_json::Value {
         let members: Vec<_> = self.members.iter().zip(&self.member_weights).map(describe).collect();
         json!({

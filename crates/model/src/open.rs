@@ -1,4 +1,4 @@
-//! Opening whatever a user names: a file or a directory, of any dialect, alone or as an ensemble.
+//! Opening a model: a file or a directory, of any dialect, alone or as an ensemble.
 
 use std::path::{Path, PathBuf};
 
@@ -13,24 +13,24 @@ use crate::{
     huggingface, nematus, peregrine_file, rnnfc_file,
 };
 
-/// What a user may say besides the path.
+/// Options of opening a model.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     /// Source and target vocabulary. For CTranslate2 the first is the SentencePiece model.
     pub vocabularies: Option<(PathBuf, PathBuf)>,
-    /// A configuration for Marian's decoder. Paths given to [`open`] count more than its models.
+    /// A configuration for Marian's decoder. Paths given to [`open`] override its models.
     pub config: Option<PathBuf>,
-    /// How much each network of an ensemble counts; empty means 1 each, or what is configured.
+    /// The weight of each network of an ensemble; empty means 1 each, or the configured weights.
     pub member_weights: Vec<f32>,
-    /// Which target words are allowed.
+    /// The shortlist.
     pub shortlist: ShortlistChoice,
-    /// Ways in which to follow another tool.
+    /// Switches that follow another tool.
     pub compat: Vec<Compat>,
 }
 
 /// Opens a model: a file or directory of any format; several are an ensemble.
 ///
-/// Tokenizers, search settings and shortlist are those of the first path. No path at all is fine where
+/// Tokenizers, search settings and shortlist are those of the first path. No path is needed if
 /// the options name a configuration.
 pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Model, ModelError> {
     let amun = options.config.as_deref().filter(|path| amun::is_config(path));
@@ -55,15 +55,15 @@ pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Model, ModelErro
     Ok(model)
 }
 
-/// Opens a `.peregrine` file in memory; `name` stands for it in messages.
+/// Opens a `.peregrine` file in memory; messages call it `name`.
 pub fn open_bytes(name: &str, bytes: Bytes) -> Result<Model, ModelError> {
     let mut model = peregrine_file::open(&Source::new(name, bytes))?;
     check::model(&mut model)?;
     Ok(model)
 }
 
-/// Saves a model of one network as a `.peregrine` file, which its name must say. With a precision, its matrices are stored in
-/// that; vectors and position tables stay as they are.
+/// Saves a model of one network as a file whose name must end in `.peregrine`. With a precision, its matrices are
+/// stored in that; vectors and position tables stay as they are.
 pub fn save(model: &Model, path: &Path, precision: Option<Precision>) -> Result<(), ModelError> {
     peregrine_file::save(model, path, precision)
 }
@@ -204,7 +204,7 @@ fn open_marian_file(
     }
     let files = [file.to_path_buf()];
     let Some((source, target)) = found else {
-        // The network's own troubles are better news than a missing vocabulary.
+        // An error of the network is more useful than a missing vocabulary.
         marian::examine(file)?;
         return Err(no_vocabulary(file));
     };
@@ -258,7 +258,7 @@ fn set_weights(model: &mut Model, options: &OpenOptions) -> Result<(), ModelErro
         let problem = format!("weights: {weights} for {networks} networks, expected one for each");
         return Err(ModelError::Option(problem));
     }
-    // What counts less than nothing would make the worst words the best.
+    // A negative weight would make the worst words the best.
     let sum: f32 = given.iter().sum();
     if given.iter().any(|weight| !(weight.is_finite() && *weight >= 0.0)) || sum == 0.0 {
         let problem = format!("weights {given:?}: expected numbers of at least 0, one above it");

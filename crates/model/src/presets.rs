@@ -1,4 +1,4 @@
-//! Networks of well-known shapes, to be filled with random numbers where speed is what matters.
+//! Networks of well-known shapes, to be filled with random numbers for speed measurements.
 
 use crate::compat::{MARIAN_EPSILON, MARIAN_POSITIONS};
 use crate::{
@@ -114,20 +114,20 @@ fn recurrent(name: &str, words: usize) -> Recurrent {
     }
 }
 
-/// How large a [`marian_transformer`] is.
+/// The size of a [`marian_transformer`].
 #[derive(Debug, Clone, Copy)]
 pub struct TransformerSize {
-    /// Of the vectors between layers.
+    /// Width of the vectors between layers.
     pub width: usize,
-    /// Of the dense layers.
+    /// Width of the dense layers.
     pub inner: usize,
-    /// Of every attention.
+    /// Number of attention heads.
     pub heads: usize,
-    /// On the source side.
+    /// Number of encoder layers.
     pub encoder_layers: usize,
-    /// On the target side.
+    /// Number of decoder layers.
     pub decoder_layers: usize,
-    /// Of both vocabularies.
+    /// Words of each vocabulary.
     pub words: usize,
 }
 

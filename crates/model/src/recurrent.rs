@@ -73,7 +73,7 @@ pub struct RecurrentEncoder {
     pub layers: usize,
     /// Cells of a layer, left to right; all but the first have no input.
     pub forward: Vec<CellKind>,
-    /// The same for the half that reads from the right.
+    /// The same for the direction that reads from the right.
     pub backward: Vec<CellKind>,
     /// Whether layers from the second of a stack on add their input.
     pub skip: bool,
@@ -241,8 +241,8 @@ impl Recurrent {
         }
     }
 
-    /// The cells of one half of the encoder, layer by layer.
-    pub fn half(&self, backward: bool) -> Vec<Vec<CellPlace>> {
+    /// The cells of one direction of the encoder, layer by layer.
+    pub fn encoder_direction(&self, backward: bool) -> Vec<Vec<CellPlace>> {
         let (name, cells) = match backward {
             false => ("forward", &self.encoder.forward),
             true => ("backward", &self.encoder.backward),
@@ -273,11 +273,16 @@ impl Recurrent {
 
     /// All cells.
     fn cells(&self) -> Vec<CellPlace> {
-        [self.half(false), self.half(true), self.top(), self.decoder_cells()]
-            .into_iter()
-            .flatten()
-            .flatten()
-            .collect()
+        [
+            self.encoder_direction(false),
+            self.encoder_direction(true),
+            self.top(),
+            self.decoder_cells(),
+        ]
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect()
     }
 
     /// What makes no sense, if anything.

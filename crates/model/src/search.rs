@@ -1,9 +1,9 @@
-//! How a model is meant to be searched: the settings its own configuration names, or else its
-//! dialect's habits. `decode` carries them out.
+//! Search settings of a model: those of its own configuration, or else its dialect's defaults. The crate
+//! `decode` applies them.
 
 use serde::{Deserialize, Serialize};
 
-/// The tool whose files and habits a model follows.
+/// The tool whose file format and defaults a model has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
@@ -33,13 +33,13 @@ pub enum Finish {
     FullBounded,
 }
 
-/// Where unwanted words are taken out.
+/// At which point suppressed words are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Suppression {
-    /// From the log-probabilities; the rest keep theirs (Marian, Hugging Face).
+    /// After the softmax: the other words keep their log-probabilities (Marian, Hugging Face).
     AfterSoftmax,
-    /// From the logits, so that the rest share the mass (CTranslate2).
+    /// Before the softmax: the other words share the probability mass (CTranslate2).
     BeforeSoftmax,
 }
 
@@ -47,45 +47,45 @@ pub enum Suppression {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtLimit {
-    /// They are taken as they are.
+    /// They are cut.
     Cut,
-    /// Their last token is the end symbol, at no cost (Hugging Face's `forced_eos_token_id`).
+    /// Their last token is the end symbol, whose score counts as 0 (Hugging Face's `forced_eos_token_id`).
     ForceEnd,
 }
 
 /// Settings of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Search {
-    /// Hypotheses kept for a sentence.
+    /// The beam: hypotheses kept for a sentence.
     pub beam: usize,
     /// How the beam ends.
     pub finish: Finish,
-    /// Exponent of the length a score is divided by.
+    /// The exponent of the length by which a score is divided.
     pub normalize: f32,
-    /// Taken off for every token, before the division.
+    /// The penalty that is subtracted for every token, before the division.
     pub word_penalty: f32,
-    /// Most target tokens (end symbol included) for each source token (frame included).
+    /// The most target tokens (end symbol included) for each source token (frame included).
     pub max_length_factor: Option<f32>,
-    /// Added to what the factor gives.
+    /// The number of tokens that is added to the limit by the factor.
     #[serde(default)]
     pub max_length_extra: usize,
-    /// Most target tokens, end symbol included.
+    /// The most target tokens, end symbol included.
     pub max_length: Option<usize>,
-    /// What happens at that limit.
+    /// What happens to hypotheses at the length limit.
     pub at_limit: AtLimit,
-    /// Fewest target tokens before the end symbol.
+    /// The fewest target tokens before the end symbol.
     pub min_length: usize,
     /// Whether the unknown word may be produced.
     pub allow_unk: bool,
     /// Words that may never be produced.
     pub suppress: Vec<u32>,
-    /// Where unwanted words are taken out.
+    /// At which point suppressed words are removed.
     pub suppression: Suppression,
     /// Whether the log-probabilities of a forced prefix count in the score.
     pub score_prefix: bool,
-    /// Longest source, frame included; a longer line is split.
+    /// The longest source, frame included; a longer line is split.
     pub max_source: usize,
-    /// The search is over when the best open hypothesis is this much worse than the best finished
+    /// Early stopping: the search is over when the best open hypothesis is this much worse than the best finished
     /// one, by the sum of log-probabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<f32>,
@@ -106,7 +106,7 @@ impl Search {
         if self.normalize == 0.0 { penalised } else { penalised / length.powf(self.normalize) }
     }
 
-    /// What a tool does when nothing is said.
+    /// The defaults of a tool.
     ///
     /// ```
     /// use peregrine_model::{Dialect, Finish, Search};

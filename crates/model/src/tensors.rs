@@ -146,7 +146,7 @@ pub(crate) fn transposed(weight: &Weight) -> Weight {
     }
 }
 
-/// Side of the square tiles: a tile of float32 is 4 KiB, so input and output stay in the first cache.
+/// Side of the square tiles: a tile of float32 is 4 KiB, so input and output stay in L1.
 const TILE: usize = 32;
 
 fn transpose<const N: usize>(data: &[u8], rows: usize, columns: usize) -> Vec<u8> {

@@ -1,8 +1,8 @@
-//! Is a model's file still what was written?
+//! Verification of a model's files.
 //!
 //! npz and PyTorch archives have a checksum for each member, which is compared whenever they are opened;
-//! `.peregrine` files have one for each tensor, which is compared here only. Other formats have none, and
-//! there it is at least told whether every weight is a number.
+//! `.peregrine` files have one for each tensor, which is compared here only. Other formats have none; for them
+//! the check is that every weight is finite.
 
 use std::path::Path;
 
@@ -71,15 +71,15 @@ fn numbers_of(member: &Member) -> Result<String, ModelError> {
 /// their scales were looked at when the file was opened.
 fn first_odd(weight: &Weight) -> Option<usize> {
     let data = &weight.data;
-    let halves = |mask: u16| {
+    let sixteen_bits = |mask: u16| {
         data.as_chunks().0.iter().position(|&bytes| u16::from_le_bytes(bytes) & mask == mask)
     };
     match weight.precision {
         Precision::Float32 => {
             data.as_chunks().0.iter().position(|&bytes| !f32::from_le_bytes(bytes).is_finite())
         }
-        Precision::Float16 => halves(0x7c00),
-        Precision::Bfloat16 => halves(0x7f80),
+        Precision::Float16 => sixteen_bits(0x7c00),
+        Precision::Bfloat16 => sixteen_bits(0x7f80),
         Precision::Int16 | Precision::Int8 => None,
     }
 }

@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
-    /// IEEE single.
+    /// IEEE 754 binary32.
     Float32,
-    /// IEEE half.
+    /// IEEE 754 binary16.
     Float16,
-    /// The upper half of a single.
+    /// bfloat16: the first 16 bits of a float32.
     Bfloat16,
-    /// Fixed point, 16 bits.
+    /// 16-bit integers with a quantisation scale.
     Int16,
-    /// Fixed point, 8 bits.
+    /// 8-bit integers with quantisation scales.
     Int8,
 }
 
 impl Precision {
-    /// All of them.
+    /// All precisions.
     pub const ALL: [Precision; 5] = [
         Precision::Int8,
         Precision::Int16,
@@ -64,7 +64,7 @@ pub struct Weight {
     pub precision: Precision,
     /// Row-major, little-endian; always `elements() * precision.size()` bytes.
     pub data: Bytes,
-    /// For integers: number = integer · scale, with one scale for all or one a row.
+    /// The quantisation scales of integers, one for all or one a row: number = integer · scale.
     pub scales: Option<Arc<[f32]>>,
 }
 
@@ -96,7 +96,7 @@ impl Weight {
         std::ptr::eq(self.data.as_ptr(), other.data.as_ptr()) && self.data.len() == other.data.len()
     }
 
-    /// The numbers in float32; borrowed where they are stored so.
+    /// The numbers in float32; borrowed if they are stored in float32.
     pub fn to_f32(&self) -> Cow<'_, [f32]> {
         if self.precision == Precision::Float32
             && let Ok(values) = bytemuck::try_cast_slice(&self.data)
@@ -145,7 +145,7 @@ impl Weight {
         }
     }
 
-    /// What an integer of row `row` stands for; 1 for floats.
+    /// The quantisation scale of row `row`; 1 for floats.
     pub fn scale(&self, row: usize) -> f32 {
         match self.scales.as_deref() {
             None => 1.0,
@@ -176,7 +176,7 @@ impl Weight {
     }
 }
 
-/// The largest magnitude. Eight at a time: one after the other would wait for each comparison.
+/// The largest magnitude. Eight running maxima hide the latency of the comparisons.
 fn largest(values: &[f32]) -> f32 {
     let most = |a: f32, b: f32| if b > a { b } else { a };
     let (chunks, rest) = values.as_chunks::<8>();
@@ -189,17 +189,17 @@ fn largest(values: &[f32]) -> f32 {
     lanes.iter().chain(rest).fold(0.0, |a, b| most(a, b.abs()))
 }
 
-/// A step so that the largest value becomes `steps`; 1 where all are zero.
-fn step(values: &[f32], steps: f32) -> f32 {
+/// The quantisation scale by which the largest value becomes `integer`; 1 if all are zero.
+fn quantisation_scale(values: &[f32], integer: f32) -> f32 {
     let most = largest(values);
-    if most > 0.0 && most.is_finite() { most / steps } else { 1.0 }
+    if most > 0.0 && most.is_finite() { most / integer } else { 1.0 }
 }
 
-/// A row in int8: writes the integers' bits and returns what an integer stands for.
+/// Quantises a row to int8: writes the integers' bits and returns the scale.
 pub fn quantise_row(row: &[f32], integers: &mut [u8]) -> f32 {
     // Adding 1.5 · 2²³ rounds to even and leaves the integer in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    let scale = step(row, 127.0);
+    let scale = quantisation_scale(row, 127.0);
     let inverse = 1.0 / scale;
     for (integer, v) in integers.iter_mut().zip(row) {
         *integer = (v * inverse + ROUND).to_bits() as u8;
@@ -215,7 +215,7 @@ fn quantise_int8(values: &[f32], columns: usize) -> (Vec<u8>, Option<Arc<[f32]>>
 }
 
 fn quantise_int16(values: &[f32]) -> (Vec<u8>, Option<Arc<[f32]>>) {
-    let scale = step(values, 1024.0);
+    let scale = quantisation_scale(values, 1024.0);
     let round = |v: &f32| ((v / scale).round_ties_even() as i16).to_le_bytes();
     (values.iter().flat_map(round).collect(), Some([scale].into()))
 }

@@ -1,30 +1,28 @@
-//! Steps that begin before the last one is answered: what a device must know to find out by itself
-//! which hypotheses go on.
+//! Beam search on the device, so that steps begin before the host has the last step's top-k words.
 //!
-//! Every sentence of a question has as many *places* as its own beam is wide. After the step each is taken
-//! by a hypothesis that goes on, the first places first, in the order in which search would list them; the
-//! rest are empty. Places are numbered sentence by sentence in the question's order: a sentence's first place is
-//! the sum of the beams before it. The next step's rows may go on from places ([`Origin::Place`]) without anybody
-//! having told the host who is there. Search hears the answer later and comes to the same list: the rules are
-//! its own, and so is every rounding.
+//! Every sentence of a top-k request has as many *places* as its beam is wide. After the step the hypotheses that
+//! go on take them in the order in which search would list them; the rest stay empty. Places are numbered
+//! sentence by sentence in the request's order: a sentence's first place is the sum of the beams before it. The
+//! next step's rows may go on from places ([`Origin::Place`]) before the host has read which hypotheses they hold.
+//! The host's search reads the top-k words later and comes to the same list: rules and rounding are the same.
 
 use peregrine_model::Finish;
 
-/// How far a device gets on its own.
+/// From what rows may go on before the last top-k result is collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunAhead {
-    /// A question is answered before the next step begins.
+    /// From nothing: the result is collected before the next step begins.
     No,
-    /// Rows may go on from the best word of a row.
+    /// From the best word of a row.
     Greedy,
-    /// They may go on from places of a [`DeviceBeam`].
+    /// From places of a [`DeviceBeam`].
     Beams,
 }
 
 /// What a row goes on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Nothing: it is the sentence's first.
+    /// The start of the sentence.
     Start,
     /// A row of the last step, with this word.
     Row {
@@ -33,8 +31,8 @@ pub enum Origin {
         /// The word.
         token: u32,
     },
-    /// A place of the last question, whose answer may still be on its way. Without
-    /// [contests](crate::Question::contests) every row has one place, that of its best word.
+    /// A place of the last top-k request, whose result may still be on its way. Without
+    /// [device beams](crate::Question::device_beams) every row has one place, that of its best word.
     Place(u32),
 }
 
@@ -55,7 +53,7 @@ impl Origin {
         }
     }
 
-    /// The row, where places are those of best words.
+    /// The row, if every row has one place, that of its best word.
     pub fn greedy_row(self) -> Option<u32> {
         match self {
             Origin::Start => None,
@@ -64,30 +62,30 @@ impl Origin {
     }
 }
 
-/// The widest beam that may compete for places: a lane of a warp for each place.
+/// The widest beam that a device can search: a warp has a lane for each place.
 pub const MOST_PLACES: usize = 32;
 
-/// How the hypotheses of a sentence compete for its places.
+/// One step of a sentence's beam search on the device.
 ///
-/// A candidate is a word of a row's answer; its path is the row's path so far plus the word's score. The
+/// A candidate is one of a row's top-k words; its path score is the row's path score plus the word's score. The
 /// best come first, by [`f32::total_cmp`]; of equals that of the earlier row, then the earlier of its row.
 ///
-/// A beam of one is a contest too. Its row asks for one word, which may be scored by logit, and it finishes as
+/// A beam of one is allowed. Its row asks for one word, which may be scored by logit, and it finishes as
 /// [`Finish::Shrink`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceBeam {
-    /// How many rows the sentence has. They stand together.
+    /// The number of rows of the sentence, which stand together.
     pub rows: u32,
-    /// Where its rows go on from places: the first of those, in the last question's numbering. What their paths
-    /// are, how many of the places are taken, and how wide the beam still is, the device knows from that question.
+    /// The first of the places of the last top-k request that the rows go on from, if they go on from places. The
+    /// device then takes path scores, the number of places taken and the beam's width from that request.
     pub follows: Option<u32>,
-    /// Otherwise, how many hypotheses may still go on where the beam shrinks.
+    /// The number of hypotheses that may still go on if the beam shrinks. Not read if `follows` is given.
     pub width: u32,
-    /// Whether the next word costs nothing.
+    /// Whether the next word's score counts as 0.
     pub free: bool,
-    /// How many places the sentence has, at most [`MOST_PLACES`].
+    /// The number of places of the sentence, at most [`MOST_PLACES`].
     pub beam: u32,
-    /// Who goes on.
+    /// The rule that says which hypotheses go on.
     pub finish: Finish,
     /// The word that ends a hypothesis.
     pub end: u32,

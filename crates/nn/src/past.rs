@@ -1,23 +1,23 @@
-//! What rows read of their own past, where attention keeps keys and values by position.
+//! The positions of the KV cache that each row reads of its own past.
 
-use crate::backend::Reads;
 use crate::device_beam::Origin;
+use crate::reads::Reads;
 
-/// What a step adds to its rows' lists: a row reads what the one it goes on from read, and itself.
+/// How a step extends its rows' lists: a row reads what the one it goes on from read, and its own position.
 #[derive(Debug, Clone, Copy)]
-pub struct Grow<'a> {
+pub struct PastExtension<'a> {
     /// What each row goes on from.
     pub from: &'a [Origin],
-    /// Number of words before it: how many positions it reads beside its own.
+    /// For each row the number of words before it, which is the number of positions it reads beside its own.
     pub positions: &'a [u32],
-    /// The position it stores.
+    /// The position each row stores.
     pub own: &'a [u32],
-    /// What a list begins with, instead of what the row before had: given for the first two steps. At the
-    /// first it is all there is.
+    /// The first position of each row's list, in place of the list of the row it goes on from. Given at the
+    /// first two steps. At the first step it is the whole list.
     pub first: &'a [Option<u32>],
 }
 
-/// The lists of two steps, for backends where every row before is known.
+/// The lists of two steps, for backends without device beams.
 #[derive(Debug, Default)]
 pub struct PastReads {
     now: Reads,
@@ -25,8 +25,8 @@ pub struct PastReads {
 }
 
 impl PastReads {
-    /// The lists of the next step.
-    pub fn grow(&mut self, step: Grow<'_>) {
+    /// Makes the lists of the next step.
+    pub fn extend(&mut self, step: PastExtension<'_>) {
         std::mem::swap(&mut self.now, &mut self.before);
         self.now.clear();
         for (row, from) in step.from.iter().enumerate() {

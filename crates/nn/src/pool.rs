@@ -1,6 +1,6 @@
-//! Who owns which rows of a cache.
+//! An allocator of cache rows.
 //!
-//! A sentence gets rows when it needs them and gives them back when it ends; nothing is ever
+//! A sentence gets rows when it needs them and gives them back when it ends; rows are never
 //! moved. One pool serves all layers of a network, since their caches grow and shrink alike.
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use peregrine_model::{Spacing, Weight};
 
-/// Rows made together: few sentences are longer, and stored tables often have rows for thousands.
+/// Rows computed together. Few sentences are longer, and stored tables often have thousands of rows.
 const CHUNK: usize = 256;
 /// Chunks of computed vectors.
 const CHUNKS: usize = 256;
@@ -14,7 +14,7 @@ const CHUNKS: usize = 256;
 /// The longest sentence any network takes.
 pub const MOST_POSITIONS: usize = CHUNK * CHUNKS;
 
-/// One vector a position.
+/// A vector for each position.
 pub struct PositionTable {
     width: usize,
     kind: Kind,
@@ -31,13 +31,13 @@ enum Kind {
 }
 
 impl PositionTable {
-    /// Vectors from a file.
+    /// A table from a file.
     pub fn stored(rows: Weight) -> PositionTable {
         let (width, chunks) = (rows.columns(), rows.rows().div_ceil(CHUNK));
         PositionTable::new(width, Kind::Stored(rows), chunks)
     }
 
-    /// Sines, then cosines.
+    /// A table of sinusoids: sines in the first columns, then cosines.
     pub fn sinusoid(width: usize, first: u32, spacing: Spacing) -> PositionTable {
         PositionTable::new(width, Kind::Sinusoid { first, spacing }, CHUNKS)
     }
@@ -48,7 +48,7 @@ impl PositionTable {
         PositionTable { width, kind, chunks, identity }
     }
 
-    /// A number no other table has or had, for copies of the table elsewhere.
+    /// A number that no other table has or had, by which a device finds its copy of the table.
     pub fn identity(&self) -> u64 {
         self.identity
     }
@@ -88,7 +88,7 @@ impl PositionTable {
     }
 }
 
-/// In float32 throughout, in the order in which Marian computes it.
+/// Computes one vector in float32, with Marian's order of operations.
 fn sinusoid(position: u32, spacing: Spacing, out: &mut [f32]) {
     let half = out.len() / 2;
     let divisor = match spacing {

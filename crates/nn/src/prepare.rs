@@ -4,7 +4,7 @@ use peregrine_model::{Op, Weight, Weights};
 
 use crate::backend::{Backend, Dense, NormWeights, PreparedOp};
 
-/// A network asked for a weight its file does not have.
+/// A weight that a network needs is not in its file.
 #[derive(Debug, thiserror::Error)]
 #[error("the weight {0} is missing")]
 pub struct MissingWeight(pub String);
@@ -20,7 +20,7 @@ impl<'a, B: Backend> Preparer<'a, B> {
         self.weights.get(name).ok_or_else(|| MissingWeight(name.to_owned()))
     }
 
-    /// A single number, if it is there.
+    /// A weight of one number, if the file has it.
     pub(crate) fn number(&self, name: &str) -> Option<f32> {
         self.weights.get(name).and_then(|w| w.to_f32().first().copied())
     }
@@ -37,7 +37,7 @@ impl<'a, B: Backend> Preparer<'a, B> {
         Ok(self.pack(name, &[self.dense(name)?]))
     }
 
-    /// Dense layers of one input, of which one has that name.
+    /// Packs dense layers of one input. `name` is the name of one of them.
     fn pack(&self, name: &str, parts: &[Dense<'_>]) -> B::Linear {
         match sees_source(name) {
             true => self.backend.prepare_source_linear(parts),
@@ -91,7 +91,7 @@ impl<'a, B: Backend> Preparer<'a, B> {
     }
 }
 
-/// Whether a layer sees the source alone: the encoder's, and what makes keys and values of what that leaves.
+/// Whether a layer sees the source only: the encoder's layers, and the projections to cross-attention's keys and values.
 fn sees_source(name: &str) -> bool {
     let keys = name.ends_with(".cross.key") || name.ends_with(".cross.value");
     name.starts_with("encoder.") || keys

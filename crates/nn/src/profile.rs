@@ -1,8 +1,8 @@
 //! Where the time inside a network goes.
 //!
-//! A worker that wants to know calls [`begin`], and [`end`] gives the time of each named part. Parts
-//! say [`lap`] when they are done. The clock belongs to the thread, so no signature has to carry it;
-//! without [`begin`] a lap is one look at a flag.
+//! [`begin`] starts the clock of a worker, and [`end`] gives the time of each named part. Parts
+//! call [`lap`] when they are done. The clock is thread-local, so no signature has to carry it;
+//! without [`begin`] a lap costs one test of a flag.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub fn is_on() -> bool {
     ON.get()
 }
 
-/// The time since the last lap or mark belongs to `part`.
+/// Adds the time since the last lap or mark to `part`.
 #[inline]
 pub fn lap(part: &'static str) {
     if !is_on() {
@@ -47,7 +47,7 @@ pub fn lap(part: &'static str) {
     });
 }
 
-/// The time since the last lap belongs to no part.
+/// Drops the time since the last lap.
 #[inline]
 pub fn mark() {
     if is_on() {

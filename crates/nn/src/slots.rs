@@ -1,5 +1,5 @@
-//! Who owns what: each sentence in a batch has a slot, which says where its source is kept, which words
-//! it may become, and what its hypotheses keep.
+//! What each sentence of a batch owns: the rows of its encoded source, its shortlist, and the cache rows of its
+//! hypotheses.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ const FEW_ROWS: usize = 64;
 /// The slots of one worker; `P` is what a network keeps of a sentence's past.
 pub(crate) struct Slots<B: Backend, P> {
     slots: Vec<Option<Owned<B, P>>>,
-    /// Those that are empty.
+    /// Indexes of the empty slots.
     free: Vec<u32>,
     word_lists: WordLists<B>,
 }
 
 /// What a sentence owns.
 pub(crate) struct Owned<B: Backend, P> {
-    /// Rows of the memory caches, one a source token.
+    /// Rows of the source caches, one a source token.
     pub(crate) memory: Range<u32>,
     pub(crate) past: P,
-    /// The end of its encoding, to be joined by the first step.
-    pub(crate) encoded: B::Beside,
+    /// The end of its encoding on the side stream, which the first step joins.
+    pub(crate) encoded: B::SideWork,
     list: Option<Arc<WordList<B>>>,
 }
 
@@ -34,12 +34,12 @@ impl<B: Backend, P> Slots<B, P> {
         Slots { slots: Vec::new(), free: Vec::new(), word_lists: WordLists::new() }
     }
 
-    /// A slot for a sentence that may become these words, or any. `select` cuts the output layer down.
+    /// Adds a sentence with its shortlist, if it has one. `select` gathers a shortlist's rows of the output layer.
     pub(crate) fn add(
         &mut self,
         memory: Range<u32>,
         past: P,
-        encoded: B::Beside,
+        encoded: B::SideWork,
         words: Option<&[u32]>,
         select: impl FnOnce(&[u32]) -> B::Selection,
     ) -> Slot {
@@ -64,7 +64,7 @@ impl<B: Backend, P> Slots<B, P> {
         &mut owned.expect("a released slot is not used again").past
     }
 
-    /// What the sentence owned, unless it has been released before.
+    /// Empties a slot and returns what the sentence owned; none if it was empty.
     pub(crate) fn release(&mut self, slot: Slot) -> Option<Owned<B, P>> {
         let owned = self.slots[slot.0 as usize].take()?;
         self.free.push(slot.0);

@@ -1,18 +1,20 @@
-//! Short cuts of recurrent networks that leave the mathematics as it is.
+//! Memoisation in recurrent networks (Devlin's decoder): pre-computed embeddings, pre-computed attention, merged
+//! states and reused working memory. `recurrent/projection.rs`, `recurrent/encoder.rs` and `recurrent/cell.rs`
+//! implement them.
 
-/// Which of Devlin's short cuts a recurrent network takes. None of them changes what is computed,
-/// but for the order of additions in [`Self::attention`]; transformers take no notice.
+/// Which of Devlin's speedups a recurrent network uses. The mathematics stay as they are; only
+/// [`Self::attention`] changes the order of additions. Transformers ignore them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Speedups {
-    /// Products of the first words' embeddings are computed once, when the model is prepared. Ids
-    /// are taken to be in the order of frequency, as vocabularies have them. 0 is off.
+    /// The number of words with pre-computed (memoised) products of their embeddings, made when the model is
+    /// prepared. Ids are taken to be in order of frequency, as they are in vocabularies. 0 is off.
     pub embeddings: usize,
-    /// What a cell does with the attended context is computed once a source word: a weighted sum of
-    /// products in place of a product of a weighted sum.
+    /// Pre-computed attention: a cell's product of the attended context is computed once a source word, as a
+    /// weighted sum of products in place of a product of a weighted sum.
     pub attention: bool,
-    /// Hypotheses that go on from the same one share the products of its state.
+    /// Merged states: hypotheses that go on from the same one share the products of its state.
     pub merge: bool,
-    /// Working memory is kept from step to step.
+    /// Reuse of working memory from step to step.
     pub reuse: bool,
 }
 
@@ -23,7 +25,7 @@ impl Default for Speedups {
 }
 
 impl Speedups {
-    /// None of them.
+    /// No speedup.
     pub const OFF: Speedups =
         Speedups { embeddings: 0, attention: false, merge: false, reuse: false };
 }

@@ -1,19 +1,19 @@
-//! Output layers cut down to word lists, shared by the sentences that have the same list: one set of
-//! candidates for a whole text is packed once, and its rows are computed together.
+//! Output layers reduced to shortlists. Sentences with the same shortlist share one: a shortlist for a whole
+//! text is packed once, and the rows of its sentences are computed in one product.
 
 use std::sync::Arc;
 
-use crate::Backend;
+use crate::backend::Backend;
 
-/// A word list, and the part of the output layer it leaves.
+/// A shortlist and its part of the output layer.
 pub(crate) struct WordList<B: Backend> {
     words: Vec<u32>,
     pub(crate) selection: B::Selection,
 }
 
-/// The lists of a worker.
+/// The shortlists of a worker.
 pub(crate) struct WordLists<B: Backend> {
-    /// Outlives its sentence: the next one may have the same.
+    /// The last shortlist is kept after its sentence, as the next sentence may have the same.
     last: Option<Arc<WordList<B>>>,
 }
 
@@ -22,7 +22,7 @@ impl<B: Backend> WordLists<B> {
         WordLists { last: None }
     }
 
-    /// The list of these words: the last one made, one of those in use, or else a new one.
+    /// The shortlist of these words: the last one made, one in use, or else a new one.
     pub(crate) fn find<'a>(
         &mut self,
         words: &[u32],

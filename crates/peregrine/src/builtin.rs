@@ -1,12 +1,12 @@
-//! The model inside: English to Portuguese, so that the first command needs nothing else. Builds without the feature
-//! `builtin` leave it out.
+//! The built-in model: English to Portuguese, so that the first command needs no other file. Builds without the
+//! feature `builtin` leave it out.
 
 use peregrine_formats::Bytes;
 use peregrine_model::Model;
 
 use crate::Error;
 
-/// Tensors are mapped at their own alignment, so the file must begin at a good one.
+/// Tensors are used where they are in the file, so the file must be aligned.
 #[cfg(feature = "builtin")]
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);

@@ -6,51 +6,52 @@ use peregrine_nn::Speedups;
 
 use crate::gpu::{GpuPrecision, OutputLayer};
 
-/// How products are computed. The default is what the model and the machine are best at.
+/// How products are computed. The default is the fastest for the model and the machine.
 #[derive(Debug, Clone, Default)]
 pub struct Compute {
-    /// In int8, int16, bfloat16 or float32; by default int8 where most of a model is stored in int8.
+    /// The precision of products on a CPU: int8, int16, bfloat16 or float32. By default int8 if most of a model is
+    /// stored in int8, else float32.
     pub precision: Option<Precision>,
-    /// With which instructions; by default the best there are.
+    /// The instruction set; by default the best the CPU has.
     pub isa: Option<Level>,
-    /// In how many bits attention keeps keys and values from step to step; by default in bytes where products are
-    /// in int8, in half precision where they are in bfloat16, else in float32.
+    /// The precision of the KV cache; by default int8 if products are in int8, float16 if they are in
+    /// bfloat16, else float32.
     pub cache: Option<CachePrecision>,
-    /// Other ways to compute in int8, for comparison.
+    /// Variants of int8 products, for comparison.
     pub integers: Int8Options,
-    /// Whether what follows a product is done for all rows at once, and not in blocks of rows that stay in
+    /// Whether epilogues are computed for all rows at once, and not in blocks of rows that stay in
     /// cache.
     pub all_rows_at_once: bool,
-    /// Whether all bytes of the output layer are read even where half of them tell which words cannot be
-    /// the best.
+    /// Whether the output layer reads all bytes of its weights, and not first the bytes that rule out most
+    /// words.
     pub all_output_bytes: bool,
-    /// Techniques that are not used, to see what each gives.
+    /// Techniques that are switched off, to measure what each gives.
     pub without: Vec<Technique>,
-    /// Who times kernels and picks the fastest for each shape; without, rules do.
+    /// The auto-tuner, which times kernels and picks the fastest for each shape. Without it fixed rules pick.
     pub tuner: Option<Tuner>,
-    /// Short cuts of recurrent networks.
+    /// Memoisation in recurrent networks.
     pub speedups: Speedups,
     /// How the functions of recurrent cells are computed.
     pub functions: Functions,
-    /// Where; by default on the CPU, to which all of the above applies.
+    /// The device; by default the CPU, to which all fields above apply.
     pub device: Device,
-    /// With which numbers on a GPU; by default float16.
+    /// The precision on a GPU; by default float16.
     pub numbers: Option<GpuPrecision>,
-    /// How a GPU finds the best words; all ways find the same.
+    /// The top-k kernels of a GPU's output layer. All find the same words.
     pub output_layer: OutputLayer,
-    /// Whether a GPU encodes sentences in turn with the steps of those that are running, not beside them.
+    /// Whether a GPU encodes sentences between the steps of running ones, not on a side stream.
     pub encode_in_turn: bool,
 }
 
 /// Where a model is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Device {
-    /// On the processor.
+    /// The CPU.
     #[default]
     Cpu,
-    /// On a GPU, by its number. A build without the feature `cuda` refuses it.
+    /// A GPU, by its number. A build without the feature `cuda` refuses it.
     Cuda(usize),
-    /// On the first GPU, if there is one that can be used, else on the processor.
+    /// The first GPU if there is one that can be used, else the CPU.
     Auto,
 }
 
@@ -75,22 +76,22 @@ impl std::str::FromStr for Device {
 }
 
 impl Compute {
-    /// In float32, as the tools that made the models compute.
+    /// Products in float32, as in the tools that made the models.
     pub fn float32() -> Compute {
         Compute { precision: Some(Precision::Float32), ..Compute::default() }
     }
 
-    /// In int8.
+    /// Products in int8.
     pub fn int8() -> Compute {
         Compute { precision: Some(Precision::Int8), ..Compute::default() }
     }
 
-    /// In 16-bit fixed point.
+    /// Products in int16.
     pub fn int16() -> Compute {
         Compute { precision: Some(Precision::Int16), ..Compute::default() }
     }
 
-    /// On a GPU.
+    /// All on a GPU.
     pub fn cuda(number: usize, numbers: GpuPrecision) -> Compute {
         Compute { device: Device::Cuda(number), numbers: Some(numbers), ..Compute::default() }
     }

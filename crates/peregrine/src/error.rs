@@ -1,14 +1,14 @@
-//! What can go wrong.
+//! Errors.
 
 use peregrine_decode::Failure;
 use peregrine_decode::batching::Refusal;
 use peregrine_model::ModelError;
 use peregrine_nn::{Fault, MissingWeight};
 
-/// Why a model cannot be used, or a text was not translated. One line, which names file and place
-/// where there is one.
+/// Why a model cannot be used, or a text was not translated. The message is one line, which names file and place
+/// if there is one.
 ///
-/// Whatever a line holds, it has a translation: errors of a request come from what its owner said, from
+/// Every line has a translation, whatever it holds: errors of a request come from its options, from
 /// the device, or from the end of the service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,7 +31,7 @@ pub enum Error {
     /// A device that failed while it translated.
     #[error("{0}")]
     Device(String),
-    /// A device without room for a single sentence.
+    /// A device without memory for a single sentence.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
     /// The request's deadline has passed.
@@ -49,12 +49,12 @@ pub enum Error {
     /// The process was forked after the service had begun to work: its threads are in the parent.
     #[error("this process was forked after the service began: make a new service in it")]
     Forked,
-    /// A sentence that is too long for the model, where that is to be refused.
+    /// A sentence that is too long for the model, if such sentences are refused.
     #[error("a sentence of {tokens} tokens is too long for the model (at most {most})")]
     TooLong {
-        /// What it has, its frame included.
+        /// The tokens of the sentence, its frame included.
         tokens: usize,
-        /// What the model can read.
+        /// The most tokens the model can read.
         most: usize,
     },
     /// A thread that cannot be started.

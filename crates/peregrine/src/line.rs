@@ -1,4 +1,4 @@
-//! A text on its way: cut into parts, each translated for itself, and put together again.
+//! A line of text: split into parts, each translated by itself, and joined again.
 
 use std::sync::Arc;
 
@@ -7,34 +7,34 @@ use peregrine_text::{Split, encode_pieces, sentences};
 
 use crate::{Error, Options, Request, Translation, Translator};
 
-/// What is to be done for a text.
+/// A line split into parts, with the jobs of those that are translated.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct SplitLine {
     pub(crate) parts: Vec<Part>,
-    /// What is to be translated, each with the number of its part. Parts that are copied have none.
+    /// The jobs, each with the number of its part. Parts that are copied have none.
     pub(crate) jobs: Vec<(usize, Job)>,
 }
 
 /// A part of a text: a sentence, or a piece of one that was too long.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
-    /// What stood between this part and the one before.
+    /// The text between this part and the one before.
     pub(crate) between: String,
     pub(crate) source_tokens: usize,
     /// Whether it is a piece of something too long.
     pub(crate) cut: bool,
     /// Text that is not translated but copied.
     pub(crate) copied: Option<String>,
-    /// The words behind its source tokens, none for those of the frame; only where unknown words are
-    /// to be replaced.
+    /// The words of its source tokens, none for those of the frame. Empty unless unknown words are
+    /// replaced.
     pub(crate) words: Vec<Option<String>>,
-    /// Its translations, when there are some.
+    /// Its translations, once it is done.
     pub(crate) hypotheses: Vec<Hypothesis>,
     pub(crate) verdict: Verdict,
 }
 
 impl Part {
-    /// Takes in what came of it.
+    /// Stores the part's result.
     pub(crate) fn finish(&mut self, done: Done) {
         self.hypotheses = done.hypotheses;
         self.verdict = done.verdict;
@@ -49,28 +49,32 @@ pub(crate) struct Common<'a> {
 }
 
 impl Translator {
-    /// What requests with these options have in common, where nobody cancels them.
+    /// What requests with these options have in common, if they cannot be cancelled.
     pub(crate) fn common<'a>(&self, options: &'a Options) -> Common<'a> {
         Common { options, settings: Arc::new(self.settings(options)), call: Arc::default() }
     }
 
-    /// The parts of a text, framed; none if there is nothing in it.
-    pub(crate) fn plan(&self, request: &Request<'_>, common: &Common<'_>) -> Result<Plan, Error> {
-        let mut plan = Plan::default();
+    /// Splits a text into parts, framed; an empty text has none.
+    pub(crate) fn split_line(
+        &self,
+        request: &Request<'_>,
+        common: &Common<'_>,
+    ) -> Result<SplitLine, Error> {
+        let mut split = SplitLine::default();
         if common.options.split == Split::None {
-            self.add_sentence(request.text, "", request, common, &mut plan)?;
-            return Ok(plan);
+            self.add_sentence(request.text, "", request, common, &mut split)?;
+            return Ok(split);
         }
         let mut last_end = 0;
         for range in sentences(request.text) {
             let between = &request.text[last_end..range.start];
             last_end = range.end;
-            self.add_sentence(&request.text[range], between, request, common, &mut plan)?;
+            self.add_sentence(&request.text[range], between, request, common, &mut split)?;
         }
-        Ok(plan)
+        Ok(split)
     }
 
-    /// Adds a sentence of a text to its plan, in pieces if it is too long for the model. The text's
+    /// Adds a sentence to a split line, in pieces if it is too long for the model. The text's
     /// prefix and length belong to the first part.
     pub(crate) fn add_sentence(
         &self,
@@ -78,7 +82,7 @@ impl Translator {
         between: &str,
         request: &Request<'_>,
         common: &Common<'_>,
-        plan: &mut Plan,
+        split: &mut SplitLine,
     ) -> Result<(), Error> {
         let options = common.options;
         let frame = self.model().members[0].architecture.source_frame();
@@ -91,7 +95,7 @@ impl Translator {
         }
         let mut last_end = 0;
         for piece in pieces {
-            // White space at the edges of a piece is between it and its neighbour.
+            // White space at the edges of a piece belongs to the text between it and its neighbour.
             let inside = text[piece.range.clone()].trim();
             let start =
                 piece.range.start + text[piece.range.clone()].find(inside).unwrap_or_default();
@@ -100,10 +104,10 @@ impl Translator {
             let mut part = Part { between: between.to_owned(), cut, ..Part::default() };
             if piece.ids.is_empty() {
                 part.copied = Some(inside.to_owned());
-                plan.parts.push(part);
+                split.parts.push(part);
                 continue;
             }
-            let first = plan.jobs.is_empty();
+            let first = split.jobs.is_empty();
             let prefix = request.prefix.filter(|_| first);
             let prefix = prefix.map(|p| self.model().target.encode(p).ids).unwrap_or_default();
             let source = frame.frame(&piece.ids);
@@ -114,8 +118,8 @@ impl Translator {
             }
             let length = request.length.filter(|_| first);
             let job = Job::new(source, &common.settings, &common.call);
-            plan.jobs.push((plan.parts.len(), Job { words, prefix, length, ..job }));
-            plan.parts.push(part);
+            split.jobs.push((split.parts.len(), Job { words, prefix, length, ..job }));
+            split.parts.push(part);
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
-//! What only measuring needs: techniques and ways to compute that can be exchanged for comparison, and
-//! what tells afterwards what they gave. Whoever just translates needs nothing from here, as the
-//! defaults are the fastest known.
+//! For measurements only: techniques and variants that can be switched for comparison, and their
+//! measured effects. Translating needs nothing from here, as the defaults are the fastest known.
 
 pub use peregrine_cpu::{FAST_ERROR, Functions, Int8Options, Technique, Tuned, narrowed_rows};
 #[cfg(feature = "cuda")]
@@ -11,7 +10,7 @@ pub use crate::gpu::OutputLayer;
 
 use crate::Request;
 
-/// A text whose translation has exactly that many tokens, whatever they are: speed on equal terms.
+/// A text whose translation has exactly that many tokens, whatever they are, to compare speeds.
 ///
 /// ```
 /// # if cfg!(not(feature = "builtin")) { return Ok(()); }

@@ -1,4 +1,4 @@
-//! What stands in for `gpu.rs` in builds without the feature `cuda`: there is never a GPU.
+//! Replaces `gpu.rs` in builds without the feature `cuda`: there is never a GPU.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{Compute, Device};
 #[error("this build has no CUDA backend")]
 pub struct Error;
 
-/// How numbers are computed with on a GPU: this build knows no way.
+/// The precision on a GPU: this build has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GpuPrecision {}
 
@@ -25,7 +25,7 @@ impl FromStr for GpuPrecision {
     }
 }
 
-/// How a GPU finds the best words: without a GPU, there is nothing to choose.
+/// The top-k kernels of a GPU's output layer: this build has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLayer;
 

@@ -1,4 +1,4 @@
-//! How to translate: what belongs to a request, and what belongs to those who work on it.
+//! How to translate: options of a request, and options of the workers.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use peregrine_text::Split;
 
 use crate::Dictionary;
 
-/// How a text is translated. [`Translator::options`](crate::Translator::options) gives what the
-/// model's own configuration says. Requests with different options run in the same batch, and none
-/// changes what another one gets.
+/// How a text is translated. [`Translator::options`](crate::Translator::options) gives those of the
+/// model's own configuration. Requests with different options run in the same batch, and none
+/// changes another one's translation.
 ///
 /// ```
 /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
@@ -23,9 +23,9 @@ use crate::Dictionary;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// How to search.
+    /// The search settings.
     pub search: Search,
-    /// How many translations of each sentence.
+    /// The number of translations of each sentence.
     pub n_best: usize,
     /// Whether scores are wanted.
     pub scores: bool,
@@ -35,17 +35,18 @@ pub struct Options {
     pub shortlist: bool,
     /// How a line is split into sentences.
     pub split: Split,
-    /// Replace unknown words by the source word they attend to, or by its translation in a dictionary.
+    /// The dictionary for replacing unknown words: each becomes the source word it attends to, or that word's
+    /// translation in the dictionary. None replaces none.
     pub replace_unknown: Option<Arc<Dictionary>>,
-    /// What is done against runaway output; nothing unless asked for, as in the original tools.
+    /// The guard against runaway output; none by default, as in the original tools.
     pub guard: Option<Guard>,
     /// Whether a sentence that is too long for the model is an error
-    /// ([`Error::TooLong`](crate::Error::TooLong)). If not, it is cut.
+    /// ([`Error::TooLong`](crate::Error::TooLong)). Otherwise it is cut.
     pub refuse_long: bool,
 }
 
 impl Options {
-    /// Defaults around a search.
+    /// Default options with these search settings.
     pub fn new(search: Search) -> Options {
         Options {
             search,
@@ -60,46 +61,46 @@ impl Options {
         }
     }
 
-    /// The same with another beam.
+    /// The same options with another beam.
     pub fn with_beam(mut self, beam: usize) -> Options {
         self.search.beam = beam;
         self
     }
 
-    /// The same with so many translations of each sentence.
+    /// The same options with that many translations of each sentence.
     pub fn with_n_best(self, n_best: usize) -> Options {
         Options { n_best, ..self }
     }
 
-    /// The same with or without scores.
+    /// The same options with or without scores.
     pub fn with_scores(self, scores: bool) -> Options {
         Options { scores, ..self }
     }
 
-    /// The same with or without attention to the source.
+    /// The same options with or without attention to the source.
     pub fn with_alignments(self, alignments: bool) -> Options {
         Options { alignments, ..self }
     }
 
-    /// The same with or without the model's shortlist.
+    /// The same options with or without the model's shortlist.
     pub fn with_shortlist(self, shortlist: bool) -> Options {
         Options { shortlist, ..self }
     }
 
-    /// The same with lines split in another way.
+    /// The same options with another way to split lines.
     pub fn with_split(self, split: Split) -> Options {
         Options { split, ..self }
     }
 
-    /// The same with a guard against runaway output, or without.
+    /// The same options with or without a guard against runaway output.
     pub fn with_guard(self, guard: Option<Guard>) -> Options {
         Options { guard, ..self }
     }
 }
 
-/// Who works on requests. Translations do not depend on it, but for
-/// [`shortlist_scope`](Self::shortlist_scope). [`Translator::workers`](crate::Translator::workers)
-/// gives what suits the device.
+/// The workers: threads, batches and memory. Of these only
+/// [`shortlist_scope`](Self::shortlist_scope) changes translations. [`Translator::workers`](crate::Translator::workers)
+/// gives defaults for the device.
 ///
 /// ```
 /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
@@ -111,28 +112,28 @@ impl Options {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Workers {
-    /// Threads, each translating a batch at a time.
+    /// The number of worker threads, each translating a batch at a time.
     pub threads: usize,
-    /// Threads that share the products of a worker, for latency; 1 splits none.
+    /// The number of threads that share the products of a worker, for latency; 1 splits none.
     pub threads_per_sentence: usize,
-    /// How large a batch may be.
+    /// The batch size of a worker.
     pub batch: BatchSize,
-    /// Who is in the batch at each step.
+    /// The batching policy.
     pub batching: Policy,
-    /// For policies that refill a running batch: refill it only when at most this share is left.
+    /// The share of the batch that may still be running when it is refilled, for policies that refill one.
     pub top_up_threshold: Option<f32>,
-    /// Most source tokens encoded in one go.
+    /// The most source tokens encoded together.
     pub encode_tokens: usize,
-    /// Whose words a shortlist allows a sentence. A [`Service`](crate::Service) has
-    /// [`Scope::Sentence`] always.
+    /// Whether shortlists are a sentence's own or shared by a batch. A [`Service`](crate::Service) always has
+    /// [`Scope::Sentence`].
     pub shortlist_scope: Scope,
-    /// Bytes the whole process may use, the model included, where texts are streamed or a service
-    /// runs. It bounds what waits and sizes the batch.
+    /// The bytes that the whole process may use, the model included, while texts are streamed or a service
+    /// runs. It bounds the waiting texts and sizes the batch.
     pub memory: Option<u64>,
 }
 
 impl Default for Workers {
-    /// One thread with batches that suit a processor.
+    /// One thread with a batch size for a CPU.
     fn default() -> Workers {
         Workers {
             threads: 1,
@@ -148,27 +149,27 @@ impl Default for Workers {
 }
 
 impl Workers {
-    /// The same with so many threads.
+    /// The same workers with that many threads.
     pub fn with_threads(self, threads: usize) -> Workers {
         Workers { threads, ..self }
     }
 
-    /// The same with batches of another size.
+    /// The same workers with another batch size.
     pub fn with_batch(self, batch: BatchSize) -> Workers {
         Workers { batch, ..self }
     }
 
-    /// The same with another policy.
+    /// The same workers with another policy.
     pub fn with_batching(self, batching: Policy) -> Workers {
         Workers { batching, ..self }
     }
 
-    /// The same within so many bytes.
+    /// The same workers within that many bytes.
     pub fn with_memory(self, memory: Option<u64>) -> Workers {
         Workers { memory, ..self }
     }
 
-    /// What workers are told about batches.
+    /// The batching policy with its numbers.
     pub(crate) fn batching(&self) -> Batching {
         Batching {
             top_up_threshold: self.top_up_threshold,

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! Requests.
 
 use std::time::Duration;
 
@@ -24,26 +24,26 @@ use crate::Options;
 pub struct Request<'a> {
     /// The text.
     pub text: &'a str,
-    /// How its translation begins, if that is known.
+    /// The first words of its translation, if they are given.
     pub prefix: Option<&'a str>,
-    /// How it is translated; if it does not say, as whoever it is handed to does, or the model.
+    /// Its options; without them those of the call or of the model.
     pub options: Option<&'a Options>,
-    /// Who goes first, where requests meet in a [`Service`](crate::Service).
+    /// Its priority in a [`Service`](crate::Service).
     pub priority: Priority,
-    /// When a service gives it up.
+    /// The time at which a service fails it with [`Error::Deadline`](crate::Error::Deadline).
     pub deadline: Option<Moment>,
-    /// Whether a service tells each word of a greedy search as it comes.
+    /// Whether a service reports each word of a greedy search as it comes.
     pub tokens: bool,
-    /// The language of the text, for models of several. One of a single pair does not look.
+    /// The language of the text, for models of several. A model of one pair ignores it.
     pub from: Option<&'a str>,
-    /// The language of the translation, likewise.
+    /// The language of the translation, for models of several. A model of one pair ignores it.
     pub to: Option<&'a str>,
-    /// Exactly this many target tokens, see [`measure::of_length`](crate::measure::of_length).
+    /// The exact number of target tokens, see [`measure::of_length`](crate::measure::of_length).
     pub(crate) length: Option<usize>,
 }
 
 impl<'a> Request<'a> {
-    /// A text of which nothing else is known.
+    /// A text with default settings.
     pub fn new(text: &'a str) -> Request<'a> {
         Request {
             text,
@@ -58,37 +58,37 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The same with a translation that begins with `prefix`.
+    /// The same request with a translation that begins with `prefix`.
     pub fn with_prefix(self, prefix: &'a str) -> Request<'a> {
         Request { prefix: Some(prefix), ..self }
     }
 
-    /// The same with options of its own.
+    /// The same request with options of its own.
     pub fn with_options(self, options: &'a Options) -> Request<'a> {
         Request { options: Some(options), ..self }
     }
 
-    /// The same with another priority.
+    /// The same request with another priority.
     pub fn with_priority(self, priority: Priority) -> Request<'a> {
         Request { priority, ..self }
     }
 
-    /// The same, given up at a point in time.
+    /// The same request with a deadline.
     pub fn until(self, deadline: Moment) -> Request<'a> {
         Request { deadline: Some(deadline), ..self }
     }
 
-    /// The same, given up after that time from now.
+    /// The same request with a deadline that much time from now.
     pub fn within(self, time: Duration) -> Request<'a> {
         Request { deadline: clock::now().checked_add(time), ..self }
     }
 
-    /// The same with words told as they come.
+    /// The same request with words reported as they come.
     pub fn with_tokens(self) -> Request<'a> {
         Request { tokens: true, ..self }
     }
 
-    /// The same between these languages.
+    /// The same request between these languages.
     pub fn between(self, from: &'a str, to: &'a str) -> Request<'a> {
         Request { from: Some(from), to: Some(to), ..self }
     }

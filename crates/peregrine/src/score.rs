@@ -9,11 +9,11 @@ use crate::{Error, Options, Translator, Workers};
 /// A given translation's score.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Scored {
-    /// Natural logarithm of its probability, end symbol included.
+    /// The natural logarithm of its probability, end symbol included.
     pub score: f32,
-    /// The same for each token, the end symbol last.
+    /// The log-probability of each token, the end symbol's last.
     pub token_scores: Vec<f32>,
-    /// For each token and the end symbol its attention to the source (if asked for).
+    /// The attention of each token and the end symbol to the source; empty if alignments are off.
     pub alignment: Vec<Vec<f32>>,
     /// Whether a side was too long for the model and was cut.
     pub cut: bool,
@@ -46,7 +46,7 @@ impl Translator {
         self.score_with(pairs, options, &self.workers())
     }
 
-    /// The same on as many threads as `workers` says.
+    /// Scores pairs of source and translation on as many threads as `workers` says.
     pub fn score_with(
         &self,
         pairs: &[(&str, &str)],
@@ -61,7 +61,7 @@ impl Translator {
         Ok(results.map(|(done, cut)| Scored::new(done, cut)).collect())
     }
 
-    /// What is done for a pair, and whether a side was too long and was cut.
+    /// The job of a pair, and whether a side was too long and was cut.
     pub(crate) fn score_job(
         &self,
         (source, target): (&str, &str),
@@ -89,7 +89,7 @@ impl Translator {
         settings.n_best = 1;
         settings.search.beam = 1;
         settings.search.score_prefix = true;
-        // A least length forbids the end symbol at first, which would change what the others share.
+        // A least length bans the end symbol at first, which would change the other words' probabilities.
         settings.search.min_length = 0;
         settings.guard = None;
         settings

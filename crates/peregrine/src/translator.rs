@@ -14,21 +14,21 @@ use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
 use crate::gpu::{self, OnGpu};
 use crate::{Compute, Error, Options, Request, Translation, Workers};
 
-/// A model ready to translate. A clone is the same model: threads may share it, and the memory is given
-/// back with the last of them.
+/// A model ready to translate. Clones share the same model, also between threads; its memory is freed with the
+/// last of them.
 #[derive(Clone)]
 pub struct Translator {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// What the model says, without its weights: the networks have packed theirs.
+    /// The model without its weights, which the networks have packed.
     model: Model,
     networks: Vec<Arc<dyn Prepared>>,
     precision: &'static str,
     device: String,
     on_gpu: bool,
-    /// Workers at rest; their caches are worth keeping.
+    /// Idle workers, kept for their caches.
     workers: Mutex<Vec<Worker>>,
 }
 
@@ -98,32 +98,32 @@ impl Translator {
         Ok(Translator { shared: Arc::new(shared) })
     }
 
-    /// The precision products are computed in.
+    /// The precision of products.
     pub fn precision(&self) -> &'static str {
         self.shared.precision
     }
 
-    /// What computes, in words.
+    /// The name of the device.
     pub fn device(&self) -> &str {
         &self.shared.device
     }
 
-    /// Bytes taken by what was computed ahead of the first sentence (recurrent networks).
+    /// Bytes of pre-computed (memoised) embeddings of recurrent networks.
     pub fn precomputed_bytes(&self) -> usize {
         self.shared.networks.iter().map(|network| network.precomputed_bytes()).sum()
     }
 
-    /// What is known of the model. Its weights have been packed and are no longer there.
+    /// The model without its weights, which have been packed.
     pub fn model(&self) -> &Model {
         &self.shared.model
     }
 
-    /// How the model's own configuration would have it translate.
+    /// The options of the model's own configuration.
     pub fn options(&self) -> Options {
         Options::new(self.model().search.clone())
     }
 
-    /// One worker, with batches that suit the device.
+    /// One worker, with a batch size for the device.
     pub fn workers(&self) -> Workers {
         match self.shared.on_gpu {
             true => {
@@ -139,8 +139,8 @@ impl Translator {
         Ok(translations.first().map(|t| t.text().to_owned()).unwrap_or_default())
     }
 
-    /// Translates texts on this thread; the answers are in their order. A request's own options come
-    /// before `options`; deadlines and priorities are a matter of a [`Service`](crate::Service). For
+    /// Translates texts on this thread; the translations are in their order. A request's own options override
+    /// `options`; deadlines and priorities count in a [`Service`](crate::Service) only. For
     /// more than fits the memory there is [`Self::stream`].
     pub fn translate_batch(
         &self,
@@ -150,8 +150,8 @@ impl Translator {
         self.translate_batch_with(requests, options, &self.workers(), None)
     }
 
-    /// The same on as many threads as `workers` says, this one included; what they did is added to
-    /// `stats`.
+    /// Translates texts on as many threads as `workers` says, this one included; their counts and times are added
+    /// to `stats`.
     pub fn translate_batch_with(
         &self,
         requests: &[Request<'_>],
@@ -165,15 +165,15 @@ impl Translator {
         let mut lines = Vec::with_capacity(requests.len());
         let mut places = Vec::new();
         for request in requests {
-            let plan = match request.options {
-                None => self.plan(request, &common)?,
-                Some(options) => self.plan(request, &self.common(options))?,
+            let split = match request.options {
+                None => self.split_line(request, &common)?,
+                Some(options) => self.split_line(request, &self.common(options))?,
             };
-            for (part, job) in plan.jobs {
+            for (part, job) in split.jobs {
                 places.push((lines.len(), part));
                 jobs.push(job);
             }
-            lines.push(plan.parts);
+            lines.push(split.parts);
         }
         if let Some(stats) = stats.as_deref_mut() {
             stats.tokenise += start.elapsed();
@@ -193,7 +193,7 @@ impl Translator {
         Ok(translations)
     }
 
-    /// Longest framed source, at least one token and its frame.
+    /// The longest framed source: at least one token and its frame.
     pub(crate) fn max_source(&self, options: &Options) -> usize {
         let limits = self.model().members.iter().filter_map(|m| m.architecture.position_limit());
         let frame = self.model().members[0].architecture.source_frame().len();
@@ -201,7 +201,7 @@ impl Translator {
         limits.fold(longest, usize::min).max(frame + 1)
     }
 
-    /// Target words a shortlist leaves for a sentence; a forced prefix is always allowed.
+    /// The target words that the shortlist allows a sentence; a forced prefix is always allowed.
     pub(crate) fn words(
         &self,
         source: &[u32],
@@ -226,7 +226,7 @@ impl Translator {
         settings
     }
 
-    /// Runs jobs on as many workers as asked for; the results are in their order.
+    /// Runs jobs on as many workers as given; the results are in their order.
     pub(crate) fn run(
         &self,
         jobs: Vec<Job>,
@@ -276,7 +276,7 @@ impl Translator {
         }
     }
 
-    /// What one worker does: until the queue is closed and empty, or stopped.
+    /// Runs one worker until the queue is closed and empty, or stopped.
     pub(crate) fn work(
         &self,
         queue: &Queue,
@@ -311,7 +311,7 @@ impl Translator {
         })
     }
 
-    /// Gives back the working memory that workers at rest keep for the next text.
+    /// Frees the working memory that idle workers keep for the next text.
     pub fn trim(&self) {
         self.resting().clear();
     }

@@ -21,8 +21,8 @@ impl Subject {
         let question = Question { asks: &asks, device_beams: Some(&device_beams) };
         let mut pending = Default::default();
         let none = vec![None; self.rows];
-        self.gpu.ask(&self.x, &self.output, &none, question, &mut pending);
-        self.gpu.answer(&mut pending, &mut Choices::default());
+        self.gpu.top_k(&self.x, &self.output, &none, question, &mut pending);
+        self.gpu.take_top_k(&mut pending, &mut Choices::default());
     }
 }
 
@@ -112,7 +112,7 @@ fn lists_of_the_host_race_too() {
     let device_beams: Vec<DeviceBeam> = (0..12).map(device_beam).collect();
     let (mut pending, none) = (Default::default(), vec![None; 12]);
     let question = Question { asks: &asks, device_beams: Some(&device_beams) };
-    subject.gpu.ask(&subject.x, &subject.output, &none, question, &mut pending);
+    subject.gpu.top_k(&subject.x, &subject.output, &none, question, &mut pending);
     subject.gpu.finish().expect("finished");
     let race = last(&fake, "race");
     let words = |row: u64| {
@@ -160,7 +160,10 @@ fn attend_past(
         [] => std::mem::swap(&mut x, &mut out),
         steps => gpu.process(&out, steps, None, &mut x),
     }
-    gpu.grow(Grow { from: &from, positions: &positions, own: &own, first: &first }, past);
+    gpu.extend_past(
+        PastExtension { from: &from, positions: &positions, own: &own, first: &first },
+        past,
+    );
     gpu.store(&x, WIDTH, at, &mut cache);
     let reads = past.as_ref();
     gpu.attend(&x, Attention { cache: &cache, reads, heads: 1, width: WIDTH }, &mut out);

@@ -3,9 +3,9 @@
 
 use peregrine_model::{Finish, Spacing, Weight, made_up_model, preset};
 use peregrine_nn::{
-    Ask, Attention, Backend, Choices, Dense, DeviceBeam, Embed, Grow, Moves, Network, Origin,
-    PositionTable, PreparedOp, Question, Reads, Row, RunAhead, Scoring, Sentence, Slot, Source,
-    prepare,
+    Ask, Attention, Backend, Choices, Dense, DeviceBeam, Embed, Moves, Network, Origin,
+    PastExtension, PositionTable, PreparedOp, Question, Reads, Row, RunAhead, Scoring, Sentence,
+    Slot, Source, prepare,
 };
 
 use crate::backend::{Cuda, Table};
@@ -60,8 +60,14 @@ impl Subject {
         let gpu = self.gpu.clone().with_output_layer(layer);
         let none = vec![None; self.rows];
         let (mut pending, mut choices) = (Default::default(), Choices::default());
-        gpu.ask(&self.x, &self.output, &none, Question { asks, device_beams: None }, &mut pending);
-        gpu.answer(&mut pending, &mut choices);
+        gpu.top_k(
+            &self.x,
+            &self.output,
+            &none,
+            Question { asks, device_beams: None },
+            &mut pending,
+        );
+        gpu.take_top_k(&mut pending, &mut choices);
         choices
     }
 }
@@ -73,7 +79,7 @@ fn ask(count: usize, scoring: Scoring) -> Ask<'static> {
 /// One word a row, by logit.
 fn best_words(session: &mut Box<dyn Network>, rows: usize) {
     let asks = vec![ask(1, Scoring::Logit); rows];
-    session.ask(Question { asks: &asks, device_beams: None });
+    session.top_k(Question { asks: &asks, device_beams: None });
 }
 
 #[test]
@@ -225,8 +231,8 @@ fn short_lists_of_words_need_little_memory() {
     let asks = vec![ask(2000, Scoring::Logit); rows];
     let question = Question { asks: &asks, device_beams: None };
     let mut pending = Default::default();
-    gpu.ask(&x, &output, &vec![Some(&selection); rows], question, &mut pending);
-    gpu.answer(&mut pending, &mut Choices::default());
+    gpu.top_k(&x, &output, &vec![Some(&selection); rows], question, &mut pending);
+    gpu.take_top_k(&mut pending, &mut Choices::default());
     assert_eq!(fake.ran().last().map(String::as_str), Some("merge"));
 }
 

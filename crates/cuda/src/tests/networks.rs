@@ -28,7 +28,7 @@ fn whether_rows_come_in_parties_is_a_matter_of_the_search() {
         fake.ran();
         session.step(&rows.iter().map(row).collect::<Vec<_>>(), false);
         best_words(&mut session, rows.len());
-        session.answer(&mut Choices::default());
+        session.take_top_k(&mut Choices::default());
         let attends = |(_, launched): (usize, Launched)| {
             (launched.kernel.starts_with("attend")).then_some(launched)
         };
@@ -73,7 +73,7 @@ fn alignments_take_a_kernel_more_and_change_no_other() {
         // Memory has grown as far as it will.
         session.step(&rows, true);
         best_words(&mut session, 2);
-        session.answer(&mut Choices::default());
+        session.take_top_k(&mut Choices::default());
         let mut step = |alignments: bool| {
             fake.world(|w| w.ran.clear());
             session.step(&rows, alignments);
@@ -104,7 +104,7 @@ fn steps_wait_for_the_encoding_of_those_they_read() {
     for shape in ["student", "gru", "rnnfc-s3"] {
         let fake = Fake::new(1 << 30);
         let mut session = session(&fake, shape);
-        assert!(session.encodes_beside());
+        assert!(session.encodes_on_side_stream());
         // Room for all that follows.
         let long = session.admit(&[Sentence { source: &[5; 100], words: None, beam: false }])[0];
         session.release(long);
@@ -124,7 +124,7 @@ fn steps_wait_for_the_encoding_of_those_they_read() {
             let row = |&(slot, from): &(Slot, Origin)| Row { slot, from, position: 0 };
             session.step(&slots.iter().map(row).collect::<Vec<_>>(), false);
             best_words(session, slots.len());
-            session.answer(&mut Choices::default());
+            session.take_top_k(&mut Choices::default());
             sent()
         };
         let first = session.admit(&[sentence])[0];
@@ -184,7 +184,7 @@ fn nothing_is_done_beside_where_that_is_not_wanted() {
     let member = &model.expect("a model").members[0];
     let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
     let mut session = network.session();
-    assert!(!session.encodes_beside());
+    assert!(!session.encodes_on_side_stream());
     let slots = session.admit(&[Sentence { source: &[5, 6, 7], words: None, beam: false }]);
     session.step(&[Row { slot: slots[0], from: Origin::Start, position: 0 }], false);
     let queues = fake.world(|w| w.ran.iter().map(|(queue, _)| *queue).collect::<Vec<_>>());

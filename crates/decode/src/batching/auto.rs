@@ -1,12 +1,12 @@
-//! The default: top-up batches from sorted read-ahead, as large as pays.
+//! The default: top-up batches from sorted read-ahead, with auto-tuning of the batch size.
 //!
-//! Refilling keeps the batch full while there is something to refill it with; taking the longest
-//! first makes the end of a text, when there is nothing more, short.
+//! Refilling keeps the batch full while there are sentences to refill it with; taking the longest
+//! first makes the end of a text short, when there are none.
 //!
-//! How many sentences pay is found out by a `Trial`: weights that all rows share are read once a
-//! step, so more rows are cheaper each; but every sentence brings keys, values and perhaps a word list
-//! of its own, and once those do not fit the cache more rows are dearer. Where the two meet depends
-//! on the model, the machine and what else runs on it.
+//! A `Trial` measures how many sentences are best: weights that all rows share are read once a
+//! step, so more rows are cheaper each; but every sentence adds its KV cache and perhaps a shortlist
+//! of its own, and once those do not fit the caches of the CPU each row costs more. The best size depends
+//! on the model, the machine and its load.
 
 use std::time::Duration;
 
@@ -15,33 +15,33 @@ use super::{Order, Rules};
 pub(super) const RULES: Rules =
     Rules { order: Order::LongestFirst, joins_running: true, computes_finished: false };
 
-/// The smallest batch tried; the others are twice as large each.
+/// The smallest batch tried; each next one is twice as large.
 const SMALLEST: usize = 4;
-/// Steps by which a size is judged: enough for a median that a few disturbed ones do not move.
+/// Steps measured of each size: enough for a median that a few disturbed ones do not move.
 const STEPS: usize = 21;
-/// Steps after which what was found is tried anew.
+/// Steps after which the trial is repeated.
 const LASTS: u64 = 8192;
-/// A trial is worth its costs if at least this many full batches wait.
+/// A trial pays if at least this many full batches wait.
 const WORTH: usize = 3;
 
-/// Finds out how many sentences together are cheapest, each size in turn for some steps.
+/// Measures at which batch size a row is cheapest, each size in turn for some steps.
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
-    /// The most sentences allowed when it began.
+    /// The most sentences allowed when the trial began.
     most: usize,
-    /// What a row cost in the sizes tried so far, smallest first.
+    /// The seconds a row took in the sizes tried so far, smallest first.
     tried: Vec<f64>,
-    /// What a row cost in each step of the size being tried.
+    /// The seconds a row took in each step of the size being tried.
     costs: Vec<f64>,
-    /// Whether the next step is part of it.
+    /// Whether the next step is part of the trial.
     trying: bool,
     found: Option<usize>,
-    /// Steps since it was found.
+    /// Steps since the best size was found.
     age: u64,
 }
 
 impl Trial {
-    /// How many sentences the next step should have, of `most` allowed, when so many wait.
+    /// The number of sentences of the next step, of `most` allowed, when `waiting` wait.
     pub(crate) fn sentences(&mut self, most: usize, waiting: usize) -> usize {
         if self.most != most || self.age > LASTS {
             *self = Trial { most, ..Trial::default() };
@@ -59,11 +59,11 @@ impl Trial {
         (SMALLEST << self.tried.len()).min(self.most)
     }
 
-    /// Takes note of a step.
+    /// Records a step.
     pub(crate) fn count(&mut self, sentences: usize, rows: usize, time: Duration) {
         self.age += u64::from(self.found.is_some());
         let size = self.size();
-        // Not while the batch fills or empties.
+        // Steps while the batch fills or empties do not count.
         if !self.trying || sentences > size || 4 * sentences < 3 * size {
             return;
         }

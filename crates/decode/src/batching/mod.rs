@@ -1,8 +1,8 @@
 //! Which sentences are in the batch.
 //!
-//! A [`Policy`] answers three questions, each policy in a file of its own: in which order waiting
+//! A [`Policy`] has three rules, each policy in a file of its own: in which order waiting
 //! sentences are taken, when they may join the running batch, and whether the rows of a finished
-//! sentence go on being computed. One loop ([`Worker::serve`](crate::Worker::serve)) asks them;
+//! sentence go on being computed. One loop ([`Worker::serve`](crate::Worker::serve)) applies them;
 //! since no row sees another, every policy gives the same translations.
 //!
 //! | policy | order | joins | finished sentences |
@@ -27,21 +27,21 @@ pub use sorted::sorted_batches;
 pub use source::Waiting;
 
 /// Source tokens of an efficient encoder batch. `bench batching --encode-tokens` shows the cost of a
-/// token: fewer share the weights with too few, more do not fit the cache with what is computed of
-/// them.
+/// token: with fewer tokens each reads a larger share of the weights, and the activations of more do not fit the
+/// cache.
 pub const ENCODE_TOKENS: usize = 256;
 
 /// How large a batch may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
-    /// Most sentences.
+    /// The most sentences.
     pub sentences: usize,
-    /// Most source tokens; a single longer sentence is a batch of its own.
+    /// The most source tokens; a single longer sentence is a batch of its own.
     pub tokens: usize,
 }
 
 impl BatchSize {
-    /// How many of the first sentences, of these lengths, make a batch: at least one, if there is
+    /// The number of first sentences, of these lengths, that make a batch: at least one, if there is
     /// one.
     pub(crate) fn fitting(&self, lengths: impl Iterator<Item = usize>) -> usize {
         let mut tokens = 0;
@@ -53,24 +53,24 @@ impl BatchSize {
     }
 }
 
-/// Who goes first. Each priority has a batch of its own, and a step is one of the first batch that is
-/// not empty: while somebody waits for a sentence a book rests.
+/// The priority of a request. Each priority has a batch of its own, and a worker steps the first batch that is
+/// not empty: bulk work rests while interactive sentences are translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Priority {
-    /// Somebody waits for it.
+    /// A request whose latency matters.
     Interactive,
-    /// It may take its time.
+    /// A request whose throughput matters.
     #[default]
     Bulk,
 }
 
 impl Priority {
-    /// All of them, the first one first.
+    /// All priorities, the highest first.
     pub const ALL: [Priority; Priority::COUNT] = [Priority::Interactive, Priority::Bulk];
     pub(crate) const COUNT: usize = 2;
 }
 
-/// Who is in the batch at each step.
+/// The rule that decides which sentences are in the batch at each step.
 ///
 /// ```
 /// use peregrine_decode::batching::Policy;
@@ -87,13 +87,13 @@ pub enum Policy {
     Sorted,
     /// The running batch is refilled, see [`top_up`].
     TopUp,
-    /// What is best, see [`auto`].
+    /// Top-up batches of the best size, see [`auto`].
     #[default]
     Auto,
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Policy; 5] =
         [Policy::Naive, Policy::Shrink, Policy::Sorted, Policy::TopUp, Policy::Auto];
 
@@ -134,16 +134,16 @@ impl std::str::FromStr for Policy {
     }
 }
 
-/// In which order waiting sentences are taken.
+/// The order in which waiting sentences are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// As they came.
+    /// The order of arrival.
     Arrival,
-    /// The longest of those read ahead.
+    /// The longest of the window first.
     LongestFirst,
 }
 
-/// A policy's answers.
+/// A policy's rules.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) order: Order,
@@ -160,25 +160,25 @@ pub struct Batching {
     pub policy: Policy,
     /// How large the batch may be.
     pub size: BatchSize,
-    /// For policies that refill a running batch: refill only when at most this share of it is still
-    /// running. The draft paper's is 0.5, which paid for its copies; without one a free place is
+    /// The share of the batch that may still be running when it is refilled, for policies that refill a running
+    /// batch. The draft paper's is 0.5, as its refill copies the caches; without one a free place is
     /// filled as soon as an encoded sentence waits for it.
     pub top_up_threshold: Option<f32>,
-    /// Most source tokens encoded in one go. Enough rows for the products to be efficient; more would
-    /// only cost memory, and time before the decoder can go on.
+    /// The most source tokens encoded together. Enough rows for the products to be efficient; more would
+    /// only cost memory and delay the decoder.
     pub encode_tokens: usize,
-    /// Whose words a shortlist allows.
+    /// Whether shortlists are a sentence's own or shared by a batch.
     pub scope: Scope,
 }
 
-/// Whose words a shortlist allows a sentence.
+/// The sentences whose words a shortlist has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// Its own.
+    /// A sentence's shortlist has its own words.
     #[default]
     Sentence,
-    /// Its own and those of all sentences that join the batch with it, as other engines have it. A
-    /// sentence's translation then depends on its company.
+    /// A sentence's shortlist has the words of all sentences that join the batch with it, as in other engines. A
+    /// sentence's translation then depends on the others.
     Batch,
 }
 
@@ -204,7 +204,7 @@ impl std::fmt::Display for Scope {
 }
 
 impl Batching {
-    /// A policy with its usual numbers. A batch has room for one sentence at least.
+    /// A policy with its default numbers. A batch has room for at least one sentence.
     pub fn new(policy: Policy, size: BatchSize) -> Batching {
         let size = BatchSize { sentences: size.sentences.max(1), tokens: size.tokens.max(1) };
         Batching {
@@ -220,7 +220,7 @@ impl Batching {
         self.policy.rules()
     }
 
-    /// Whether sentences may join a batch of so many.
+    /// Whether sentences may join a batch of `running` sentences.
     pub(crate) fn admits(&self, running: usize) -> bool {
         if running == 0 {
             return true;

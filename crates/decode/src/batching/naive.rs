@@ -1,8 +1,8 @@
 //! Constant batches: the papers' baseline.
 //!
 //! As many rows are computed at every step as at the first: every sentence keeps its beam until
-//! the last sentence of the batch has ended. What the rows of ended hypotheses yield is ignored.
-//! It is here to be measured against.
+//! the last sentence of the batch has ended. The results of ended hypotheses' rows are ignored.
+//! It serves for comparison.
 
 use super::{Order, Rules};
 

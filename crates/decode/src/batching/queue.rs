@@ -1,8 +1,8 @@
-//! Sentences waiting for a worker: one queue for all of them.
+//! The queue of sentences waiting for a worker, shared by all workers.
 //!
-//! Sentences belong to *sources*: a file being read, a batch, a request. Places in a batch go to the
-//! sources of a priority in turn, one sentence each, so that a book cannot starve a sentence.
-//! Within a source the policy says who is next.
+//! Sentences belong to *sources*: a file being read, a batch, a request. The sources of a priority are served
+//! round-robin, one sentence each, so that a large source cannot starve a small one.
+//! Within a source the policy says which sentence is next.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +14,16 @@ use super::{BatchSize, Order, Policy, Priority};
 use crate::clock::Moment;
 use crate::job::{Call, Failure};
 
-/// How long an idle worker waits for company before it begins with what there is. A reader that is
-/// quiet for so long waits for somebody who types, or for our answer.
+/// How long an idle worker waits for more sentences before it begins with those there are. A reader that is
+/// quiet for so long waits for a user who types, or for a translation.
 const QUIET: Duration = Duration::from_millis(2);
 
 /// How much a worker needs sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Haste {
-    /// Its batch has become small: it takes what it can get.
+    /// Its batch has become small: it takes any sentence.
     Eager,
-    /// It has enough to do, or nothing yet: it takes what has been read ahead far enough.
+    /// Its batch is large, or empty: it takes sentences of full windows.
     Busy,
 }
 
@@ -32,59 +32,59 @@ pub(crate) enum Haste {
 pub(crate) enum Wake {
     /// There are sentences to take.
     Work,
-    /// None came for as long as it had patience.
+    /// None came before the timeout.
     Idle,
-    /// None will come.
+    /// The queue is closed.
     End,
 }
 
-/// Whose sentences they are.
+/// The identity of a source of sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SourceId(u64);
 
-/// What may wait, for each priority.
+/// An amount of waiting sentences of one priority, or the bound of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// Most sentences.
+    /// The number of sentences.
     pub sentences: usize,
-    /// Most bytes.
+    /// Their bytes.
     pub bytes: usize,
 }
 
 impl Bound {
-    /// Anything.
+    /// No bound.
     pub const NONE: Bound = Bound { sentences: usize::MAX, bytes: usize::MAX };
 
-    /// What these sentences take.
+    /// The amount of these sentences.
     fn of(waiting: &[Waiting]) -> Bound {
         let bytes = waiting.iter().map(|waiting| waiting.job.bytes()).sum();
         Bound { sentences: waiting.len(), bytes }
     }
 }
 
-/// Why sentences were not let into the queue.
+/// Why the queue refused sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no room.
+    /// The queue is full.
     Full,
-    /// Their deadline passed before there was room.
+    /// The deadline passed before the queue had room.
     Deadline,
-    /// The queue takes no more.
+    /// The queue is closed.
     Closed,
 }
 
-/// Sentences waiting for a worker.
+/// The queue of sentences waiting for a worker.
 #[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
-    /// For workers: something came, or the end.
+    /// Wakes workers: sentences came, or the queue was closed.
     changed: Condvar,
-    /// For those who push: something left.
+    /// Wakes callers that push: sentences left.
     room: Condvar,
-    /// Nobody wants the rest.
+    /// Whether the rest is dropped.
     stopped: AtomicBool,
     order: Order,
-    /// Most sentences that make a full window.
+    /// The number of sentences of a full window.
     read_ahead: usize,
     workers: usize,
     bound: Bound,
@@ -95,20 +95,20 @@ struct State {
     sources: HashMap<SourceId, Source>,
     last_source: u64,
     classes: [Class; Priority::COUNT],
-    /// Counts arrivals, so that one can tell whether there were any.
+    /// The number of arrivals, by which a change is seen.
     arrived: u64,
-    /// No more will come.
+    /// Whether no more will come.
     closed: bool,
-    /// The earliest deadline of all, or one that was.
+    /// The earliest deadline of all, or an earlier one that is gone.
     deadline: Option<Moment>,
 }
 
-/// What waits with one priority.
+/// The waiting sentences of one priority.
 #[derive(Debug, Default)]
 struct Class {
     /// Sources that may have sentences; the first is next.
     ring: VecDeque<SourceId>,
-    /// Sentences that were taken but could not be translated: they are next.
+    /// Sentences that were taken but could not be translated. They are taken first.
     returned: VecDeque<Waiting>,
     sentences: usize,
     bytes: usize,
@@ -130,8 +130,8 @@ impl Queue {
         }
     }
 
-    /// The same for no more than `bound` of each priority. What is larger than that by itself is let in
-    /// where nothing else waits.
+    /// The same queue with a bound of each priority. Sentences that exceed the bound by themselves are accepted
+    /// if no others wait.
     pub fn bounded(self, bound: Bound) -> Queue {
         Queue { bound, ..self }
     }
@@ -146,14 +146,14 @@ impl Queue {
         result
     }
 
-    /// A source whose sentences are taken as soon as there is a place for them.
+    /// Opens a source whose sentences are taken as soon as a batch has room for them.
     pub fn open(&self, priority: Priority) -> SourceId {
         self.lock().open(Source::complete(priority))
     }
 
-    /// A source that is read ahead, of bulk priority: workers that have enough to do wait until a window
-    /// of sentences has come. Windows are of about equal work, of `least` sentences at least: answers
-    /// that are wanted in order are late by that much at most.
+    /// Opens a source that is read ahead, of bulk priority: workers with a large batch wait until a window
+    /// of sentences has come. With `least`, windows are of about equal time and have at least `least` sentences,
+    /// which bounds the delay of results that are wanted in order.
     pub fn open_read_ahead(&self, least: Option<usize>) -> SourceId {
         let least = least.map(|least| least.clamp(1, self.read_ahead));
         self.lock().open(Source::read_ahead(least))
@@ -213,7 +213,7 @@ impl Queue {
         if fits || class.sentences == 0 { Ok(()) } else { Err(Refusal::Full) }
     }
 
-    /// Puts sentences back that were taken but could not be translated: they are next.
+    /// Puts sentences back that were taken but could not be translated. They are taken first.
     pub(crate) fn put_back(&self, priority: Priority, waiting: Vec<Waiting>) {
         if self.is_stopped() {
             return;
@@ -227,7 +227,7 @@ impl Queue {
         });
     }
 
-    /// No more sentences will come from a source.
+    /// Closes a source: no more sentences will come from it.
     pub fn close_source(&self, source: SourceId) {
         self.change(|state| {
             if let Some(found) = state.sources.get_mut(&source) {
@@ -239,7 +239,7 @@ impl Queue {
         });
     }
 
-    /// Says whether the reader waits for sentences to leave: then a window is full as it is.
+    /// Sets whether the reader waits for sentences to leave. Then a window counts as full.
     pub fn set_stalled(&self, source: SourceId, stalled: bool) {
         self.change(|state| {
             if let Some(source) = state.sources.get_mut(&source) {
@@ -256,7 +256,7 @@ impl Queue {
         self.room.notify_all();
     }
 
-    /// No more will come from any source.
+    /// Closes all sources.
     pub fn close(&self) {
         self.change(|state| {
             state.closed = true;
@@ -266,7 +266,7 @@ impl Queue {
         self.room.notify_all();
     }
 
-    /// Ends the work: workers leave their batch as it is.
+    /// Stops the work: workers drop their batches.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.change(|state| {
@@ -282,7 +282,7 @@ impl Queue {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// How many sentences wait.
+    /// The number of waiting sentences.
     pub fn len(&self) -> usize {
         self.lock().classes.iter().map(|class| class.sentences).sum()
     }
@@ -292,14 +292,14 @@ impl Queue {
         self.len() == 0
     }
 
-    /// What waits with that priority.
+    /// The amount of waiting sentences of a priority.
     pub fn waiting(&self, priority: Priority) -> Bound {
         let class = &self.lock().classes[priority as usize];
         Bound { sentences: class.sentences, bytes: class.bytes }
     }
 
-    /// Takes the next sentences of a priority, as many as fit and no more than a worker's share: the
-    /// others shall not be idle.
+    /// Takes the next sentences of a priority, as many as fit and no more than a worker's share, so that the
+    /// other workers are not idle.
     pub(crate) fn take(&self, priority: Priority, size: BatchSize, haste: Haste) -> Vec<Waiting> {
         let mut state = self.lock();
         let share = state.classes[priority as usize].sentences.div_ceil(self.workers);
@@ -326,7 +326,7 @@ impl Queue {
         taken
     }
 
-    /// Removes the sentences whose deadline has passed, or whose owner is gone: their numbers, and why.
+    /// Removes the sentences whose deadline has passed or that were cancelled, and returns their tickets and reasons.
     pub(crate) fn expire(&self, now: Moment) -> Vec<(u64, Failure)> {
         let mut state = self.lock();
         if state.deadline.is_none_or(|deadline| deadline > now) {
@@ -412,7 +412,7 @@ impl State {
         }
     }
 
-    /// The next sentences: those put back, then one of each source in turn. `ready` puts a source's
+    /// Takes the next sentences: those put back, then one of each source in turn. `ready` puts a source's
     /// sentences in order, if they may be taken.
     fn take(
         &mut self,
@@ -424,7 +424,7 @@ impl State {
         let class = &mut classes[priority as usize];
         let mut taken = Vec::new();
         let (mut tokens, mut skipped) = (0, 0);
-        // Each is put in order once: what follows a window waits for the next time.
+        // Each source is put in order once. Sentences after a window wait for the next call.
         let mut in_order = class.ring.len();
         while taken.len() < size.sentences {
             let mut fits = |length: usize| {
@@ -500,7 +500,7 @@ impl State {
             None => (None, Some(sources.values_mut())),
         };
         one.into_iter().chain(all.into_iter().flatten()).for_each(&mut clean);
-        // An empty source has no turn: it gets one with its next sentence.
+        // An empty source leaves the ring and comes back with its next sentence.
         for class in classes {
             class.ring.retain(|id| sources.get(id).is_some_and(|source| source.len() > 0));
         }

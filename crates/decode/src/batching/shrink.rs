@@ -1,4 +1,4 @@
-//! Amun's mini-batches: what has ended leaves at once, hypotheses and sentences alike, so each
+//! Amun's mini-batches: hypotheses and sentences that have ended leave at once, so each
 //! step of a batch is cheaper than the one before. The last steps have few rows.
 
 use super::{Order, Rules};

@@ -1,13 +1,13 @@
 //! Maxi-batches: sentences are read ahead, sorted by length and cut into batches by count and
-//! tokens. Sentences of like length end at about the same step, and long ones first means that the
-//! last batches, which the others wait for, are short ones.
+//! tokens. Sentences of similar length end at about the same step. The longest come first, so that the
+//! last batches, which idle workers wait for, are short.
 
 use super::{BatchSize, Order, Rules};
 
 pub(super) const RULES: Rules =
     Rules { order: Order::LongestFirst, joins_running: false, computes_finished: false };
 
-/// Cuts sentences of these lengths into batches, longest first; each batch is a list of places in
+/// Cuts sentences of these lengths into batches, longest first; each batch is a list of indexes of
 /// `lengths`. Sentences of equal length keep their order.
 ///
 /// ```

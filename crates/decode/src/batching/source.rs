@@ -1,57 +1,57 @@
-//! Sentences of one owner, in the order in which workers get them.
+//! Sentences of one source, in the order in which workers get them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{BatchSize, Order, Priority};
-use crate::Job;
 use crate::clock::Moment;
+use crate::job::Job;
 
-/// Work that is sorted together where answers are wanted in order. The first line of a window may be the
-/// last one to be ready, so what is sorted together is late together, and lost together if a job is
+/// The time of a window that is sorted together, if results are wanted in order. The first line of a window may be
+/// the last one to be ready, so this is the delay of a line, and the work that is lost if a job is
 /// stopped.
 const WINDOW: Duration = Duration::from_millis(600);
 
-/// A sentence, and the number its owner knows it by.
+/// A waiting sentence with its ticket.
 #[derive(Debug)]
 pub struct Waiting {
-    /// Handed back with its translation.
+    /// The number that is returned with its translation.
     pub ticket: u64,
     /// The sentence.
     pub job: Job,
 }
 
-/// Sentences of one owner that wait for a worker.
+/// Sentences of one source that wait for a worker.
 ///
-/// Policies that sort do so within a *window*: the sentences read ahead are put in order and handed
-/// out to the last one before any that came later. So no sentence waits for ever, and answers can be
+/// Policies that sort do so within a *window*: the sentences read ahead are sorted and all taken
+/// before any that came later. So no sentence waits for ever, and results can be
 /// given in order with bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) priority: Priority,
     arrivals: VecDeque<Waiting>,
-    /// In the order in which they are taken; before all arrivals.
+    /// Sentences in the order in which they are taken, all before the arrivals.
     window: VecDeque<Waiting>,
-    /// None that may still come is worth waiting for.
+    /// Whether sentences are taken without waiting for a full window.
     complete: bool,
-    /// No more will come: it is forgotten when it is empty.
+    /// Whether no more will come. A closed source is removed when it is empty.
     pub(super) closed: bool,
-    /// No more can come before some have left.
+    /// Whether no more can come before some have left.
     pub(super) stalled: bool,
-    /// None has come for a while.
+    /// Whether none has come for the queue's `QUIET` time.
     pub(super) quiet: bool,
-    /// How large windows are, where their work is bounded.
+    /// The size of windows, if their time is bounded.
     pace: Option<Pace>,
 }
 
 impl Source {
-    /// One whose sentences are taken as they come.
+    /// A source whose sentences are taken as they come.
     pub(super) fn complete(priority: Priority) -> Source {
         Source { priority, complete: true, ..Source::default() }
     }
 
-    /// One that is read ahead, with windows of at least `least` sentences that follow the speed of the
-    /// work, or of all that may be read ahead.
+    /// A source that is read ahead, with windows of about equal time and at least `least` sentences, or
+    /// of all that may be read ahead.
     pub(super) fn read_ahead(least: Option<usize>) -> Source {
         let priority = Priority::Bulk;
         Source { priority, pace: least.map(Pace::new), ..Source::default() }
@@ -77,7 +77,7 @@ impl Source {
         self.len() > 0 && (enough || self.complete || self.closed || self.stalled || self.quiet)
     }
 
-    /// Whether the sentences waiting fill what is to be taken.
+    /// Whether the waiting sentences fill a batch of that size.
     fn fills(&self, size: BatchSize) -> bool {
         let mut tokens = 0;
         let waiting = self.window.iter().chain(&self.arrivals);
@@ -87,7 +87,7 @@ impl Source {
         })
     }
 
-    /// Sentences that make a full window.
+    /// The number of sentences of a full window.
     fn window_size(&self, most: usize) -> usize {
         self.pace.as_ref().map_or(most, |pace| pace.sentences)
     }
@@ -129,13 +129,13 @@ impl Source {
     }
 }
 
-/// Keeps windows to about the same time, whatever the speed of the machine.
+/// Sizes windows to about the same time on fast and slow machines.
 #[derive(Debug)]
 struct Pace {
     least: usize,
     /// Sentences of the next window.
     sentences: usize,
-    /// When the last window began, and how many sentences it had.
+    /// The start of the last window and its number of sentences.
     last: Option<(Moment, usize)>,
 }
 
@@ -145,7 +145,7 @@ impl Pace {
     }
 
     /// Notes that a window of so many sentences begins, and sizes the next one by the time the last one
-    /// took: at most twice the last, for a reader may have been slow.
+    /// took: at most twice the last, as a reader may have been slow.
     fn begin(&mut self, sentences: usize, most: usize, now: Moment) {
         if let Some((begun, count)) = self.last {
             let rate = count as f64 / now.duration_since(begun).as_secs_f64().max(1e-6);

@@ -3,9 +3,9 @@
 //!
 //! The paper refills when half the batch is empty, since it copies the caches of the whole batch to
 //! do so. Here a sentence has a slot of its own in every cache from the moment it is encoded:
-//! joining costs nothing and happens at once. What must not be small is the encoder's batch, so
-//! sentences are encoded [`ENCODE_TOKENS`](super::ENCODE_TOKENS) tokens at a time and those that find
-//! no place yet wait. The paper's rule is an option, [`Batching::top_up_threshold`](super::Batching::top_up_threshold).
+//! joining costs nothing and happens at once. The encoder's batch must not be small, so
+//! sentences are encoded [`ENCODE_TOKENS`](super::ENCODE_TOKENS) tokens at a time and wait until the batch has
+//! room. The paper's rule is an option, [`Batching::top_up_threshold`](super::Batching::top_up_threshold).
 
 use super::{Order, Rules};
 

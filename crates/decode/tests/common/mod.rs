@@ -88,12 +88,12 @@ impl Network for Copier {
         self.last = rows.iter().map(word).collect();
     }
 
-    fn ask(&mut self, question: Question<'_>) {
+    fn top_k(&mut self, question: Question<'_>) {
         assert_eq!(question.asks.len(), self.last.len());
         self.unanswered.push_back(self.last.clone());
     }
 
-    fn answer(&mut self, answer: &mut Choices) {
+    fn take_top_k(&mut self, answer: &mut Choices) {
         answer.clear();
         for token in self.unanswered.pop_front().expect("a question was asked") {
             answer.push([Choice { token, score: -1.0 }]);
@@ -104,7 +104,7 @@ impl Network for Copier {
         if self.ahead { RunAhead::Greedy } else { RunAhead::No }
     }
 
-    fn encodes_beside(&self) -> bool {
+    fn encodes_on_side_stream(&self) -> bool {
         self.ahead
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn refuse_trained_positions(
     }
 }
 
-/// Looks at the first rows; tables may be stored in half precision.
+/// Looks at the first rows; tables may be stored in float16.
 fn is_sinusoidal(table: &Tensor, width: usize) -> bool {
     const ROWS: usize = 16;
     const TOLERANCE: f32 = 1e-2;

@@ -135,8 +135,12 @@ pub(crate) fn member(
     let mut weights = Weights::default();
     file.tables(shape, &mut weights)?;
     let d = description.width;
-    let halves = [description.half(false), description.half(true), description.top()];
-    for cell in halves.iter().flatten().flatten() {
+    let encoder = [
+        description.encoder_direction(false),
+        description.encoder_direction(true),
+        description.top(),
+    ];
+    for cell in encoder.iter().flatten().flatten() {
         file.cell(shape, cell, d, false, &mut weights)?;
     }
     for (layer, cells) in description.decoder_cells().iter().enumerate() {
@@ -484,8 +488,8 @@ fn marian_prefix(canonical: &str) -> String {
     let number = |text: &str| text.parse::<usize>().unwrap_or(0);
     match parts[..] {
         ["encoder", "top", l, j] => format!("encoder_l{}_cell{}", number(l) + 2, number(j) + 1),
-        ["encoder", half, l, j] => {
-            let tag = if half == "backward" { "encoder_bi_r" } else { "encoder_bi" };
+        ["encoder", direction, l, j] => {
+            let tag = if direction == "backward" { "encoder_bi_r" } else { "encoder_bi" };
             match (number(l), number(j)) {
                 (0, 0) => tag.into(),
                 (0, j) => format!("{tag}_cell{}", j + 1),

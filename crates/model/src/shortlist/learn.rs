@@ -65,11 +65,11 @@ pub struct Learning {
     pub rounds: usize,
     /// Translations kept for a word.
     pub best: usize,
-    /// Only translations more probable than this.
+    /// The probability that a translation must exceed to be kept.
     pub prune: f32,
-    /// Pairs of words held at a time; more are forgotten, rarest first.
+    /// The most pairs of words in memory; beyond it the rarest are dropped.
     pub most_entries: usize,
-    /// Threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
@@ -88,7 +88,7 @@ pub struct Progress {
     pub bits: f64,
     /// Pairs of words in the table.
     pub entries: usize,
-    /// Pairs forgotten for want of memory.
+    /// Pairs dropped to bound the memory.
     pub forgotten: usize,
 }
 

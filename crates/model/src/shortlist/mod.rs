@@ -93,11 +93,11 @@ pub enum ShortlistChoice {
 pub struct ShortlistFile {
     /// Lines `target source probability`, Marian's binary form, or CTranslate2's vocabulary map.
     pub path: PathBuf,
-    /// How many first target words are always selected.
+    /// The number of first target words that are always selected.
     pub first: usize,
-    /// How many translations of a word are kept.
+    /// The number of translations of a word that are kept.
     pub best: usize,
-    /// Only translations more probable than this.
+    /// The probability that a translation must exceed to be kept.
     pub prune: f32,
     /// Amun's reading: lines with tabs are `source target probability`, and only words that are not
     /// selected anyway count as translations.
@@ -177,7 +177,7 @@ impl Shortlist {
         }
     }
 
-    /// How many words are always selected.
+    /// The number of words that are always selected.
     pub fn first(&self) -> usize {
         self.rules.first
     }
@@ -187,7 +187,7 @@ impl Shortlist {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// What there is to know about the table, for people and programs to look at.
+    /// A description of the table in JSON.
     pub fn describe(&self) -> serde_json::Value {
         serde_json::json!({
             "first": self.rules.first,

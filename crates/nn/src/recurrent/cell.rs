@@ -1,10 +1,9 @@
-//! A prepared cell, and one step of it for all rows.
+//! A prepared cell, and one step of it for all rows. With merged states, rows of the same state share its product.
 
 use peregrine_model::{CellKind, CellPlace, RecurrentNorm};
 
-use crate::backend::{Backend, Embed, Epilogue, Moves, NormWeights, PreparedOp};
+use crate::backend::{Backend, Embed, Epilogue, Moves, NormWeights, Of, PreparedOp, Term, Terms};
 use crate::prepare::{MissingWeight, Preparer};
-use crate::recur::{Of, Term, Terms};
 
 /// A dense layer and the norms after it.
 pub(crate) struct Part<B: Backend> {
@@ -76,11 +75,11 @@ fn norm_ops<B: Backend>(
 pub(crate) struct Cell<B: Backend> {
     kind: CellKind,
     pub(crate) width: usize,
-    /// What is done with the input; computed by the caller, for many steps at once if it can.
+    /// The layer of the input, which the caller runs, for many steps at once if it can.
     pub(crate) input: Option<Part<B>>,
     /// The factor a multiplicative cell makes of its input.
     pub(crate) multiply_input: Option<Part<B>>,
-    /// In place of an input: one row.
+    /// One row in place of an input.
     constant: Option<B::Rows>,
     state: Option<Part<B>>,
     multiply_state: Option<Part<B>>,
@@ -105,10 +104,12 @@ impl<B: Backend> CellInput<'_, B> {
     }
 }
 
-/// Rows that have the same state: one of each group, and which group a row belongs to.
+/// Merged states: groups of rows that have the same state.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
+    /// One row of each group.
     pub(crate) first: Vec<u32>,
+    /// The group of each row.
     pub(crate) of: Vec<u32>,
 }
 
@@ -198,7 +199,7 @@ impl<B: Backend> Cell<B> {
         })
     }
 
-    /// Hands out the factor of the input, for which the caller then answers.
+    /// Takes the factor of the input out, which the caller then runs.
     pub(crate) fn take_factor(&mut self) -> Option<Part<B>> {
         self.multiply_input.take()
     }
@@ -234,13 +235,13 @@ impl<B: Backend> Cell<B> {
             CellKind::Mlstm => CellKind::Lstm,
             kind => kind,
         };
-        // A cell without a cell vector leaves the one of its neighbours alone.
+        // A cell without a cell vector leaves that of its neighbours as it is.
         let c = state.c.as_mut().filter(|_| self.has_cell());
         backend.recur(base, Terms { x, s, raw: input.raw }, &mut state.h, c);
     }
 }
 
-/// The state's part, once for each group.
+/// The product of the state, computed once for each group of merged states.
 fn product<'g, B: Backend>(
     backend: &B,
     part: &Part<B>,

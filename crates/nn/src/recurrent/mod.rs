@@ -1,8 +1,9 @@
 //! Recurrent networks, once, over the verbs of a backend.
 //!
-//! `cell` is a cell, `ragged` runs layers of cells over sentences, `projection` does products of
-//! embeddings, `session` keeps the books; these serve [RNN+FC](crate::rnnfc) too. `decoder` is a
-//! step of the networks of Marian, Nematus and Amun, and this file puts them together.
+//! `cell` is a cell with merged states, `ragged` runs layers of cells over ragged batches, `projection` has
+//! the pre-computed embeddings, `session` allocates cache rows; these serve [RNN+FC](crate::rnnfc) too.
+//! `encoder` (with the pre-computed attention) and `decoder` are the networks of Marian, Nematus and Amun, and
+//! this file puts them together. All memoisation can be switched off: see [`Speedups`].
 
 pub(crate) mod cell;
 mod decoder;
@@ -23,16 +24,15 @@ use crate::speedups::Speedups;
 use cell::{Cell, CellScratch, Part, State, vector_row};
 use projection::{Projection, ProjectionScratch};
 use ragged::LayerScratch;
-use session::{Core, Encode, Plan, Runner};
+use session::{Base, Core, Encode, Runner, StepLayout};
 
 /// A prepared network of Marian's, Nematus' or Amun's kind.
 struct Recurrent<B: Backend> {
-    backend: B,
+    base: Base<B>,
     description: model::Recurrent,
-    speedups: Speedups,
     source: Arc<B::Table>,
-    halves: [Vec<Vec<Cell<B>>>; 2],
-    /// The first cells' products of source embeddings: input and factor of each half.
+    directions: [Vec<Vec<Cell<B>>>; 2],
+    /// The first cells' products of source embeddings: input and factor of each direction.
     source_inputs: [Entry<B>; 2],
     top: Vec<Vec<Cell<B>>>,
     start: Part<B>,
@@ -46,10 +46,9 @@ struct Recurrent<B: Backend> {
     state_ops: Vec<PreparedOp<B>>,
     context: Part<B>,
     context_ops: Vec<PreparedOp<B>>,
-    output: B::Output,
 }
 
-/// What a first cell does with embeddings.
+/// A first cell's products of embeddings.
 struct Entry<B: Backend> {
     input: Projection<B>,
     multiply: Option<Projection<B>>,
@@ -106,7 +105,8 @@ impl<B: Backend> Recurrent<B> {
             };
         let source = Arc::new(backend.prepare_table(preparer.weight(names::SOURCE_EMBEDDING)?));
         let target = Arc::new(backend.prepare_table(preparer.weight(names::TARGET_EMBEDDING)?));
-        let mut halves = [layers(d.half(false))?, layers(d.half(true))?];
+        let mut directions =
+            [layers(d.encoder_direction(false))?, layers(d.encoder_direction(true))?];
         let mut decoder = layers(d.decoder_cells())?;
         let projection = |table: &Arc<B::Table>, part: Part<B>, words: usize| {
             Projection::new(&backend, Arc::clone(table), part, speedups.embeddings, words)
@@ -118,7 +118,7 @@ impl<B: Backend> Recurrent<B> {
             let multiply = cell.take_factor().map(|part| projection(table, part, words));
             Ok::<_, MissingWeight>(Entry { input: projection(table, input, words), multiply })
         };
-        let [forward, backward] = &mut halves;
+        let [forward, backward] = &mut directions;
         let source_inputs = [
             entry(&mut forward[0][0], &source, d.source_vocabulary)?,
             entry(&mut backward[0][0], &source, d.source_vocabulary)?,
@@ -136,7 +136,7 @@ impl<B: Backend> Recurrent<B> {
             previous: projection(&target, dense("deep.previous")?, d.target_vocabulary),
             source,
             source_inputs,
-            halves,
+            directions,
             top: layers(d.top())?,
             start,
             decoder,
@@ -148,14 +148,17 @@ impl<B: Backend> Recurrent<B> {
             state_ops,
             context,
             context_ops,
-            output: backend.prepare_output(preparer.dense("output")?),
             description: d.clone(),
-            // A cell that passes its input on must see it.
-            speedups: Speedups {
-                attention: speedups.attention && d.decoder.base[1].has_state_product(),
-                ..*speedups
+            base: Base {
+                output: backend.prepare_output(preparer.dense("output")?),
+                target_words: d.target_vocabulary,
+                // A cell that passes its input on must see it.
+                speedups: Speedups {
+                    attention: speedups.attention && d.decoder.base[1].has_state_product(),
+                    ..*speedups
+                },
+                backend,
             },
-            backend,
         })
     }
 
@@ -173,20 +176,8 @@ impl<B: Backend> Recurrent<B> {
 impl<B: Backend> Core<B> for Recurrent<B> {
     type Work = Work<B>;
 
-    fn backend(&self) -> &B {
-        &self.backend
-    }
-
-    fn speedups(&self) -> &Speedups {
-        &self.speedups
-    }
-
-    fn output(&self) -> &B::Output {
-        &self.output
-    }
-
-    fn target_words(&self) -> usize {
-        self.description.target_vocabulary
+    fn base(&self) -> &Base<B> {
+        &self.base
     }
 
     fn states(&self) -> Vec<(usize, bool)> {
@@ -194,11 +185,12 @@ impl<B: Backend> Core<B> for Recurrent<B> {
         self.decoder.iter().map(|cells| (width, Self::has_cell(cells))).collect()
     }
 
-    /// Keys, and the contexts or what is made of them: deep output, second cell's input and factor.
+    /// Widths of the keys and of the contexts, or with pre-computed attention of their products: deep output, second
+    /// cell's input and factor.
     fn memories(&self) -> Vec<usize> {
         let d = &self.description;
         let mut widths = vec![d.attention_width];
-        if self.speedups.attention {
+        if self.base.speedups.attention {
             widths.push(d.target_embedding);
             widths.push(d.decoder.base[1].parts() * d.width);
             widths.extend(self.second().multiply_input.is_some().then_some(d.width));
@@ -209,7 +201,7 @@ impl<B: Backend> Core<B> for Recurrent<B> {
     }
 
     fn work(&self) -> Work<B> {
-        let b = &self.backend;
+        let b = &self.base.backend;
         let rows = || b.rows();
         Work {
             embedded: rows(),
@@ -239,12 +231,12 @@ impl<B: Backend> Core<B> for Recurrent<B> {
     fn precomputed_bytes(&self) -> usize {
         let entries = self.source_inputs.iter().chain([&self.target_input]);
         let projections = entries.flat_map(|e| std::iter::once(&e.input).chain(&e.multiply));
-        projections.chain([&self.previous]).map(|p| p.bytes(&self.backend)).sum()
+        projections.chain([&self.previous]).map(|p| p.bytes(&self.base.backend)).sum()
     }
 
     fn encode(&self, mut batch: Encode<'_, B>, work: &mut Work<B>) {
         self.contexts(batch.ids, batch.batch, work);
-        let b = &self.backend;
+        let b = &self.base.backend;
         self.remember(&mut batch, work);
         b.mean(&work.contexts, batch.reads, &mut work.mean);
         self.start.run(b, &work.mean, &mut work.x);
@@ -264,13 +256,13 @@ impl<B: Backend> Core<B> for Recurrent<B> {
 
     fn step(
         &self,
-        plan: &Plan,
+        layout: &StepLayout,
         memory: &[B::Rows],
         states: &mut [State<B>],
         weights: &mut B::Weights,
         work: &mut Work<B>,
     ) {
-        self.decode(plan, memory, states, weights, work);
+        self.decode(layout, memory, states, weights, work);
     }
 
     fn top<'w>(&self, work: &'w Work<B>) -> &'w B::Rows {

@@ -1,19 +1,20 @@
-//! Products of embeddings. There are only as many different ones as there are words, so those of
-//! the most frequent words can be computed once and for all.
+//! Pre-computed embeddings: memoised products of word embeddings. There are only as many different ones as
+//! there are words, so those of the most frequent words are computed when the model is prepared (Devlin's
+//! memoisation); rarer words are computed as they come.
 
 use super::cell::Part;
 use crate::backend::{Backend, Embed};
 use std::sync::Arc;
 
-/// An embedding table and what is done with its rows.
+/// An embedding table and a dense layer over its rows.
 pub(crate) struct Projection<B: Backend> {
     table: Arc<B::Table>,
     part: Part<B>,
-    /// The results of the first words, and last that of a zero vector.
-    known: Option<Known<B>>,
+    /// The memoised results of the first words; the last row is that of a zero vector.
+    memoised: Option<Memoised<B>>,
 }
 
-struct Known<B: Backend> {
+struct Memoised<B: Backend> {
     rows: B::Rows,
     words: u32,
 }
@@ -26,7 +27,7 @@ pub(crate) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Words that are known.
+    /// Words that the host has.
     pub(crate) fn known(ids: &'a [Option<u32>]) -> Words<'a> {
         Words { ids, follows: &[] }
     }
@@ -55,27 +56,27 @@ impl<B: Backend> ProjectionScratch<B> {
     }
 }
 
-/// Words computed ahead at a time.
+/// Words memoised at a time.
 const CHUNK: usize = 256;
 
 impl<B: Backend> Projection<B> {
-    /// With the results of the first `ahead` of `words` words computed ahead.
+    /// A projection with memoised results of the first `memoised` of `words` words.
     pub(crate) fn new(
         backend: &B,
         table: Arc<B::Table>,
         part: Part<B>,
-        ahead: usize,
+        memoised: usize,
         words: usize,
     ) -> Self {
-        let mut projection = Projection { table, part, known: None };
-        let ahead = ahead.min(words);
-        if ahead > 0 {
-            projection.known = Some(projection.compute(backend, ahead));
+        let mut projection = Projection { table, part, memoised: None };
+        let memoised = memoised.min(words);
+        if memoised > 0 {
+            projection.memoised = Some(projection.memoise(backend, memoised));
         }
         projection
     }
 
-    fn compute(&self, backend: &B, words: usize) -> Known<B> {
+    fn memoise(&self, backend: &B, words: usize) -> Memoised<B> {
         let mut scratch = ProjectionScratch::new(backend);
         let (mut rows, mut chunk) = (backend.rows(), backend.rows());
         let ids: Vec<Option<u32>> = (0..words as u32).map(Some).chain([None]).collect();
@@ -88,17 +89,19 @@ impl<B: Backend> Projection<B> {
             }
             backend.scatter(&chunk, at, 0, &mut rows);
         }
-        Known { rows, words: words as u32 }
+        Memoised { rows, words: words as u32 }
     }
 
-    /// Bytes of what was computed ahead.
+    /// Bytes of the memoised results.
     pub(crate) fn bytes(&self, backend: &B) -> usize {
-        let size = |known: &Known<B>| (known.words as usize + 1) * backend.width(&known.rows) * 4;
-        self.known.as_ref().map_or(0, size)
+        let size = |memoised: &Memoised<B>| {
+            (memoised.words as usize + 1) * backend.width(&memoised.rows) * 4
+        };
+        self.memoised.as_ref().map_or(0, size)
     }
 
-    /// The products of some words; none is a zero vector. Of words that only the device knows nobody can say
-    /// whether theirs were computed ahead.
+    /// The products of some words; none is a zero vector. Words that only the device has are computed, as the host
+    /// cannot tell whether they are memoised.
     pub(crate) fn run(
         &self,
         backend: &B,
@@ -107,7 +110,7 @@ impl<B: Backend> Projection<B> {
         scratch: &mut ProjectionScratch<B>,
     ) {
         let follow = words.follows.iter().any(Option::is_some);
-        let Some(known) = self.known.as_ref().filter(|_| !follow) else {
+        let Some(memoised) = self.memoised.as_ref().filter(|_| !follow) else {
             return self.run_all(backend, words, out, scratch);
         };
         let ids = words.ids;
@@ -115,14 +118,14 @@ impl<B: Backend> Projection<B> {
         scratch.unknown.clear();
         scratch.ids.clear();
         for (i, id) in ids.iter().enumerate() {
-            let word = id.unwrap_or(known.words);
-            scratch.at.push(word.min(known.words));
-            if word > known.words || (word == known.words && id.is_some()) {
+            let word = id.unwrap_or(memoised.words);
+            scratch.at.push(word.min(memoised.words));
+            if word > memoised.words || (word == memoised.words && id.is_some()) {
                 scratch.unknown.push(i as u32);
                 scratch.ids.push(*id);
             }
         }
-        backend.gather(&known.rows, &scratch.at, out);
+        backend.gather(&memoised.rows, &scratch.at, out);
         if !scratch.unknown.is_empty() {
             let (ids, mut rest) = (
                 std::mem::take(&mut scratch.ids),

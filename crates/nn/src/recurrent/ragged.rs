@@ -4,10 +4,9 @@
 //! they are kept longest first, so that those that ended are the last rows of the state.
 
 use super::cell::{Cell, CellInput, CellScratch, State};
-use crate::backend::{Backend, PreparedOp};
-use crate::recur::Term;
+use crate::backend::{Backend, PreparedOp, Term};
 
-/// Where the sentences of a batch are.
+/// A ragged batch: where its sentences are.
 #[derive(Debug, Default)]
 pub(crate) struct Ragged {
     /// First token and length of each sentence, longest first.
@@ -102,7 +101,7 @@ pub(crate) fn run_layer<B: Backend>(
     }
 }
 
-/// A layer whose input has no short cut: the products of all tokens first, then the recurrence.
+/// Runs a layer without memoised inputs: the products of all tokens first, then the recurrence.
 pub(crate) fn run_dense_layer<B: Backend>(
     backend: &B,
     cells: &[Cell<B>],
@@ -125,7 +124,7 @@ pub(crate) fn run_dense_layer<B: Backend>(
     run_layer(backend, cells, batch, reversed, &layer, out, (state, cell));
 }
 
-/// The same where the products of the input are there already, in `scratch`.
+/// Runs a layer whose products of the input are in `scratch` already.
 pub(crate) fn run_projected_layer<B: Backend>(
     backend: &B,
     cells: &[Cell<B>],
@@ -136,7 +135,7 @@ pub(crate) fn run_projected_layer<B: Backend>(
     scratch: &mut LayerScratch<B>,
 ) {
     let LayerScratch { state, cell, x, multiply } = scratch;
-    // Cells that do not multiply take no notice of it.
+    // Cells that are not multiplicative ignore `multiply`.
     let layer = LayerInput { x, multiply: Some(&*multiply), raw };
     run_layer(backend, cells, batch, reversed, &layer, out, (state, cell));
 }

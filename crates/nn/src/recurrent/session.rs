@@ -1,38 +1,37 @@
-//! One worker's running state, the same for every recurrent network: which sentence owns which rows
-//! of the caches, and what each row of a step reads and writes.
+//! One worker's state, the same for every recurrent network: which sentence owns which rows
+//! of the caches, and which rows each row of a step reads and writes.
 //!
 //! A sentence's *memory* is a run of rows, one a source token. The n-th hypothesis of a sentence
-//! owns two rows of every state cache and writes to them in turn: what the step before wrote is
-//! still there for all that go on from it. The start state is written where step −1 would have.
+//! owns two rows of every state cache and writes to them in turn: the state of the step before is
+//! still there for all that go on from it. The start state is written where step −1 would have written.
 
 use std::sync::Arc;
 
 use super::cell::{Groups, State};
 use super::projection::Words;
 use super::ragged::Ragged;
-use crate::asked::Asked;
-use crate::backend::{Backend, Choices, Moves, Question, Reads, Source};
+use crate::backend::{Backend, Moves, Source};
 use crate::device_beam::{Origin, RunAhead};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
+use crate::pending::PendingQueue;
 use crate::pool::RowPool;
+use crate::reads::Reads;
 use crate::slots::Slots;
 use crate::speedups::Speedups;
+use crate::top_k::{Choices, Question};
 
-/// What a recurrent network must know to be run by a [`Session`].
+/// A recurrent network as a [`Session`] runs it.
 pub(crate) trait Core<B: Backend>: Send + Sync + 'static {
     /// Working memory of one worker.
     type Work: Send;
 
-    fn backend(&self) -> &B;
-    fn speedups(&self) -> &Speedups;
-    fn output(&self) -> &B::Output;
-    fn target_words(&self) -> usize;
+    fn base(&self) -> &Base<B>;
     /// For each recurrent decoder layer its width and whether it has a cell vector.
     fn states(&self) -> Vec<(usize, bool)>;
-    /// Widths of what is kept of each source token.
+    /// The widths of the rows that are kept of each source token.
     fn memories(&self) -> Vec<usize>;
     fn work(&self) -> Self::Work;
-    /// Bytes computed ahead.
+    /// Bytes of pre-computed embeddings.
     fn precomputed_bytes(&self) -> usize;
 
     /// Encodes sentences. Their tokens' memory goes to rows `at`, the start states to rows `start`
@@ -43,7 +42,7 @@ pub(crate) trait Core<B: Backend>: Send + Sync + 'static {
     /// attention weights in `weights`.
     fn step(
         &self,
-        plan: &Plan,
+        layout: &StepLayout,
         memory: &[B::Rows],
         states: &mut [State<B>],
         weights: &mut B::Weights,
@@ -51,6 +50,14 @@ pub(crate) trait Core<B: Backend>: Send + Sync + 'static {
     );
 
     fn top<'w>(&self, work: &'w Self::Work) -> &'w B::Rows;
+}
+
+/// What every recurrent network has beside its layers.
+pub(crate) struct Base<B: Backend> {
+    pub(crate) backend: B,
+    pub(crate) speedups: Speedups,
+    pub(crate) output: B::Output,
+    pub(crate) target_words: usize,
 }
 
 /// Sentences to encode.
@@ -68,25 +75,25 @@ pub(crate) struct Encode<'a, B: Backend> {
 
 /// What the rows of a step read and write.
 #[derive(Default)]
-pub(crate) struct Plan {
+pub(crate) struct StepLayout {
     slots: Vec<Slot>,
     tokens: Vec<Option<u32>>,
-    /// Places of the last question whose words they are, where only the device knows them.
+    /// Places of the last top-k request whose words the rows take, if only the device has those words.
     follows: Vec<Option<u32>>,
-    /// Rows of the memories.
+    /// The rows of the memories that each row reads.
     pub(crate) source: Reads,
-    /// What states are read from,
+    /// The source of each row's state.
     from: Vec<Source>,
-    /// where the last step left them,
+    /// The row to which each row of the last step wrote its state.
     before: Vec<u32>,
-    /// and where this one does.
+    /// The row to which each row writes its state.
     pub(crate) to: Vec<u32>,
-    /// Rows that go on from the same state.
+    /// Merged states: rows that go on from the same state.
     groups: Groups,
     merge: bool,
 }
 
-impl Plan {
+impl StepLayout {
     /// The words before.
     pub(crate) fn words(&self) -> Words<'_> {
         Words { ids: &self.tokens, follows: &self.follows }
@@ -97,7 +104,7 @@ impl Plan {
         Moves { from: &self.from, before: &self.before, to: &self.to }
     }
 
-    /// Rows with the same state, if that is to be made use of.
+    /// Rows with the same state, if states are merged.
     pub(crate) fn groups(&self) -> Option<&Groups> {
         self.merge.then_some(&self.groups)
     }
@@ -107,7 +114,7 @@ impl Plan {
 pub(crate) struct Session<B: Backend, N: Core<B>> {
     network: Arc<N>,
     work: N::Work,
-    /// Another for encoding, where that is done beside steps.
+    /// The working memory for encoding on a side stream, if there is one.
     encoding: Option<N::Work>,
     memory: Vec<B::Rows>,
     states: Vec<State<B>>,
@@ -115,31 +122,31 @@ pub(crate) struct Session<B: Backend, N: Core<B>> {
     state_pool: RowPool,
     /// For each hypothesis of a sentence the first of its two state rows.
     slots: Slots<B, Vec<u32>>,
-    plan: Plan,
+    layout: StepLayout,
     batch: Ragged,
     weights: B::Weights,
-    /// The same where somebody wants to see them.
+    /// The attention weights on the host, if alignments are wanted.
     alignment: Vec<f32>,
-    asked: Asked<B::Pending>,
+    pending: PendingQueue<B::Pending>,
 }
 
 impl<B: Backend, N: Core<B>> Session<B, N> {
     pub(crate) fn new(network: Arc<N>) -> Self {
-        let backend = network.backend();
+        let backend = &network.base().backend;
         let states = network.states();
         Session {
             work: network.work(),
-            encoding: backend.works_beside().then(|| network.work()),
+            encoding: backend.has_side_stream().then(|| network.work()),
             memory: network.memories().iter().map(|_| backend.rows()).collect(),
             states: states.iter().map(|&(_, cell)| State::new(backend, cell)).collect(),
             memory_pool: RowPool::default(),
             state_pool: RowPool::default(),
             slots: Slots::new(),
-            plan: Plan { merge: network.speedups().merge, ..Plan::default() },
+            layout: StepLayout { merge: network.base().speedups.merge, ..StepLayout::default() },
             batch: Ragged::default(),
             weights: backend.weights(),
             alignment: Vec::new(),
-            asked: Asked::new(),
+            pending: PendingQueue::new(),
             network,
         }
     }
@@ -148,7 +155,7 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
         let rows = self.state_pool.size();
         let widths = self.network.states();
         for (cache, (width, _)) in self.states.iter_mut().zip(widths) {
-            let backend = self.network.backend();
+            let backend = &self.network.base().backend;
             backend.reserve(&mut cache.h, rows, width);
             if let Some(c) = &mut cache.c {
                 backend.reserve(c, rows, width);
@@ -156,51 +163,51 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
         }
     }
 
-    /// The first of a lane's two rows.
-    fn lane(&mut self, slot: Slot, lane: usize) -> u32 {
-        let lanes = self.slots.past_mut(slot);
-        while lanes.len() <= lane {
-            lanes.push(self.state_pool.take(2));
+    /// The first of the two state rows of the hypothesis number `index` of a sentence.
+    fn state_rows(&mut self, slot: Slot, index: usize) -> u32 {
+        let starts = self.slots.past_mut(slot);
+        while starts.len() <= index {
+            starts.push(self.state_pool.take(2));
         }
-        lanes[lane]
+        starts[index]
     }
 
     /// Works out what each row reads and writes.
-    fn plan(&mut self, rows: &[Row]) {
-        let mut plan = std::mem::take(&mut self.plan);
+    fn lay_out(&mut self, rows: &[Row]) {
+        let mut layout = std::mem::take(&mut self.layout);
         // The rows just written become those to read.
-        std::mem::swap(&mut plan.before, &mut plan.to);
-        plan.clear();
+        std::mem::swap(&mut layout.before, &mut layout.to);
+        layout.clear();
         let known = self.state_pool.size();
-        let mut lane = 0;
+        let mut index = 0;
         for (i, row) in rows.iter().enumerate() {
-            lane = if i > 0 && rows[i - 1].slot == row.slot { lane + 1 } else { 0 };
-            let own = self.lane(row.slot, lane);
+            index = if i > 0 && rows[i - 1].slot == row.slot { index + 1 } else { 0 };
+            let own = self.state_rows(row.slot, index);
             let sentence = self.slots.of(row.slot);
             if matches!(row.from, Origin::Start) {
-                self.network.backend().join(&sentence.encoded);
+                self.network.base().backend.join(&sentence.encoded);
             }
             let start = sentence.past[0] + 1;
-            plan.from.push(match row.from {
+            layout.from.push(match row.from {
                 Origin::Start => Source::State(start),
-                Origin::Row { row, .. } => Source::State(plan.before[row as usize]),
+                Origin::Row { row, .. } => Source::State(layout.before[row as usize]),
                 Origin::Place(place) => Source::Place(place),
             });
-            plan.to.push(own + row.position % 2);
-            plan.slots.push(row.slot);
-            plan.tokens.push(row.from.token());
-            plan.follows.push(row.from.place());
-            plan.source.push(sentence.memory.clone());
+            layout.to.push(own + row.position % 2);
+            layout.slots.push(row.slot);
+            layout.tokens.push(row.from.token());
+            layout.follows.push(row.from.place());
+            layout.source.push(sentence.memory.clone());
         }
-        plan.group();
-        self.plan = plan;
+        layout.group();
+        self.layout = layout;
         if self.state_pool.size() > known {
             self.reserve_states();
         }
     }
 }
 
-impl Plan {
+impl StepLayout {
     fn clear(&mut self) {
         self.slots.clear();
         self.tokens.clear();
@@ -210,10 +217,10 @@ impl Plan {
         self.to.clear();
     }
 
-    /// Finds rows that go on from the same one, as far as that is known: places are taken to differ. There are
-    /// few rows of a sentence, and they stand together, so looking back from the end finds a twin soon.
+    /// Merges states: finds rows that go on from the same one, as far as the host can tell. Places are taken to
+    /// differ. A sentence has few rows and they stand together, so a linear search is fast.
     fn group(&mut self) {
-        let Plan { from, slots, groups, .. } = self;
+        let StepLayout { from, slots, groups, .. } = self;
         groups.first.clear();
         groups.of.clear();
         let mut sentence = 0;
@@ -234,19 +241,19 @@ impl Plan {
 impl<B: Backend, N: Core<B>> Network for Session<B, N> {
     fn admit(&mut self, sentences: &[Sentence<'_>]) -> Vec<Slot> {
         let network = Arc::clone(&self.network);
-        let backend = network.backend();
+        let backend = &network.base().backend;
         let mut owned = Vec::with_capacity(sentences.len());
         let (mut at, mut start, mut reads) = (Vec::new(), Vec::new(), Reads::default());
         let mut tokens = 0;
         for sentence in sentences {
             let length = sentence.source.len() as u32;
             let first = self.memory_pool.take(length);
-            let lane = self.state_pool.take(2);
+            let state = self.state_pool.take(2);
             at.extend(first..first + length);
-            start.push(lane + 1);
+            start.push(state + 1);
             reads.push(tokens..tokens + length);
             tokens += length;
-            owned.push((first..first + length, vec![lane]));
+            owned.push((first..first + length, vec![state]));
         }
         for (cache, width) in self.memory.iter_mut().zip(network.memories()) {
             backend.reserve(cache, self.memory_pool.size(), width);
@@ -265,79 +272,85 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
             start: &start,
         };
         let work = self.encoding.as_mut().unwrap_or(&mut self.work);
-        let encoded = backend.beside(|| network.encode(encode, work));
-        let select = |words: &[u32]| backend.select(network.output(), words);
-        let add = |((memory, lanes), sentence): (_, &Sentence<'_>)| {
-            self.slots.add(memory, lanes, encoded.clone(), sentence.words, select)
+        let encoded = backend.on_side_stream(|| network.encode(encode, work));
+        let select = |words: &[u32]| backend.select(&network.base().output, words);
+        let add = |((memory, states), sentence): (_, &Sentence<'_>)| {
+            self.slots.add(memory, states, encoded.clone(), sentence.words, select)
         };
         owned.into_iter().zip(sentences).map(add).collect()
     }
 
     fn release(&mut self, slot: Slot) {
         let Some(sentence) = self.slots.release(slot) else { return };
-        self.network.backend().join(&sentence.encoded);
+        self.network.base().backend.join(&sentence.encoded);
         self.memory_pool.give_back(sentence.memory.start, sentence.memory.len() as u32);
-        for lane in sentence.past {
-            self.state_pool.give_back(lane, 2);
+        for rows in sentence.past {
+            self.state_pool.give_back(rows, 2);
         }
     }
 
     fn reset(&mut self) {
         *self = Session::new(Arc::clone(&self.network));
-        self.network.backend().abandon();
+        self.network.base().backend.abandon();
     }
 
     fn step(&mut self, rows: &[Row], alignments: bool) {
-        self.plan(rows);
+        self.lay_out(rows);
         let network = Arc::clone(&self.network);
-        let backend = network.backend();
-        if !network.speedups().reuse {
+        let backend = &network.base().backend;
+        if !network.base().speedups.reuse {
             self.work = network.work();
             self.weights = backend.weights();
         }
-        let Session { plan, memory, states, weights, work, alignment, .. } = self;
-        network.step(plan, memory, states, weights, work);
+        let Session { layout, memory, states, weights, work, alignment, .. } = self;
+        network.step(layout, memory, states, weights, work);
         if alignments {
             backend.read_weights(weights, alignment);
         }
     }
 
-    fn ask(&mut self, question: Question<'_>) {
-        let Session { network, work, slots, plan, asked, .. } = self;
-        slots.with_selections(&plan.slots, |selections| {
+    fn top_k(&mut self, question: Question<'_>) {
+        let Session { network, work, slots, layout, pending, .. } = self;
+        slots.with_selections(&layout.slots, |selections| {
             let top = network.top(work);
-            asked.ask(|pending| {
-                network.backend().ask(top, network.output(), selections, question, pending);
+            pending.begin(|pending| {
+                network.base().backend.top_k(
+                    top,
+                    &network.base().output,
+                    selections,
+                    question,
+                    pending,
+                );
             });
         });
     }
 
-    fn answer(&mut self, answer: &mut Choices) {
-        self.asked.answer(|pending| self.network.backend().answer(pending, answer));
+    fn take_top_k(&mut self, best: &mut Choices) {
+        self.pending.take(|pending| self.network.base().backend.take_top_k(pending, best));
     }
 
     fn run_ahead(&self) -> RunAhead {
-        self.network.backend().run_ahead()
+        self.network.base().backend.run_ahead()
     }
 
-    fn encodes_beside(&self) -> bool {
-        self.network.backend().works_beside()
+    fn encodes_on_side_stream(&self) -> bool {
+        self.network.base().backend.has_side_stream()
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {
-        let Session { network, work, slots, plan, .. } = self;
-        slots.with_selections(&plan.slots, |selections| {
+        let Session { network, work, slots, layout, .. } = self;
+        slots.with_selections(&layout.slots, |selections| {
             let top = network.top(work);
-            network.backend().logits(top, network.output(), selections, out);
+            network.base().backend.logits(top, &network.base().output, selections, out);
         });
     }
 
     fn alignment(&self, row: usize) -> &[f32] {
-        &self.alignment[self.plan.source.range(row)]
+        &self.alignment[self.layout.source.range(row)]
     }
 
     fn target_words(&self) -> usize {
-        self.network.target_words()
+        self.network.base().target_words
     }
 
     fn position_limit(&self) -> usize {
@@ -345,7 +358,7 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
     }
 }
 
-/// A prepared recurrent network: what hands out sessions.
+/// A prepared recurrent network.
 pub(crate) struct Runner<B: Backend, N: Core<B>> {
     network: Arc<N>,
     backend: std::marker::PhantomData<fn() -> B>,

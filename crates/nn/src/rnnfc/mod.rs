@@ -1,27 +1,27 @@
-//! Networks of a recurrent layer with attention under dense layers, over the verbs of a backend.
+//! Networks of a recurrent layer with attention under dense layers (Devlin's RNN+FC), over the verbs of a
+//! backend. See [`RnnFc`](model::RnnFc) for the equations.
 //!
-//! See [`RnnFc`](model::RnnFc) for the equations.
+//! With [`Speedups`], embeddings are pre-computed (memoised), attention is pre-computed once a source
+//! word, and hypotheses that go on from the same one have merged states.
 
 use std::sync::Arc;
 
 use peregrine_model as model;
 use peregrine_model::{CellPlace, RecurrentNorm, Top, Weights, names};
 
-use crate::backend::{Backend, Epilogue, PreparedOp};
+use crate::backend::{Backend, Epilogue, PreparedOp, Term};
 use crate::network::Prepared;
 use crate::prepare::{MissingWeight, Preparer};
-use crate::recur::Term;
 use crate::recurrent::cell::{Cell, CellInput, CellScratch, Part, State};
 use crate::recurrent::projection::{self, Projection, ProjectionScratch, Words};
 use crate::recurrent::ragged::{LayerScratch, Ragged, run_dense_layer, run_projected_layer};
-use crate::recurrent::session::{Core, Encode, Plan, Runner};
+use crate::recurrent::session::{Base, Core, Encode, Runner, StepLayout};
 use crate::speedups::Speedups;
 
 /// A prepared network.
 struct RnnFc<B: Backend> {
-    backend: B,
+    base: Base<B>,
     description: model::RnnFc,
-    speedups: Speedups,
     source: Arc<B::Table>,
     /// The first layer's products of source embeddings, for both directions.
     source_inputs: [Projection<B>; 2],
@@ -30,16 +30,16 @@ struct RnnFc<B: Backend> {
     singles: Vec<Cell<B>>,
     start: Part<B>,
     cell: Cell<B>,
-    /// What the cell and attention do with the previous word.
+    /// The cell's product of the previous word.
     input: Projection<B>,
+    /// Attention's product of the previous word.
     attention_input: Projection<B>,
     attention_state: Part<B>,
     key: Part<B>,
-    /// What the cell does with the attended context.
+    /// The cell's product of the attended context.
     context: B::Linear,
     dense: Vec<DenseLayer<B>>,
     top: Head<B>,
-    output: B::Output,
     add: [PreparedOp<B>; 1],
     add_tanh: [PreparedOp<B>; 2],
 }
@@ -146,30 +146,38 @@ impl<B: Backend> RnnFc<B> {
             context: preparer.product("decoder.context")?,
             dense,
             top,
-            output: backend.prepare_output(preparer.dense("output")?),
             add: [PreparedOp::Add],
             add_tanh: [PreparedOp::Add, PreparedOp::Tanh],
             description: d.clone(),
-            speedups: *speedups,
-            backend,
+            base: Base {
+                output: backend.prepare_output(preparer.dense("output")?),
+                target_words: d.target_vocabulary,
+                speedups: *speedups,
+                backend,
+            },
         })
     }
 
     /// Leaves the vector of every token in `work.below`.
     fn contexts(&self, ids: &[Option<u32>], batch: &mut Ragged, work: &mut Work<B>) {
-        let (b, d) = (&self.backend, &self.description);
+        let (b, d) = (&self.base.backend, &self.description);
         projection::embed(b, &self.source, Words::known(ids), &mut work.embedded, &mut work.zeros);
         for (l, pair) in self.pairs.iter().enumerate() {
             b.resize(&mut work.above, ids.len(), d.context_width());
-            for (half, cell) in pair.iter().enumerate() {
+            for (direction, cell) in pair.iter().enumerate() {
                 let cells = std::slice::from_ref(cell);
                 let Work { embedded, below, above, layer, projection, .. } = &mut *work;
-                let out = (half * d.source_width, above);
+                let out = (direction * d.source_width, above);
                 if l == 0 {
-                    self.source_inputs[half].run(b, Words::known(ids), &mut layer.x, projection);
-                    run_projected_layer(b, cells, batch, half == 1, embedded, out, layer);
+                    self.source_inputs[direction].run(
+                        b,
+                        Words::known(ids),
+                        &mut layer.x,
+                        projection,
+                    );
+                    run_projected_layer(b, cells, batch, direction == 1, embedded, out, layer);
                 } else {
-                    run_dense_layer(b, cells, batch, half == 1, below, out, layer);
+                    run_dense_layer(b, cells, batch, direction == 1, below, out, layer);
                 }
             }
             std::mem::swap(&mut work.below, &mut work.above);
@@ -186,17 +194,17 @@ impl<B: Backend> RnnFc<B> {
     /// The attentional layer: `work.state` becomes its new state.
     fn attend(
         &self,
-        plan: &Plan,
+        layout: &StepLayout,
         memory: &[B::Rows],
         weights: &mut B::Weights,
         work: &mut Work<B>,
     ) {
-        let b = &self.backend;
-        self.input.run(b, plan.words(), &mut work.input, &mut work.projection);
-        self.attention_input.run(b, plan.words(), &mut work.attention, &mut work.projection);
+        let b = &self.base.backend;
+        self.input.run(b, layout.words(), &mut work.input, &mut work.projection);
+        self.attention_input.run(b, layout.words(), &mut work.attention, &mut work.projection);
         let Work { input, attention, query, context, distinct, rows, state, .. } = work;
-        // Attention looks from the state before this step, so its product can be shared too.
-        match plan.groups() {
+        // Attention reads the state before this step, so merged states share its product too.
+        match layout.groups() {
             Some(groups) if groups.first.len() < groups.of.len() => {
                 b.gather(&state.h, &groups.first, distinct);
                 self.attention_state.run(b, distinct, rows);
@@ -208,21 +216,21 @@ impl<B: Backend> RnnFc<B> {
                 b.process(attention, &self.add_tanh, Some(rows), query);
             }
         }
-        b.align(query, &memory[0], &plan.source, None, weights);
-        b.weigh(weights, &plan.source, &memory[1], context);
-        if self.speedups.attention {
+        b.align(query, &memory[0], &layout.source, None, weights);
+        b.weigh(weights, &layout.source, &memory[1], context);
+        if self.base.speedups.attention {
             b.process(context, &self.add, Some(input), rows);
         } else {
             let after = Epilogue { ops: &self.add, input: Some(&*input), ..Epilogue::nothing() };
             b.linear(context, &self.context, after, rows);
         }
         let input = CellInput { x: Some(Term::same(&work.rows)), multiply: None, raw: None };
-        self.cell.step(b, input, plan.groups(), &mut work.state, &mut work.cell);
+        self.cell.step(b, input, layout.groups(), &mut work.state, &mut work.cell);
     }
 
     /// The dense layers, from `work.top` to `work.top`.
     fn dense(&self, work: &mut Work<B>) {
-        let b = &self.backend;
+        let b = &self.base.backend;
         for (k, layer) in self.dense.iter().enumerate() {
             let Work { top, next, skip, .. } = &mut *work;
             let after = Epilogue { ops: &layer.ops, input: Some(&*skip), ..Epilogue::nothing() };
@@ -248,20 +256,8 @@ impl<B: Backend> DenseLayer<B> {
 impl<B: Backend> Core<B> for RnnFc<B> {
     type Work = Work<B>;
 
-    fn backend(&self) -> &B {
-        &self.backend
-    }
-
-    fn speedups(&self) -> &Speedups {
-        &self.speedups
-    }
-
-    fn output(&self) -> &B::Output {
-        &self.output
-    }
-
-    fn target_words(&self) -> usize {
-        self.description.target_vocabulary
+    fn base(&self) -> &Base<B> {
+        &self.base
     }
 
     fn states(&self) -> Vec<(usize, bool)> {
@@ -273,10 +269,10 @@ impl<B: Backend> Core<B> for RnnFc<B> {
             .collect()
     }
 
-    /// Keys, and source vectors or the cell's products of them.
+    /// Widths of the keys and of the source vectors, or with pre-computed attention of the cell's products of them.
     fn memories(&self) -> Vec<usize> {
         let d = &self.description;
-        let value = match self.speedups.attention {
+        let value = match self.base.speedups.attention {
             true => d.cell.parts() * d.width,
             false => d.context_width(),
         };
@@ -284,7 +280,7 @@ impl<B: Backend> Core<B> for RnnFc<B> {
     }
 
     fn work(&self) -> Work<B> {
-        let b = &self.backend;
+        let b = &self.base.backend;
         Work {
             embedded: b.rows(),
             zeros: Vec::new(),
@@ -308,17 +304,17 @@ impl<B: Backend> Core<B> for RnnFc<B> {
 
     fn precomputed_bytes(&self) -> usize {
         let projections = self.source_inputs.iter().chain([&self.input, &self.attention_input]);
-        projections.map(|projection| projection.bytes(&self.backend)).sum()
+        projections.map(|projection| projection.bytes(&self.base.backend)).sum()
     }
 
     fn encode(&self, batch: Encode<'_, B>, work: &mut Work<B>) {
-        let b = &self.backend;
+        let b = &self.base.backend;
         let Encode { ids, batch, reads, memory, at, states, start } = batch;
         self.contexts(ids, batch, work);
         let Work { below, rows, top, .. } = work;
         self.key.run(b, below, rows);
         b.scatter(rows, at, 0, &mut memory[0]);
-        if self.speedups.attention {
+        if self.base.speedups.attention {
             b.linear(below, &self.context, Epilogue::nothing(), rows);
             b.scatter(rows, at, 0, &mut memory[1]);
         } else {
@@ -326,7 +322,7 @@ impl<B: Backend> Core<B> for RnnFc<B> {
         }
         b.mean(below, reads, rows);
         self.start.run(b, rows, top);
-        // All but the first layer's state begin with zeros, and so do cell vectors.
+        // Cell vectors and all states but the first layer's begin with zeros.
         for (layer, (cache, (width, _))) in states.iter_mut().zip(self.states()).enumerate() {
             b.resize(rows, 0, width);
             b.resize(rows, start.len(), width);
@@ -339,16 +335,16 @@ impl<B: Backend> Core<B> for RnnFc<B> {
 
     fn step(
         &self,
-        plan: &Plan,
+        layout: &StepLayout,
         memory: &[B::Rows],
         states: &mut [State<B>],
         weights: &mut B::Weights,
         work: &mut Work<B>,
     ) {
-        let b = &self.backend;
-        work.state.load(b, &states[0], plan.moves());
-        self.attend(plan, memory, weights, work);
-        work.state.store(b, &mut states[0], &plan.to);
+        let b = &self.base.backend;
+        work.state.load(b, &states[0], layout.moves());
+        self.attend(layout, memory, weights, work);
+        work.state.store(b, &mut states[0], &layout.to);
         std::mem::swap(&mut work.top, &mut work.state.h);
         self.dense(work);
         let Work { top, next, rows, state, cell, .. } = work;
@@ -360,14 +356,14 @@ impl<B: Backend> Core<B> for RnnFc<B> {
             }
             Head::Cells(cells) => {
                 for (layer, cache) in cells.iter().zip(&mut states[1..]) {
-                    state.load(b, cache, plan.moves());
+                    state.load(b, cache, layout.moves());
                     if let Some(part) = &layer.input {
                         part.run(b, top, rows);
                     }
                     let x = Some(Term::same(&*rows));
                     let input = CellInput { x, multiply: None, raw: None };
-                    layer.step(b, input, plan.groups(), state, cell);
-                    state.store(b, cache, &plan.to);
+                    layer.step(b, input, layout.groups(), state, cell);
+                    state.store(b, cache, &layout.to);
                     std::mem::swap(top, &mut state.h);
                 }
             }

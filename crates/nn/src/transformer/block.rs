@@ -1,4 +1,4 @@
-//! What blocks are made of: processing around them, projections of attention, dense layers.
+//! The parts of blocks: processing around them, projections of attention, dense layers.
 
 use peregrine_model::{Activation, FeedForward, SelfKeys, Stack};
 
@@ -46,7 +46,7 @@ impl<B: Backend> Around<B> {
         })
     }
 
-    /// The pre-processed input: `x` itself where there is nothing to do.
+    /// The pre-processed input: `x` itself if there is no pre-processing.
     pub(super) fn before<'x>(
         &self,
         backend: &B,
@@ -60,12 +60,12 @@ impl<B: Backend> Around<B> {
         scratch
     }
 
-    /// What follows the block's last product.
+    /// The epilogue of the block's last product.
     pub(super) fn after<'a>(&'a self, input: &'a B::Rows) -> Epilogue<'a, B> {
         Epilogue { activation: Activation::Identity, ops: &self.after, input: Some(input) }
     }
 
-    /// Ends a block: its last product, if it has one, and post-processing.
+    /// Computes the end of a block: its last product, if it has one, and post-processing.
     pub(super) fn finish(
         &self,
         backend: &B,
@@ -102,7 +102,7 @@ impl<B: Backend> SelfAttention<B> {
         stack: &Stack,
         block: &str,
     ) -> Result<Self, MissingWeight> {
-        // Where nothing comes before the block, raw and processed inputs are the same.
+        // Without pre-processing, raw and processed inputs are the same.
         let same = stack.before_block.is_empty();
         let keys = if same { SelfKeys::Processed } else { stack.self_keys };
         let inputs = if keys == SelfKeys::Processed && preparer.backend.joins_products() {
@@ -122,7 +122,7 @@ impl<B: Backend> SelfAttention<B> {
     }
 }
 
-/// The projection attention ends in, if it has one.
+/// The last projection of attention, if it has one.
 pub(super) fn attention_output<B: Backend>(
     preparer: &Preparer<'_, B>,
     stack: &Stack,
@@ -153,18 +153,18 @@ impl<B: Backend> DenseLayers<B> {
         Ok(DenseLayers { layers, depth: description.depth, activation: description.activation })
     }
 
-    /// All layers but the last, which the block ends in.
+    /// All layers but the last one of the block.
     pub(super) fn inner(&self) -> impl Iterator<Item = (&B::Linear, Activation)> {
         let inner = self.layers.len().min(self.depth.saturating_sub(1));
         self.layers[..inner].iter().map(|layer| (layer, self.activation))
     }
 
-    /// The layer without activation, unless it was left out.
+    /// The last layer, which has no activation; none if it was not prepared.
     pub(super) fn last(&self) -> Option<&B::Linear> {
         self.layers.get(self.depth.saturating_sub(1))
     }
 
-    /// Runs the inner layers; the result is in the returned one of `x`, `a` and `b`.
+    /// Runs the inner layers and returns that of `x`, `a` and `b` which has the result.
     pub(super) fn run_inner<'x>(
         &self,
         backend: &B,
@@ -233,9 +233,9 @@ pub(super) struct Buffers<B: Backend> {
     pub(super) processed: B::Rows,
     /// Results inside a block.
     pub(super) a: B::Rows,
-    /// The same.
+    /// Further results inside a block.
     pub(super) b: B::Rows,
-    /// What attention gathered.
+    /// The output of attention.
     pub(super) attended: B::Rows,
     /// Keys and values of the sentences being encoded.
     pub(super) within: B::Cache,

@@ -1,4 +1,8 @@
 //! One decoder layer, and a step through all of them.
+//!
+//! A layer looks at the words so far in one of three ways: self-attention over a KV cache, an average
+//! attention network (AAN, a running mean) or an SSRU (simpler simple recurrent unit). The last two keep a
+//! state of one row a hypothesis, so their cost does not grow with the length.
 
 use peregrine_model::{Autoregression, SelfKeys, Stack, Transformer as Description};
 
@@ -6,11 +10,12 @@ use super::Transformer;
 use super::block::{
     Around, Buffers, DenseLayers, FeedForwardBlock, SelfAttention, SelfInputs, attention_output,
 };
-use super::session::{Caches, Plan};
-use crate::backend::{Attention, Backend, Embed, Epilogue, NormWeights, PreparedOp, Reads};
-use crate::past::Grow;
+use super::session::{Caches, StepLayout};
+use crate::backend::{Attention, Backend, Embed, Epilogue, NormWeights, PreparedOp};
+use crate::past::PastExtension;
 use crate::prepare::{MissingWeight, Preparer};
 use crate::profile;
+use crate::reads::Reads;
 
 /// One decoder layer's parameters.
 pub(super) struct DecoderLayer<B: Backend> {
@@ -22,7 +27,12 @@ pub(super) struct DecoderLayer<B: Backend> {
 /// How a layer looks at the words so far.
 enum Past<B: Backend> {
     Attention(SelfAttention<B>),
-    Average { around: Around<B>, dense: DenseLayers<B>, gate: Option<Gate<B>> },
+    /// Average attention network (AAN).
+    Average {
+        around: Around<B>,
+        dense: DenseLayers<B>,
+        gate: Option<Gate<B>>,
+    },
     Ssru(Ssru<B>),
 }
 
@@ -40,7 +50,7 @@ struct Ssru<B: Backend> {
     projection: Option<B::Linear>,
 }
 
-/// Attention to the source. Keys and values are projected once a sentence.
+/// Cross-attention to the source. Keys and values are projected once a sentence and kept in a KV cache.
 struct CrossAttention<B: Backend> {
     around: Around<B>,
     query: B::Linear,
@@ -104,7 +114,7 @@ impl<B: Backend> Gate<B> {
 }
 
 impl<B: Backend> Ssru<B> {
-    /// With layer norm the forget gate's bias is added after normalising, so it moves from the
+    /// Packs the weights. With layer norm the forget gate's bias is added after normalising, so it moves from the
     /// product into the norm.
     fn prepare(
         preparer: &Preparer<'_, B>,
@@ -166,37 +176,38 @@ impl<B: Backend> Transformer<B> {
         }
     }
 
-    /// One step for all rows of `plan`. The result is in `buffers.x`; `alignment` gets the
-    /// attention weights over the source if asked for.
+    /// One step for all rows of `layout`. The result is in `buffers.x`; `alignment`, if given, gets the
+    /// attention weights over the source.
     pub(super) fn decode_step(
         &self,
-        plan: &Plan,
+        layout: &StepLayout,
         caches: &mut Caches<B>,
         buffers: &mut Buffers<B>,
         mut alignment: Option<&mut Vec<f32>>,
     ) {
-        self.embed_target(plan, buffers);
-        if !plan.reads_first.is_empty() {
-            let Plan { from, positions, own, reads_first: first, .. } = plan;
-            self.backend.grow(Grow { from, positions, own, first }, &mut caches.reads);
+        self.embed_target(layout, buffers);
+        if !layout.reads_first.is_empty() {
+            let StepLayout { from, positions, own, reads_first: first, .. } = layout;
+            self.backend
+                .extend_past(PastExtension { from, positions, own, first }, &mut caches.reads);
         }
         profile::lap("decoder embedding");
         for (index, layer) in self.decoder_layers().enumerate() {
             match &layer.past {
                 Past::Attention(attention) => {
                     let reads = caches.reads.as_ref();
-                    self.attend_past(attention, plan, reads, &mut caches.past[index], buffers);
+                    self.attend_past(attention, layout, reads, &mut caches.past[index], buffers);
                 }
                 Past::Average { around, dense, gate } => {
                     let average = (around, dense, gate.as_ref());
-                    self.average_past(average, plan, &mut caches.states[index], buffers);
+                    self.average_past(average, layout, &mut caches.states[index], buffers);
                 }
-                Past::Ssru(cell) => self.recur(cell, plan, &mut caches.states[index], buffers),
+                Past::Ssru(cell) => self.recur(cell, layout, &mut caches.states[index], buffers),
             }
             profile::lap("decoder past words");
             let wanted = index == self.description.alignment.layer;
             let alignment = alignment.as_deref_mut().filter(|_| wanted);
-            self.attend_source(&layer.cross, plan, &caches.memory[index], buffers, alignment);
+            self.attend_source(&layer.cross, layout, &caches.memory[index], buffers, alignment);
             profile::lap("decoder source attention");
             layer.feed_forward.run(&self.backend, buffers);
             profile::lap("decoder feed-forward");
@@ -208,17 +219,17 @@ impl<B: Backend> Transformer<B> {
         }
     }
 
-    fn embed_target(&self, plan: &Plan, buffers: &mut Buffers<B>) {
+    fn embed_target(&self, layout: &StepLayout, buffers: &mut Buffers<B>) {
         let request = Embed {
-            ids: &plan.tokens,
-            follows: &plan.follows,
-            at: &plan.positions,
+            ids: &layout.tokens,
+            follows: &layout.follows,
+            at: &layout.positions,
             scale: self.target.scale,
             positions: self.target.positions.as_ref(),
         };
         let Buffers { x, bottom, .. } = buffers;
         let parts = &self.decoder_parts;
-        // Where nobody asks for the embeddings again they are what the stack begins with.
+        // Without processing that reads the embeddings again they are the stack's input.
         if parts.after_embedding.is_empty() && parts.after_stack.is_empty() {
             return self.backend.embed(&self.target.table, request, x);
         }
@@ -229,7 +240,7 @@ impl<B: Backend> Transformer<B> {
     fn attend_past(
         &self,
         attention: &SelfAttention<B>,
-        plan: &Plan,
+        layout: &StepLayout,
         reads: &Reads,
         cache: &mut B::Cache,
         buffers: &mut Buffers<B>,
@@ -241,15 +252,15 @@ impl<B: Backend> Transformer<B> {
         match &attention.inputs {
             SelfInputs::Joint(linear) => {
                 backend.linear(input, linear, Epilogue::nothing(), a);
-                backend.store(a, width, &plan.own, cache);
+                backend.store(a, width, &layout.own, cache);
             }
             SelfInputs::Apart { query, key_value, keys } => {
                 let of_keys = if *keys == SelfKeys::Processed { input } else { &*x };
                 backend.linear(of_keys, key_value, Epilogue::nothing(), b);
-                backend.store(b, 0, &plan.own, cache);
+                backend.store(b, 0, &layout.own, cache);
                 if *keys == SelfKeys::RawAfterFirst {
                     backend.linear(input, key_value, Epilogue::nothing(), b);
-                    backend.store(b, 0, &plan.first, cache);
+                    backend.store(b, 0, &layout.first, cache);
                 }
                 backend.linear(input, query, Epilogue::nothing(), a);
             }
@@ -263,13 +274,13 @@ impl<B: Backend> Transformer<B> {
     fn average_past(
         &self,
         (around, dense, gate): (&Around<B>, &DenseLayers<B>, Option<&Gate<B>>),
-        plan: &Plan,
+        layout: &StepLayout,
         state: &mut B::Rows,
         buffers: &mut Buffers<B>,
     ) {
         let Buffers { x, y, processed, a, b, attended, .. } = buffers;
         let backend = &self.backend;
-        backend.average(x, plan.moves(), &plan.positions, state, attended);
+        backend.average(x, layout.moves(), &layout.positions, state, attended);
         let input = around.before(backend, attended, processed);
         let inner = dense.run_inner(backend, input, a, b);
         match dense.last() {
@@ -286,14 +297,20 @@ impl<B: Backend> Transformer<B> {
         std::mem::swap(x, attended);
     }
 
-    fn recur(&self, cell: &Ssru<B>, plan: &Plan, state: &mut B::Rows, buffers: &mut Buffers<B>) {
+    fn recur(
+        &self,
+        cell: &Ssru<B>,
+        layout: &StepLayout,
+        state: &mut B::Rows,
+        buffers: &mut Buffers<B>,
+    ) {
         let Buffers { x, y, processed, a, b, attended, .. } = buffers;
         let backend = &self.backend;
         let input = cell.around.before(backend, x, processed);
         let normed = |ops| Epilogue { ops, ..Epilogue::nothing() };
         backend.linear(input, &cell.candidate, normed(&cell.candidate_norm), a);
         backend.linear(input, &cell.forget, normed(&cell.forget_norm), b);
-        backend.ssru(a, b, plan.moves(), state, attended);
+        backend.ssru(a, b, layout.moves(), state, attended);
         cell.around.finish(backend, cell.projection.as_ref(), attended, x, y);
         std::mem::swap(x, y);
     }
@@ -301,7 +318,7 @@ impl<B: Backend> Transformer<B> {
     fn attend_source(
         &self,
         attention: &CrossAttention<B>,
-        plan: &Plan,
+        layout: &StepLayout,
         cache: &B::Cache,
         buffers: &mut Buffers<B>,
         alignment: Option<&mut Vec<f32>>,
@@ -312,7 +329,7 @@ impl<B: Backend> Transformer<B> {
         let input = attention.around.before(backend, x, processed);
         backend.linear(input, &attention.query, Epilogue::nothing(), a);
         let heads = self.description.decoder.heads;
-        let source = Attention { cache, reads: &plan.source, heads, width };
+        let source = Attention { cache, reads: &layout.source, heads, width };
         backend.attend(a, source, attended);
         if let Some(weights) = alignment {
             backend.attention_weights(a, source, self.description.alignment.heads, weights);

@@ -5,9 +5,10 @@ use peregrine_model::{SelfKeys, Stack};
 use super::Transformer;
 use super::block::{Buffers, FeedForwardBlock, SelfAttention, SelfInputs};
 use super::session::whole_blocks;
-use crate::backend::{Attention, Backend, Embed, Epilogue, Reads};
+use crate::backend::{Attention, Backend, Embed, Epilogue};
 use crate::prepare::{MissingWeight, Preparer};
 use crate::profile;
+use crate::reads::Reads;
 
 /// One encoder layer.
 pub(super) struct EncoderLayer<B: Backend> {
@@ -103,19 +104,19 @@ impl<B: Backend> Transformer<B> {
     }
 }
 
-/// Where the keys and values of the sentences being encoded are cached.
+/// Positions of the KV cache of the sentences being encoded.
 #[derive(Default)]
 struct Places {
-    /// Each row's own.
+    /// The position each row stores.
     at: Vec<u32>,
-    /// Every row of a sentence reads all rows of its sentence.
+    /// The positions each row reads: all of its sentence.
     reads: Reads,
-    /// Positions in all.
+    /// The number of positions in all.
     size: usize,
 }
 
 impl Places {
-    /// Sentences begin at whole blocks.
+    /// Assigns positions. Sentences begin at whole blocks.
     fn new<'s>(sources: impl Iterator<Item = &'s [u32]>) -> Places {
         let mut places = Places::default();
         for source in sources {

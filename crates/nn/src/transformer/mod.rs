@@ -1,8 +1,9 @@
 //! The transformer, once, over the verbs of a backend.
 //!
 //! [`Transformer`] is the prepared network, shared by all workers; a session is one worker's
-//! state. Blocks are in `block`, the source side in `encoder`, a step of the target side in
-//! `decoder`, and the bookkeeping of caches in `session`.
+//! state. Blocks are in `block`, the source side in `encoder`, a step of the target side (self-attention
+//! with a KV cache, average attention network or SSRU) in `decoder`, and the allocation of cache rows in
+//! `session`.
 
 mod block;
 mod decoder;
@@ -33,7 +34,7 @@ pub(crate) struct Transformer<B: Backend> {
     output: B::Output,
 }
 
-/// An embedding table and what is done with its rows.
+/// An embedding table, the factor of its rows, and position vectors.
 struct Embedding<B: Backend> {
     table: B::Table,
     scale: f32,
@@ -77,7 +78,7 @@ impl<B: Backend> Transformer<B> {
         self.description.decoder_parameters.iter().filter_map(|&set| self.decoder[set].as_ref())
     }
 
-    /// What is looked up for a row: at a sentence's first step there is no previous word.
+    /// The word that is looked up at a sentence's first step, where there is no previous word.
     fn start_token(&self) -> Option<u32> {
         match self.description.start {
             Start::Zero => None,
@@ -109,7 +110,7 @@ impl<B: Backend> Embedding<B> {
         Ok(Embedding { table, scale: stack.embedding_scale, positions })
     }
 
-    /// The most positions there are vectors for.
+    /// The number of positions with vectors.
     fn limit(&self) -> usize {
         self.positions.as_ref().map_or(usize::MAX, PositionTable::limit)
     }

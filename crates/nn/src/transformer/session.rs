@@ -1,11 +1,11 @@
-//! One worker's running state: which sentence owns which rows of the caches, and what each row of
+//! One worker's state: which sentence owns which rows of the KV caches, and which rows each row of
 //! a step reads and writes.
 //!
-//! A sentence's *memory* is a run of rows, one a source token. Its *past* belongs to lanes: the
-//! n-th hypothesis of a sentence writes to lane n, whatever it descends from. Attention keeps a
-//! list of the cache rows that made each hypothesis, so re-ordering a beam copies small lists of
-//! row numbers and never a key or a value. Recurrent layers keep two rows a lane, one to read and
-//! one to write.
+//! A sentence's *memory* is a run of rows, one a source token. Its *past* is allocated by hypothesis number:
+//! the n-th hypothesis of a sentence writes to the n-th runs, whatever it descends from. Attention keeps a
+//! list of the cache rows of each hypothesis' words, so re-ordering a beam copies small lists of
+//! row numbers and never a key or a value. Recurrent layers (AAN, SSRU) keep two rows a hypothesis number, one
+//! to read and one to write.
 
 use std::sync::Arc;
 
@@ -13,18 +13,20 @@ use peregrine_model::Autoregression;
 
 use super::Transformer;
 use super::block::Buffers;
-use crate::asked::Asked;
-use crate::backend::{Backend, Choices, Moves, Question, Reads, Source};
+use crate::backend::{Backend, Moves, Source};
 use crate::device_beam::{Origin, RunAhead};
 use crate::network::{Network, Prepared, Row, Sentence, Slot};
+use crate::pending::PendingQueue;
 use crate::pool::RowPool;
 use crate::profile;
+use crate::reads::Reads;
 use crate::slots::Slots;
+use crate::top_k::{Choices, Question};
 
-/// Positions of a cache are handed out in runs of this many, so that what one sentence gives back fits another.
+/// Positions of a cache are allocated in runs of this many, so that the runs one sentence gives back fit another.
 const CHUNK: u32 = 16;
 
-/// Positions to take for a source of that length.
+/// The number of positions to allocate for a source of that length.
 pub(super) fn whole_blocks(length: usize) -> u32 {
     (length as u32).next_multiple_of(CHUNK)
 }
@@ -33,65 +35,65 @@ pub(super) fn whole_blocks(length: usize) -> u32 {
 pub(super) struct Session<B: Backend> {
     network: Arc<Transformer<B>>,
     buffers: Buffers<B>,
-    /// Others for encoding, where that is done beside steps.
+    /// The buffers for encoding on a side stream, if there is one.
     encoding: Option<Buffers<B>>,
     caches: Caches<B>,
     memory_pool: RowPool,
     past_pool: RowPool,
     slots: Slots<B, Past>,
-    plan: Plan,
+    layout: StepLayout,
     alignment: Vec<f32>,
-    asked: Asked<B::Pending>,
+    pending: PendingQueue<B::Pending>,
 }
 
-/// A cache a decoder layer.
+/// The caches of each decoder layer.
 pub(super) struct Caches<B: Backend> {
-    /// Keys and values of the source.
+    /// KV caches of the source.
     pub(super) memory: Vec<B::Cache>,
-    /// Keys and values of the words so far, where layers attend to them,
+    /// KV caches of the words so far, for layers that attend to them.
     pub(super) past: Vec<B::Cache>,
-    /// and what each row reads of them,
+    /// The positions of `past` that each row reads.
     pub(super) reads: B::Past,
-    /// or else recurrent states.
+    /// Recurrent states, for layers that have them in place of `past`.
     pub(super) states: Vec<B::Rows>,
 }
 
-/// Rows a sentence has in the past caches.
+/// The rows of a sentence in the past caches.
 struct Past {
     /// Whether there will be several hypotheses.
     beam: bool,
-    lanes: Vec<Lane>,
-    /// Holds the first step's processed keys and values where a dialect wants them apart.
+    hypotheses: Vec<PastRuns>,
+    /// The row of the first step's processed keys and values, for dialects that keep them apart.
     first: Option<u32>,
 }
 
 /// Cache rows of one hypothesis number: runs of [`CHUNK`] rows, or one run of two.
 #[derive(Default)]
-struct Lane {
+struct PastRuns {
     runs: Vec<u32>,
 }
 
 /// What the rows of a step read and write.
 #[derive(Default)]
-pub(super) struct Plan {
+pub(super) struct StepLayout {
     pub(super) slots: Vec<Slot>,
     pub(super) tokens: Vec<Option<u32>>,
-    /// Places of the last question whose words they are, where only the device knows them.
+    /// Places of the last top-k request whose words the rows take, if only the device has those words.
     pub(super) follows: Vec<Option<u32>>,
     /// What each row goes on from.
     pub(super) from: Vec<Origin>,
     pub(super) positions: Vec<u32>,
-    /// Rows of the memory caches.
+    /// The rows of the memory caches that each row reads.
     pub(super) source: Reads,
-    /// Where each row's keys and values go, or its states,
+    /// The row of the caches to which each row's keys and values, or its states, are written.
     pub(super) own: Vec<u32>,
-    /// and where those of the last step went.
+    /// The same of the last step's rows.
     pub(super) before: Vec<u32>,
-    /// Where they go a second time, see [`Past::first`].
+    /// The row to which keys and values are written a second time, see [`Past::first`].
     pub(super) first: Vec<u32>,
-    /// What the row reads first, see [`Grow::first`].
+    /// The first row each row reads, see [`PastExtension::first`](crate::past::PastExtension::first).
     pub(super) reads_first: Vec<Option<u32>>,
-    /// What recurrent states are read from.
+    /// The source of each row's recurrent state.
     pub(super) states: Vec<Source>,
 }
 
@@ -108,14 +110,14 @@ impl<B: Backend> Session<B> {
         };
         Session {
             buffers: Buffers::new(backend),
-            encoding: backend.works_beside().then(|| Buffers::new(backend)),
+            encoding: backend.has_side_stream().then(|| Buffers::new(backend)),
             caches,
             memory_pool: RowPool::default(),
             past_pool: RowPool::default(),
             slots: Slots::new(),
-            plan: Plan::default(),
+            layout: StepLayout::default(),
             alignment: Vec::new(),
-            asked: Asked::new(),
+            pending: PendingQueue::new(),
             network,
         }
     }
@@ -124,20 +126,20 @@ impl<B: Backend> Session<B> {
         matches!(self.network.description.autoregression, Autoregression::SelfAttention)
     }
 
-    /// The row in which lane `lane` keeps what it has at `position`.
-    fn past_row(&mut self, slot: Slot, lane: usize, position: u32) -> u32 {
+    /// The row in which the hypothesis number `index` of a sentence keeps its `position`.
+    fn past_row(&mut self, slot: Slot, index: usize, position: u32) -> u32 {
         let attends = self.attends_to_past();
-        let lanes = &mut self.slots.past_mut(slot).lanes;
-        if lanes.len() <= lane {
-            lanes.resize_with(lane + 1, Lane::default);
+        let hypotheses = &mut self.slots.past_mut(slot).hypotheses;
+        if hypotheses.len() <= index {
+            hypotheses.resize_with(index + 1, PastRuns::default);
         }
-        let runs = &mut lanes[lane].runs;
+        let runs = &mut hypotheses[index].runs;
         let (run, length, offset) = if attends {
             ((position / CHUNK) as usize, CHUNK, position % CHUNK)
         } else {
             (0, 2, position % 2)
         };
-        // A lane that was empty for some steps has no rows for them, and nobody reads them.
+        // A hypothesis number that was unused for some steps gets rows for them all the same. They are never read.
         while runs.len() <= run {
             runs.push(self.past_pool.take(length));
         }
@@ -145,42 +147,42 @@ impl<B: Backend> Session<B> {
     }
 
     /// Works out what each row reads and writes.
-    fn plan(&mut self, rows: &[Row]) {
-        let mut plan = std::mem::take(&mut self.plan);
-        std::mem::swap(&mut plan.own, &mut plan.before);
-        plan.clear();
+    fn lay_out(&mut self, rows: &[Row]) {
+        let mut layout = std::mem::take(&mut self.layout);
+        std::mem::swap(&mut layout.own, &mut layout.before);
+        layout.clear();
         let attends = self.attends_to_past();
-        let mut lane = 0;
+        let mut index = 0;
         for (i, row) in rows.iter().enumerate() {
-            lane = if i > 0 && rows[i - 1].slot == row.slot { lane + 1 } else { 0 };
-            let own = self.past_row(row.slot, lane, row.position);
+            index = if i > 0 && rows[i - 1].slot == row.slot { index + 1 } else { 0 };
+            let own = self.past_row(row.slot, index, row.position);
             if matches!(row.from, Origin::Start) {
                 self.network.backend.join(&self.slots.of(row.slot).encoded);
             }
             let first_token = self.network.start_token();
-            plan.slots.push(row.slot);
-            plan.tokens.push(row.from.token().or(first_token));
-            plan.follows.push(row.from.place());
-            plan.from.push(row.from);
-            plan.positions.push(row.position);
+            layout.slots.push(row.slot);
+            layout.tokens.push(row.from.token().or(first_token));
+            layout.follows.push(row.from.place());
+            layout.from.push(row.from);
+            layout.positions.push(row.position);
             let sentence = self.slots.of(row.slot);
-            match lane {
-                0 if sentence.past.beam => plan.source.push_party(sentence.memory.clone()),
-                0 => plan.source.push(sentence.memory.clone()),
-                _ => plan.source.push_same(),
+            match index {
+                0 if sentence.past.beam => layout.source.push_party(sentence.memory.clone()),
+                0 => layout.source.push(sentence.memory.clone()),
+                _ => layout.source.push_same(),
             }
-            plan.own.push(own);
+            layout.own.push(own);
             if attends {
-                self.plan_past(row, own, &mut plan);
+                self.lay_out_past(row, own, &mut layout);
             } else {
-                plan.states.push(match row.from {
+                layout.states.push(match row.from {
                     Origin::Start => Source::Zero,
-                    Origin::Row { row, .. } => Source::State(plan.before[row as usize]),
+                    Origin::Row { row, .. } => Source::State(layout.before[row as usize]),
                     Origin::Place(place) => Source::Place(place),
                 });
             }
         }
-        self.plan = plan;
+        self.layout = layout;
         let (size, network) = (self.past_pool.size(), &self.network);
         let (width, heads) = (network.description.width, network.description.decoder.heads);
         if self.attends_to_past() {
@@ -196,20 +198,20 @@ impl<B: Backend> Session<B> {
 
     /// Where the first step has keys of its own it reads those, and the second step goes back to the
     /// common ones.
-    fn plan_past(&mut self, row: &Row, own: u32, plan: &mut Plan) {
+    fn lay_out_past(&mut self, row: &Row, own: u32, layout: &mut StepLayout) {
         let sentence = &self.slots.of(row.slot).past;
-        // Later steps write there too, which is simpler than not doing so: nobody reads it again.
+        // Later steps write there too, which is simpler than not doing so. It is not read again.
         let first = sentence.first.unwrap_or(own);
-        plan.first.push(first);
-        plan.reads_first.push(match row.position {
+        layout.first.push(first);
+        layout.reads_first.push(match row.position {
             0 => Some(first),
-            1 => Some(sentence.lanes[0].runs[0]),
+            1 => Some(sentence.hypotheses[0].runs[0]),
             _ => None,
         });
     }
 }
 
-impl Plan {
+impl StepLayout {
     /// Recurrent states.
     pub(super) fn moves(&self) -> Moves<'_> {
         Moves { from: &self.states, before: &self.before, to: &self.own }
@@ -248,7 +250,7 @@ impl<B: Backend> Network for Session<B> {
         let at: Vec<u32> = runs.clone().flatten().collect();
         let memory = &mut self.caches.memory;
         let buffers = self.encoding.as_mut().unwrap_or(&mut self.buffers);
-        let encoded = network.backend.beside(|| {
+        let encoded = network.backend.on_side_stream(|| {
             network.encode(sentences.iter().map(|s| s.source), buffers);
             network.remember(&at, buffers, memory);
         });
@@ -260,7 +262,7 @@ impl<B: Backend> Network for Session<B> {
         let mut slots = Vec::with_capacity(sentences.len());
         for (memory, sentence) in runs.zip(sentences) {
             let first = needs_first.then(|| self.past_pool.take(CHUNK));
-            let past = Past { beam: sentence.beam, lanes: Vec::new(), first };
+            let past = Past { beam: sentence.beam, hypotheses: Vec::new(), first };
             slots.push(self.slots.add(memory, past, encoded.clone(), sentence.words, select));
         }
         profile::lap("word lists");
@@ -273,7 +275,7 @@ impl<B: Backend> Network for Session<B> {
         let memory = sentence.memory;
         self.memory_pool.give_back(memory.start, whole_blocks(memory.len()));
         let length = if self.attends_to_past() { CHUNK } else { 2 };
-        for run in sentence.past.lanes.iter().flat_map(|lane| &lane.runs) {
+        for run in sentence.past.hypotheses.iter().flat_map(|hypothesis| &hypothesis.runs) {
             self.past_pool.give_back(*run, length);
         }
         if let Some(first) = sentence.past.first {
@@ -287,42 +289,42 @@ impl<B: Backend> Network for Session<B> {
     }
 
     fn step(&mut self, rows: &[Row], alignments: bool) {
-        self.plan(rows);
+        self.lay_out(rows);
         let network = Arc::clone(&self.network);
         let alignment = alignments.then_some(&mut self.alignment);
-        network.decode_step(&self.plan, &mut self.caches, &mut self.buffers, alignment);
+        network.decode_step(&self.layout, &mut self.caches, &mut self.buffers, alignment);
     }
 
-    fn ask(&mut self, question: Question<'_>) {
-        let Session { network, buffers, slots, plan, asked, .. } = self;
-        slots.with_selections(&plan.slots, |selections| {
-            asked.ask(|pending| {
-                network.backend.ask(&buffers.x, &network.output, selections, question, pending);
+    fn top_k(&mut self, question: Question<'_>) {
+        let Session { network, buffers, slots, layout, pending, .. } = self;
+        slots.with_selections(&layout.slots, |selections| {
+            pending.begin(|pending| {
+                network.backend.top_k(&buffers.x, &network.output, selections, question, pending);
             });
         });
     }
 
-    fn answer(&mut self, answer: &mut Choices) {
-        self.asked.answer(|pending| self.network.backend.answer(pending, answer));
+    fn take_top_k(&mut self, best: &mut Choices) {
+        self.pending.take(|pending| self.network.backend.take_top_k(pending, best));
     }
 
     fn run_ahead(&self) -> RunAhead {
         self.network.backend.run_ahead()
     }
 
-    fn encodes_beside(&self) -> bool {
-        self.network.backend.works_beside()
+    fn encodes_on_side_stream(&self) -> bool {
+        self.network.backend.has_side_stream()
     }
 
     fn logits(&mut self, out: &mut Vec<f32>) {
         let (network, x) = (&self.network, &self.buffers.x);
-        self.slots.with_selections(&self.plan.slots, |selections| {
+        self.slots.with_selections(&self.layout.slots, |selections| {
             network.backend.logits(x, &network.output, selections, out);
         });
     }
 
     fn alignment(&self, row: usize) -> &[f32] {
-        let length = |row| self.plan.source.of(row).len();
+        let length = |row| self.layout.source.of(row).len();
         let start: usize = (0..row).map(length).sum();
         &self.alignment[start..start + length(row)]
     }

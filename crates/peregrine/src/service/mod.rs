@@ -240,11 +240,11 @@ impl Service {
         let call = Arc::new(Call::new(request.deadline, request.tokens));
         let settings = Arc::new(shared.translator.settings(options));
         let common = Common { options, settings, call: Arc::clone(&call) };
-        let plan = shared.translator.plan(request, &common)?;
+        let split = shared.translator.split_line(request, &common)?;
         let options = options.clone();
         let make: Make<Translation> =
             Box::new(move |shared, parts| shared.translator.translation(&parts, &options));
-        self.accept(source, call, plan.parts, plan.jobs, waits, make)
+        self.accept(source, call, split.parts, split.jobs, waits, make)
     }
 
     fn accept<T>(

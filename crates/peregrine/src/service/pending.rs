@@ -1,4 +1,4 @@
-//! A request that has been accepted: waited for, polled, awaited or given up.
+//! A request that has been accepted: it can be waited for, polled, awaited or cancelled.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,7 +14,7 @@ use super::Shared;
 use crate::line::Part;
 use crate::{Error, Translation};
 
-/// What a service and the owner of a request know of it together.
+/// The state of a request that a service and its caller share.
 pub(super) struct Answer {
     pub(super) number: u64,
     pub(super) call: Arc<Call>,
@@ -41,7 +41,7 @@ enum News {
     Token { part: usize, position: usize, token: u32 },
 }
 
-/// What is known of a request before it is done.
+/// What is reported of a request before it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -121,22 +121,22 @@ impl Answer {
 
 /// A request that a [`Service`](super::Service) has accepted.
 ///
-/// It can be [waited for](Self::wait), [polled](Self::poll_ready), awaited, and given up: dropping it
-/// frees what it has in the queue at once, and its places in the batch at the next step.
+/// It can be [waited for](Self::wait), [polled](Self::poll_ready), awaited, and cancelled: dropping it
+/// removes it from the queue at once and from the batch at the next step.
 #[must_use = "a request that is dropped is cancelled"]
 pub struct Pending<T = Translation> {
     pub(super) answer: Arc<Answer>,
     pub(super) service: Arc<Shared>,
-    /// Makes the answer of finished parts, on the thread of whoever waits.
+    /// Makes the result of finished parts, on the thread of the caller.
     pub(super) make: Option<Make<T>>,
-    /// Words of sentences that are told as they come.
+    /// Words of sentences that are reported as they come.
     pub(super) words: Vec<Vec<u32>>,
 }
 
 pub(super) type Make<T> = Box<dyn FnOnce(&Shared, Vec<Part>) -> T + Send>;
 
 impl<T> Pending<T> {
-    /// Waits for the answer. Past its deadline that is [`Error::Deadline`], whatever the workers do.
+    /// Waits for the result. Past the deadline that is [`Error::Deadline`], whatever the workers do.
     pub fn wait(mut self) -> Result<T, Error> {
         let mut state = self.answer.lock();
         while state.outcome.is_none() {
@@ -172,18 +172,18 @@ impl<T> Pending<T> {
         self.answer.is_over()
     }
 
-    /// The answer, if it is there. It is handed out once.
+    /// The result, if it is there. It is returned once.
     pub fn poll_ready(&mut self) -> Option<Result<T, Error>> {
         self.answer.is_over().then(|| self.take())
     }
 
-    /// Gives it up. Whoever waits for it, if it is polled elsewhere, gets [`Error::Cancelled`].
+    /// Cancels the request. Its result is then [`Error::Cancelled`].
     pub fn cancel(&self) {
         self.service.end(&self.answer, Error::Cancelled);
     }
 
-    /// What has happened since this was called last: waits for it. None at the end. A slow reader holds
-    /// nobody up.
+    /// Waits for the next progress since this was called last; none at the end. A slow reader delays
+    /// no other request.
     pub fn next_progress(&mut self) -> Option<Progress> {
         let news = {
             let mut state = self.answer.lock();
@@ -200,7 +200,7 @@ impl<T> Pending<T> {
         Some(self.progress(news))
     }
 
-    /// The same as a step of a future: the reader is woken when there is more.
+    /// Polls for the next progress: the reader is woken when there is more.
     pub fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<Option<Progress>> {
         let news = {
             let mut state = self.answer.lock();
@@ -237,7 +237,7 @@ impl<T> Pending<T> {
         }
     }
 
-    /// What there is at the end.
+    /// The result at the end.
     fn take(&mut self) -> Result<T, Error> {
         let (parts, outcome) = {
             let mut state = self.answer.lock();

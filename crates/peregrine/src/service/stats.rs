@@ -1,4 +1,4 @@
-//! What a service has done, and what it has to do.
+//! The counts of a service.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use peregrine_decode::Counts;
 
-/// A service at one moment: what waits, and what has been counted since it began.
+/// A snapshot of a service: what waits, and the counts since it began.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ServiceStats {
-    /// Sentences of interactive requests that wait for a place in a batch.
+    /// Sentences of interactive requests that wait for room in a batch.
     pub waiting_interactive: usize,
-    /// The same of bulk requests.
+    /// Sentences of bulk requests that wait for room in a batch.
     pub waiting_bulk: usize,
     /// Bytes of all that waits.
     pub waiting_bytes: usize,
@@ -22,11 +22,11 @@ pub struct ServiceStats {
     pub accepted: u64,
     /// Requests answered with a translation or a score.
     pub answered: u64,
-    /// Requests given up by their owner.
+    /// Requests cancelled by their caller.
     pub cancelled: u64,
     /// Requests whose deadline passed.
     pub late: u64,
-    /// Requests for which there was no room.
+    /// Requests refused because the queue was full.
     pub refused: u64,
     /// Requests that failed otherwise.
     pub failed: u64,
@@ -34,11 +34,11 @@ pub struct ServiceStats {
     pub counts: Counts,
     /// How long answered requests took, from being accepted to the answer.
     pub latencies: Latencies,
-    /// Bytes of memory this process has, where the system tells.
+    /// Bytes of memory of this process, if the system reports them.
     pub memory: Option<u64>,
 }
 
-/// How often something took how long: in steps of an eighth.
+/// A histogram of times, with eight buckets for each power of two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Latencies {
     counts: Vec<u64>,
@@ -73,7 +73,7 @@ impl Latencies {
         found.map(end_of)
     }
 
-    /// How many there were.
+    /// The number of times in the histogram.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

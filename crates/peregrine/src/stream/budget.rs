@@ -1,22 +1,22 @@
-//! How a number of bytes becomes a read-ahead and a batch.
+//! Sizes of the read-ahead and the batch by a memory budget.
 
 use peregrine_decode::batching::BatchSize;
 use peregrine_model::{Architecture, Autoregression};
 
-use crate::line::Plan;
+use crate::line::SplitLine;
 use crate::{Options, Translator, Workers};
 
-/// What the lines in flight may cost where nobody said anything.
+/// The bytes of lines in flight without a budget.
 const USUAL_LINES: usize = 64 << 20;
 
 /// Source tokens of a sentence that a budget must have room for. A longer one is translated all the
 /// same.
 const LEAST_TOKENS: usize = 64;
 
-/// What a budget must have for lines in flight, and for what nobody counts.
+/// The bytes that a budget must have for lines in flight and for memory that is not counted.
 const LEAST_LINES: usize = 8 << 20;
 
-/// Target tokens for a source token, to guess how large the caches grow.
+/// Target tokens for a source token, to estimate the size of the KV caches.
 const TARGET_RATIO: f64 = 1.5;
 
 /// Buffers grow by doubling, and caches have gaps.
@@ -39,7 +39,7 @@ impl Budget {
         let in_use = memory_in_use().unwrap_or(0);
         let free = usize::try_from(memory.saturating_sub(in_use)).unwrap_or(usize::MAX);
         let free = free.max(LEAST_LINES);
-        // A quarter for the text, half for the caches, and the rest for what nobody counts.
+        // A quarter for the text, half for the caches, and the rest for memory that is not counted.
         let share = (free / 2 / workers.threads.max(1)) as f64;
         let cost = CacheCost::new(translator, options);
         let tokens = share / cost.token;
@@ -55,7 +55,7 @@ impl Budget {
 
 impl Translator {
     /// The least [`Workers::memory`] that can be kept: what the process has now, the model
-    /// included, and a batch of one short sentence for each worker. None where the system does not tell.
+    /// included, and a batch of one short sentence for each worker. None if the system does not report it.
     pub fn least_memory(&self, options: &Options, workers: &Workers) -> Option<u64> {
         let cost = CacheCost::new(self, options);
         let batch = cost.sentence + LEAST_TOKENS as f64 * cost.token;
@@ -66,9 +66,9 @@ impl Translator {
 
 /// Bytes of the caches and buffers.
 struct CacheCost {
-    /// For a source token and what is made of it.
+    /// The bytes of a source token and its target tokens.
     token: f64,
-    /// For a sentence.
+    /// The bytes of a sentence.
     sentence: f64,
 }
 
@@ -108,12 +108,12 @@ impl CacheCost {
     }
 }
 
-/// Bytes a line costs while it is in flight: its text, its tokens on both sides, its word list.
-pub(super) fn cost(text: &str, plan: &Plan, options: &Options) -> usize {
+/// The bytes of a line in flight: its text, its tokens on both sides, its shortlist.
+pub(super) fn cost(text: &str, split: &SplitLine, options: &Options) -> usize {
     const LINE: usize = 500;
     const PART: usize = 300;
     const TOKEN: usize = 160;
-    let parts = plan.jobs.iter().map(|(_, job)| {
+    let parts = split.jobs.iter().map(|(_, job)| {
         let tokens = job.source.len();
         let words = job.words.as_ref().map_or(0, |words| words.len());
         let alignment = if options.alignments { 8 * tokens * tokens } else { 0 };
@@ -122,7 +122,7 @@ pub(super) fn cost(text: &str, plan: &Plan, options: &Options) -> usize {
     LINE + text.len() + parts.sum::<usize>()
 }
 
-/// Bytes of memory this process has now, where the system tells.
+/// Bytes of memory of this process, if the system reports them.
 pub(crate) fn memory_in_use() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

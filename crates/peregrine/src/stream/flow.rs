@@ -10,15 +10,15 @@ use super::Answer;
 use crate::Translation;
 use crate::line::Part;
 
-/// How often the writer looks whether it shall stop.
+/// How often the writer checks the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Lines in flight, in order.
 pub(super) struct Flow<T> {
     state: Mutex<State<T>>,
-    /// For the writer: a line is ready, or no more will be.
+    /// Wakes the writer: a line is ready, or no more will be.
     ready: Condvar,
-    /// For the reader: there is room.
+    /// Wakes the reader: there is room.
     room: Condvar,
     most_bytes: usize,
     most_lines: usize,
@@ -26,12 +26,12 @@ pub(super) struct Flow<T> {
 
 struct State<T> {
     lines: VecDeque<InFlight<T>>,
-    /// Number of the first of them.
+    /// The number of the first line in flight.
     first: u64,
     bytes: usize,
-    /// No more will come.
+    /// Whether no more lines will come.
     read_all: bool,
-    /// And that is because there are no more.
+    /// Whether all lines there are have been read.
     complete: bool,
     ended: bool,
 }
@@ -80,9 +80,9 @@ impl<T> Flow<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a line into flight when there is room, and says its number; none if the stream has ended.
+    /// Puts a line into flight when there is room, and returns its number; none if the stream has ended.
     /// `missing` of its parts are to be translated.
-    /// A line that is larger than the whole budget flies alone. `stalled` is told when waiting begins
+    /// A line that is larger than the whole budget is in flight alone. `stalled` is called when waiting begins
     /// and ends.
     pub(super) fn admit(
         &self,
@@ -116,7 +116,7 @@ impl<T> Flow<T> {
         Some(number)
     }
 
-    /// Notes what came of a part. All parts of the line, when that was the last one.
+    /// Stores the result of a part. Returns all parts of the line if that was the last one.
     pub(super) fn part_done(&self, number: u64, part: usize, done: Done) -> Option<Vec<Part>> {
         let mut state = self.lock();
         let line = state.line(number)?;
@@ -125,7 +125,7 @@ impl<T> Flow<T> {
         (line.missing == 0).then(|| std::mem::take(&mut line.parts))
     }
 
-    /// A line has its translation.
+    /// Stores the translation of a line.
     pub(super) fn finish(&self, number: u64, translation: Translation) {
         let mut state = self.lock();
         if let Some(line) = state.line(number) {
@@ -136,8 +136,8 @@ impl<T> Flow<T> {
         }
     }
 
-    /// The next answer in order, when it is ready; none at the end. After `stop` those that are ready
-    /// are still handed out.
+    /// Waits for the next line in order; none at the end. After `stop` lines that are ready
+    /// are still returned.
     pub(super) fn next(&self, stop: impl Fn() -> bool) -> Option<Answer<T>> {
         let mut state = self.lock();
         loop {
@@ -169,7 +169,7 @@ impl<T> Flow<T> {
         self.ready.notify_all();
     }
 
-    /// Nobody waits any more.
+    /// Ends the stream and wakes all threads.
     pub(super) fn end(&self) {
         self.lock().ended = true;
         self.ready.notify_all();

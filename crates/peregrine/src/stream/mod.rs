@@ -25,22 +25,22 @@ use peregrine_text::Split;
 pub(crate) use budget::{Budget, memory_in_use};
 use flow::Flow;
 
-use crate::line::{Common, Plan};
+use crate::line::{Common, SplitLine};
 use crate::{Error, Options, Request, Translation, Translator, Workers};
 
-/// A line to translate, with what its owner wants back together with the translation.
+/// A line to translate, with a tag that is returned with the translation.
 #[derive(Debug, Clone, Default)]
 pub struct Line<T = ()> {
     /// The line, without its end.
     pub text: String,
-    /// How its translation begins, if that is known.
+    /// The first words of its translation, if they are given.
     pub prefix: Option<String>,
-    /// Anything.
+    /// The tag, which is returned with the translation.
     pub tag: T,
 }
 
 impl Line {
-    /// A line of which nothing else is known.
+    /// A line without prefix and tag.
     pub fn new(text: impl Into<String>) -> Line {
         Line { text: text.into(), prefix: None, tag: () }
     }
@@ -51,7 +51,7 @@ impl Line {
 pub struct Answer<T = ()> {
     /// The line's number, counted from 0.
     pub number: u64,
-    /// What came with the line.
+    /// The line's tag.
     pub tag: T,
     /// Its translation.
     pub translation: Translation,
@@ -63,43 +63,43 @@ pub struct Answer<T = ()> {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StreamOptions<'a> {
-    /// How to translate.
+    /// The options of every line.
     pub options: Options,
-    /// Who works. The batch may be made smaller to fit [`Workers::memory`].
+    /// The workers. The batch may be made smaller to fit [`Workers::memory`].
     pub workers: Workers,
-    /// Set from outside, ends the work: what is complete is written, the rest is given up.
+    /// A flag that stops the stream: lines that are done are written, the rest is dropped.
     pub stop: Option<&'a AtomicBool>,
-    /// Whether to measure.
+    /// Whether times are measured.
     pub measure: bool,
 }
 
 impl StreamOptions<'_> {
-    /// Without measuring, and with nobody who stops it.
+    /// A stream without measuring and without a stop flag.
     pub fn new(options: Options, workers: Workers) -> Self {
         StreamOptions { options, workers, stop: None, measure: false }
     }
 }
 
-/// How it went.
+/// The summary of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Lines written.
     pub lines: u64,
-    /// Whether it was stopped from outside.
+    /// Whether the stop flag ended it.
     pub stopped: bool,
-    /// What was measured, if it was to be.
+    /// The counts and times, if they were measured.
     pub stats: Option<Stats>,
 }
 
-/// Most lines read ahead for each sentence of a batch, so that sentences of like length meet,
+/// The most lines read ahead for each sentence of a batch, so that batches have sentences of similar length.
 const READ_AHEAD: usize = 16;
-/// and fewest: with fewer, batches would not be full.
+/// The fewest lines read ahead for each sentence of a batch. With fewer, batches would not be full.
 const LEAST_AHEAD: usize = 2;
 
 impl Translator {
-    /// Translates lines as they come and hands them out in order, each as soon as it and all before it
-    /// are ready, in bounded memory. An error of `lines` ends the stream after the lines before it; one
-    /// of `write` ends it at once, and so does a device that fails.
+    /// Translates lines as they come and writes them in order, each as soon as it and all before it
+    /// are ready, in bounded memory. An error of `lines` ends the stream after the lines before it; an error
+    /// of `write` or of the device ends it at once.
     ///
     /// ```
     /// use peregrine::{Line, StreamOptions, Translator};
@@ -173,7 +173,7 @@ impl Translator {
             }
             summary.stopped = stream.is_stopped() && !stream.flow.is_complete();
             stream.end();
-            // What ended the reader before its time goes on here.
+            // A panic of the reader goes on here.
             reader.join().unwrap_or_else(|reason| std::panic::resume_unwind(reason))
         });
         if options.measure {
@@ -199,11 +199,11 @@ struct Stream<'t, T> {
     stop: Option<&'t AtomicBool>,
     measure: bool,
     stats: Mutex<Stats>,
-    /// What ended it, where that was not asked for.
+    /// The error that ended it, if one did.
     failed: Mutex<Option<Error>>,
 }
 
-/// Ends the stream if its thread panics, so that nobody waits for it.
+/// Ends the stream if its thread panics, so that no other thread waits for it.
 struct Alarm<'s, 't, T>(&'s Stream<'t, T>);
 
 impl<T> Drop for Alarm<'_, '_, T> {
@@ -217,7 +217,7 @@ impl<T> Drop for Alarm<'_, '_, T> {
 /// Bits of a ticket that number the parts of a text.
 const PART_BITS: u32 = 24;
 
-/// What a worker knows part `part` of text `number` by.
+/// The ticket of part `part` of text `number`.
 pub(crate) fn ticket(number: u64, part: usize) -> u64 {
     number << PART_BITS | part as u64
 }
@@ -244,13 +244,13 @@ impl<T: Send> Stream<'_, T> {
                     }
                 }
                 Ok(line) => {
-                    let plan = self.measured_plan(|| {
+                    let split = self.measured(|| {
                         let prefix = line.prefix.as_deref();
                         let request = Request { prefix, ..Request::new(&line.text) };
-                        self.translator.plan(&request, &self.common)
+                        self.translator.split_line(&request, &self.common)
                     });
-                    match plan {
-                        Ok(plan) => self.admit(line, plan),
+                    match split {
+                        Ok(split) => self.admit(line, split),
                         Err(error) => self.fail(error),
                     }
                 }
@@ -261,44 +261,45 @@ impl<T: Send> Stream<'_, T> {
         }
         self.read_paragraph(paragraph.take());
         self.queue.close();
-        // Lines that end because somebody said stop are not all lines.
+        // After a stop not all lines have been read.
         self.flow.read_all(!self.is_stopped());
         error
     }
 
     fn read_paragraph(&self, lines: Vec<Line<T>>) {
-        match paragraph::plan(self.translator, &lines, &self.common) {
-            Ok(plans) => {
-                for (line, plan) in lines.into_iter().zip(plans) {
-                    self.admit(line, plan);
+        match paragraph::split_lines(self.translator, &lines, &self.common) {
+            Ok(split) => {
+                for (line, split) in lines.into_iter().zip(split) {
+                    self.admit(line, split);
                 }
             }
             Err(error) => self.fail(error),
         }
     }
 
-    fn measured_plan<P>(&self, plan: impl FnOnce() -> P) -> P {
+    fn measured<P>(&self, split: impl FnOnce() -> P) -> P {
         let start = self.measure.then(clock::now);
-        let plan = plan();
+        let split = split();
         if let (Some(start), Ok(mut stats)) = (start, self.stats.lock()) {
             stats.tokenise += start.elapsed();
         }
-        plan
+        split
     }
 
     /// Puts a line into flight, when there is room.
-    fn admit(&self, line: Line<T>, plan: Plan) {
+    fn admit(&self, line: Line<T>, split: SplitLine) {
         let options = self.common.options;
-        let cost = budget::cost(&line.text, &plan, options);
+        let cost = budget::cost(&line.text, &split, options);
         let stalled = |stalled| self.queue.set_stalled(self.source, stalled);
-        // A line without a job is not waited for: it is nothing, or a copy.
-        let ready = plan.jobs.is_empty().then(|| self.translator.translation(&plan.parts, options));
-        let (parts, missing) = (plan.parts, plan.jobs.len());
+        // A line without a job, which is empty or a copy, needs no worker.
+        let ready =
+            split.jobs.is_empty().then(|| self.translator.translation(&split.parts, options));
+        let (parts, missing) = (split.parts, split.jobs.len());
         let Some(number) = self.flow.admit(line.tag, parts, missing, cost, stalled) else { return };
         if let Some(translation) = ready {
             self.flow.finish(number, translation);
         }
-        for (part, job) in plan.jobs {
+        for (part, job) in split.jobs {
             let ticket = ticket(number, part);
             self.queue.push(self.source, Waiting { ticket, job });
         }
@@ -333,7 +334,7 @@ impl<T: Send> Stream<'_, T> {
 }
 
 impl<T> Stream<'_, T> {
-    /// Whether somebody outside said stop.
+    /// Whether the stop flag is set.
     fn is_stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Text whose sentences go on over lines.
+//! Text whose sentences span lines.
 //!
 //! A paragraph is read as one text and split into sentences. A sentence's translation stands in the
 //! line in which the sentence begins, so there are as many lines afterwards as before.
@@ -6,10 +6,10 @@
 use peregrine_text::sentences;
 
 use super::Line;
-use crate::line::{Common, Plan};
+use crate::line::{Common, SplitLine};
 use crate::{Error, Request, Translator};
 
-/// A paragraph so long is cut: a text without empty lines must not fill the memory.
+/// The longest paragraph; a longer one is cut, as a text without empty lines must not fill the memory.
 const MOST_BYTES: usize = 1 << 16;
 
 /// The lines of a paragraph as they come.
@@ -33,19 +33,19 @@ impl<T> Paragraph<T> {
         (ends || self.bytes >= MOST_BYTES).then(|| self.take())
     }
 
-    /// What there is.
+    /// Takes the lines so far.
     pub(super) fn take(&mut self) -> Vec<Line<T>> {
         self.bytes = 0;
         std::mem::take(&mut self.lines)
     }
 }
 
-/// What is to be done for each line of a paragraph.
-pub(super) fn plan<T>(
+/// Splits the sentences of a paragraph and assigns them to its lines.
+pub(super) fn split_lines<T>(
     translator: &Translator,
     lines: &[Line<T>],
     common: &Common<'_>,
-) -> Result<Vec<Plan>, Error> {
+) -> Result<Vec<SplitLine>, Error> {
     let mut text = String::new();
     let mut ends = Vec::with_capacity(lines.len());
     for line in lines {
@@ -53,7 +53,7 @@ pub(super) fn plan<T>(
         text.push('\n');
         ends.push(text.len());
     }
-    let mut plans: Vec<Plan> = lines.iter().map(|_| Plan::default()).collect();
+    let mut split: Vec<SplitLine> = lines.iter().map(|_| SplitLine::default()).collect();
     let mut last_end = 0;
     for range in sentences(&text) {
         let line = ends.partition_point(|&end| end <= range.start);
@@ -61,10 +61,10 @@ pub(super) fn plan<T>(
         let sentence = text[range.clone()].replace('\n', " ");
         // The break before a line's first sentence is not between two sentences of that line.
         let between = text[last_end..range.start].replace('\n', " ");
-        let between = if plans[line].parts.is_empty() { "" } else { &between };
+        let between = if split[line].parts.is_empty() { "" } else { &between };
         last_end = range.end;
         let request = Request { prefix, ..Request::new(&sentence) };
-        translator.add_sentence(&sentence, between, &request, common, &mut plans[line])?;
+        translator.add_sentence(&sentence, between, &request, common, &mut split[line])?;
     }
-    Ok(plans)
+    Ok(split)
 }

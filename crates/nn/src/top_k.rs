@@ -1,14 +1,89 @@
-//! The best of many scores: the plain version, for backends that have nothing better and for
-//! ensembles, whose scores are sums over networks.
+//! The k best words of a row (top-k) with their log-probabilities: what is asked of the output layer, what it
+//! answers, and a plain version of the search ([`choose`]) for ensembles, whose scores are sums over networks,
+//! and for backends that have nothing better.
 
-use crate::backend::{Ask, Choice, Scoring};
+use crate::device_beam::DeviceBeam;
+
+/// How words are scored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scoring {
+    /// Scores are logits. That is enough to find the best word and needs no softmax.
+    Logit,
+    /// Scores are log-probabilities over all words.
+    LogProbability,
+    /// Scores are log-probabilities over the words that are not banned.
+    LogProbabilityOfAllowed,
+}
+
+/// The top-k request of one row.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The number of words, k.
+    pub count: usize,
+    /// Words that may not be chosen, sorted.
+    pub banned: &'a [u32],
+    /// If set, the result is this word and its score.
+    pub forced: Option<u32>,
+    /// The sum of the hypothesis' scores so far, if it is known and there are
+    /// [device beams](Question::device_beams).
+    pub path: f32,
+    /// How the row's words are scored.
+    pub scoring: Scoring,
+}
+
+/// The top-k request of all rows. Rows may differ in what they ask for: each has the result, to the last bit, that
+/// it would have alone.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    /// One for each row.
+    pub asks: &'a [Ask<'a>],
+    /// The beam search that the device does by itself, sentence by sentence in the order of their rows. If given,
+    /// the next step may go on from its places.
+    pub device_beams: Option<&'a [DeviceBeam]>,
+}
+
+/// A word and its score.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The word.
+    pub token: u32,
+    /// The word's score, see [`Scoring`].
+    pub score: f32,
+}
+
+/// The top-k words of each row, best first; of equals the one with the lower id first.
+#[derive(Debug, Clone, Default)]
+pub struct Choices {
+    choices: Vec<Choice>,
+    ends: Vec<usize>,
+}
+
+impl Choices {
+    /// Removes all rows.
+    pub fn clear(&mut self) {
+        self.choices.clear();
+        self.ends.clear();
+    }
+
+    /// Adds the choices of the next row.
+    pub fn push(&mut self, choices: impl IntoIterator<Item = Choice>) {
+        self.choices.extend(choices);
+        self.ends.push(self.choices.len());
+    }
+
+    /// The choices of row `row`.
+    pub fn of(&self, row: usize) -> &[Choice] {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.choices[start..self.ends[row]]
+    }
+}
 
 /// Scores of the words of one row; `words` names them, or word i is column i.
 #[derive(Clone, Copy)]
 pub struct Candidates<'a> {
-    /// A score a word.
+    /// The score of each word.
     pub scores: &'a [f32],
-    /// Sorted ids, as long as `scores`.
+    /// The words, sorted ids, as many as `scores`.
     pub words: Option<&'a [u32]>,
 }
 
@@ -26,7 +101,7 @@ impl Candidates<'_> {
     }
 }
 
-/// Answers `ask`, best first. `best` is cleared first.
+/// Finds the top-k words of one row, best first. `best` is cleared first.
 pub fn choose(candidates: Candidates<'_>, ask: &Ask<'_>, best: &mut Vec<Choice>) {
     best.clear();
     let shift = match ask.scoring {
@@ -69,7 +144,7 @@ fn largest(candidates: Candidates<'_>, ask: &Ask<'_>, best: &mut Vec<Choice>) {
     }
 }
 
-/// `ln Σ exp(scores)`, summed in double precision.
+/// Log-sum-exp: `ln Σ exp(scores)`, summed in float64.
 pub fn log_sum_exp(scores: &[f32]) -> f32 {
     let most = scores.iter().fold(f32::NEG_INFINITY, |m, &s| m.max(s));
     let sum: f64 = scores.iter().map(|&s| f64::from((s - most).exp())).sum();
