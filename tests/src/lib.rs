@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod marian;
+mod reference;
 mod tally;
 
 use std::io::Read;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use peregrine::{Compute, OpenOptions, Options, Request, Translation, Translator};
 
+pub use reference::{optional, shared};
 pub use tally::{Tally, Verdict, compare_greedy, compare_lists, is_close};
 
 /// Log-probabilities of sentences agree within this share of themselves; those of words, absolutely.
@@ -22,17 +24,6 @@ pub const SCORE_TOLERANCE: f32 = 1e-3;
 /// Two choices whose scores differ by less than this share of themselves are a near-tie: the order in
 /// which numbers are added may decide between them.
 pub const TIE: f32 = 1e-4;
-
-/// A path in the folder of reference models and texts, which lies beside the repository and which a
-/// stranger's clone does not have.
-pub fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(path);
-    if !path.exists() {
-        println!("skipped: no reference models ({})", path.display());
-        return None;
-    }
-    Some(path)
-}
 
 /// A path among the repository's own fixtures.
 pub fn fixture(path: &str) -> PathBuf {

@@ -9,12 +9,7 @@ use peregrine_formats::marian_bin::{self, Item, Kind};
 use peregrine_formats::{Source, npz};
 
 fn golden() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/models/golden");
-    if !path.is_dir() {
-        eprintln!("skipped: no reference models");
-        return None;
-    }
-    Some(path)
+    peregrine_tests::shared("models/golden")
 }
 
 fn lines(path: &Path) -> Vec<String> {

@@ -13,12 +13,7 @@ use peregrine::{
 use serde_json::Value;
 
 fn folder() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/models/golden/rnnfc");
-    if !path.is_dir() {
-        eprintln!("skipped: no reference models");
-        return None;
-    }
-    Some(path)
+    peregrine_tests::shared("models/golden/rnnfc")
 }
 
 fn unpacked(path: &Path) -> String {

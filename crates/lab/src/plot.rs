@@ -1,40 +1,55 @@
-//! Line plots as SVG, with nothing but text.
+//! Line plots and bar charts as SVG, readable on light and on dark pages.
 
 use std::fmt::Write;
 
 /// A plot of one or several series over the same axes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plot {
-    /// Above the plot.
+    /// Title above the plot.
     pub(crate) title: String,
-    /// Below the horizontal axis.
+    /// Title below the horizontal axis.
     pub(crate) x_label: String,
-    /// Beside the vertical axis, which begins at zero.
+    /// Title beside the vertical axis, which begins at zero.
     pub(crate) y_label: String,
     /// Whether equal factors are equally far apart on the horizontal axis.
     pub(crate) logarithmic: bool,
-    /// What is plotted.
+    /// The lines of the plot.
     pub(crate) series: Vec<Series>,
 }
 
 /// Points joined by a line.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Series {
-    /// In the legend.
+    /// Name in the legend.
     pub(crate) name: String,
-    /// In the order in which they are joined.
+    /// Points in the order in which the line joins them.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 150.0;
-const TOP: f64 = 40.0;
-const BOTTOM: f64 = 50.0;
+const TOP: f64 = 48.0;
+const BOTTOM: f64 = 58.0;
+/// The width of a character of 12 pixels, rather too wide than too narrow.
+const CHARACTER: f64 = 7.0;
 
-/// Told apart by people who see few colours, too.
-const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+/// Contrast of at least 3 on white and on dark pages.
+const COLOURS: [&str; 6] = ["#1f7fd0", "#d55e00", "#0f9d6e", "#b060b8", "#b27d00", "#7d8590"];
+/// A dashed line shows the line below it through its gaps.
+const DASHES: [&str; 6] = ["none", "9 6", "2 5", "12 4 2 4", "5 3", "1 3"];
+/// Outlines about a centre, so that markers at one place are all seen.
+const OUTLINES: [&str; 6] = [
+    "m-6 0a6 6 0 1 0 12 0a6 6 0 1 0 -12 0",
+    "m-4.5 -4.5h9v9h-9z",
+    "m0 -7l6.5 11h-13z",
+    "m0 -7l7 7l-7 7l-7 -7z",
+    "m-5 -5l10 10m0 -10l-10 10",
+    "m0 -6v12m-6 -6h12",
+];
+
+const STYLE: &str = "<style>.page{fill:#fff}.ink{fill:#1b1f24}.axis{fill:none;stroke:#1b1f24}\
+    .grid{stroke:#d8dee4}@media(prefers-color-scheme:dark){.page{fill:#161b22}.ink{fill:#e6edf3}\
+    .axis{stroke:#e6edf3}.grid{stroke:#3d444d}}</style>\n";
 
 /// A linear or logarithmic scale from numbers to the page.
 struct Scale {
@@ -72,16 +87,21 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
+    /// The round number between two ticks of a linear scale.
+    fn step(&self) -> f64 {
+        let rough = (self.high - self.low) / 6.0;
+        let power = 10_f64.powf(rough.log10().floor());
+        let factors = [1.0, 2.0, 5.0, 10.0];
+        factors.iter().map(|f| f * power).find(|s| *s >= rough).unwrap_or(rough)
+    }
+
     /// Round numbers along the scale.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let powers = (0..64).map(|power| 2_f64.powi(power - 16));
             return powers.filter(|p| *p >= self.low * 0.999 && *p <= self.high * 1.001).collect();
         }
-        let rough = (self.high - self.low) / 6.0;
-        let power = 10_f64.powf(rough.log10().floor());
-        let factors = [1.0, 2.0, 5.0, 10.0];
-        let step = factors.iter().map(|f| f * power).find(|s| *s >= rough).unwrap_or(rough);
+        let step = self.step();
         let first = (self.low / step).ceil() as i64;
         (first..).map(|i| i as f64 * step).take_while(|t| *t <= self.high).take(50).collect()
     }
@@ -90,41 +110,77 @@ impl Scale {
 impl Plot {
     /// The plot as a file's text.
     pub(crate) fn svg(&self) -> String {
-        let points = || self.series.iter().flat_map(|s| &s.points);
-        let x = Scale::new(points().map(|p| p.0), (LEFT, WIDTH - RIGHT), self.logarithmic);
-        let y = Scale::new(points().map(|p| p.1), (HEIGHT - BOTTOM, TOP), false);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
-        );
-        text(&mut svg, (WIDTH - RIGHT + LEFT) / 2.0, 22.0, "middle", &self.title);
-        axes(&mut svg, &x, &y);
-        text(&mut svg, (WIDTH - RIGHT + LEFT) / 2.0, HEIGHT - 10.0, "middle", &self.x_label);
-        text(&mut svg, 8.0, TOP - 14.0, "start", &self.y_label);
+        let (x, y) = self.scales();
+        let mut svg = page(HEIGHT, &self.title);
+        draw_axes(&mut svg, &x, &y);
+        let (centre, middle) = ((x.from + x.to) / 2.0, (y.from + y.to) / 2.0);
+        text(&mut svg, (centre, HEIGHT - 14.0), "middle", "", &self.x_label);
+        let turned = format!(" transform='rotate(-90 18 {middle})'");
+        text(&mut svg, (18.0, middle), "middle", &turned, &self.y_label);
         for (i, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
-            draw(&mut svg, series, colour, &x, &y);
-            let at = TOP + 18.0 * i as f64;
-            let (from, to) = (WIDTH - RIGHT + 12.0, WIDTH - RIGHT + 36.0);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{from}\" y1=\"{at}\" x2=\"{to}\" y2=\"{at}\" stroke=\"{colour}\" \
-                 stroke-width=\"2\"/>"
-            );
-            text(&mut svg, to + 6.0, at + 4.0, "start", &series.name);
+            // What has no place on the scale is left out.
+            let places = series.points.iter().map(|point| (x.at(point.0), y.at(point.1)));
+            let places: Vec<_> = places.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+            self.draw_line(&mut svg, "series", i, &places);
+            // A curve of many points has few markers, and those of curves that coincide take turns.
+            let stride = if places.len() > 24 { places.len() / 8 } else { 1 };
+            let first = stride * i / self.series.len();
+            for &place in places.iter().skip(first).step_by(stride) {
+                draw_marker(&mut svg, i, place);
+            }
+            let (from, at) = (x.to + 20.0, TOP + 10.0 + 22.0 * i as f64);
+            self.draw_line(&mut svg, "legend", i, &[(from, at), (from + 48.0, at)]);
+            draw_marker(&mut svg, i, (from + 24.0, at));
+            text(&mut svg, (from + 56.0, at + 4.0), "start", "", &series.name);
         }
         svg.push_str("</svg>\n");
         svg
     }
+
+    /// The scales of both axes, with room for numbers at the left and names at the right.
+    fn scales(&self) -> (Scale, Scale) {
+        let points = || self.series.iter().flat_map(|s| &s.points);
+        let mut y = Scale::new(points().map(|p| p.1), (HEIGHT - BOTTOM, TOP), false);
+        y.high = (y.high / y.step()).ceil() * y.step();
+        let longest = y.ticks().into_iter().map(|tick| number(tick).len()).max().unwrap_or(0);
+        let left = 38.0 + CHARACTER * longest as f64;
+        let longest = self.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0);
+        let right = (WIDTH - 84.0 - CHARACTER * longest as f64).max(WIDTH / 2.0);
+        (Scale::new(points().map(|p| p.0), (left, right), self.logarithmic), y)
+    }
+
+    /// Draws the line of a series. Later series are narrower and lie above the earlier ones.
+    fn draw_line(&self, svg: &mut String, class: &str, i: usize, places: &[(f64, f64)]) {
+        let list: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let (points, dashes, colour) = (list.join(" "), DASHES[i % 6], COLOURS[i % 6]);
+        let width = 1.8 + 0.8 * (self.series.len() - 1 - i).min(3) as f64;
+        let style = format!("stroke-width='{width:.1}' stroke-dasharray='{dashes}'");
+        let stroke = format!("fill='none' stroke='{colour}' {style}");
+        let _ = writeln!(svg, "<polyline class='{class}' points='{points}' {stroke}/>");
+    }
 }
 
-/// Bars beside each other, from top to bottom.
+fn draw_axes(svg: &mut String, x: &Scale, y: &Scale) {
+    let (left, right, bottom) = (x.from, x.to, y.from);
+    for tick in y.ticks() {
+        let at = y.at(tick);
+        let _ = writeln!(svg, "<path class='grid' d='M{left:.1} {at:.1}H{right:.1}'/>");
+        text(svg, (left - 8.0, at + 4.0), "end", "", &number(tick));
+    }
+    for tick in x.ticks() {
+        let at = x.at(tick);
+        let _ = writeln!(svg, "<path class='axis' d='M{at:.1} {bottom}v5'/>");
+        text(svg, (at, bottom + 19.0), "middle", "", &number(tick));
+    }
+    let _ = writeln!(svg, "<path class='axis' d='M{left:.1} {TOP}V{bottom}H{right:.1}'/>");
+}
+
+/// A chart of horizontal bars.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bars {
-    /// Above the bars.
+    /// Title above the bars.
     pub(crate) title: String,
-    /// From top to bottom.
+    /// The bars from top to bottom.
     pub(crate) bars: Vec<Bar>,
 }
 
@@ -140,101 +196,63 @@ impl Bars {
     /// The bars as a file's text.
     pub(crate) fn svg(&self) -> String {
         const LINE: f64 = 24.0;
-        const NAMES: f64 = 200.0;
-        let height = TOP + LINE * self.bars.len() as f64 + 20.0;
+        let longest = self.bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
+        let left = (24.0 + CHARACTER * longest as f64).min(WIDTH / 2.0);
         let numbers = self.bars.iter().flat_map(|bar| [bar.value, bar.range.1]);
-        let scale = Scale::new(numbers, (NAMES, WIDTH - 80.0), false);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n"
-        );
-        text(&mut svg, WIDTH / 2.0, 22.0, "middle", &self.title);
+        let scale = Scale::new(numbers, (left, WIDTH - 80.0), false);
+        let mut svg = page(TOP + LINE * self.bars.len() as f64 + 16.0, &self.title);
         for (i, bar) in self.bars.iter().enumerate().filter(|(_, bar)| bar.value.is_finite()) {
-            let top = TOP + LINE * i as f64;
-            let middle = top + LINE / 2.0;
-            text(&mut svg, NAMES - 8.0, middle + 4.0, "end", &bar.name);
-            let (width, colour) = ((scale.at(bar.value) - NAMES).max(0.0), COLOURS[0]);
-            let _ = writeln!(
-                svg,
-                "<rect class=\"bar\" x=\"{NAMES}\" y=\"{:.1}\" width=\"{width:.1}\" \
-                 height=\"{}\" fill=\"{colour}\"/>",
-                top + 3.0,
-                LINE - 6.0
-            );
+            let middle = TOP + LINE * (i as f64 + 0.5);
+            text(&mut svg, (left - 8.0, middle + 4.0), "end", "", &bar.name);
+            let (top, width) = (middle - 9.0, (scale.at(bar.value) - left).max(0.0));
+            let place = format!("x='{left:.1}' y='{top:.1}' width='{width:.1}' height='18'");
+            let _ = writeln!(svg, "<rect class='bar' {place} fill='{}'/>", COLOURS[0]);
             let (least, most) = (scale.at(bar.range.0), scale.at(bar.range.1));
             if least.is_finite() && most.is_finite() {
-                let _ = writeln!(
-                    svg,
-                    "<line x1=\"{least:.1}\" y1=\"{middle:.1}\" x2=\"{most:.1}\" \
-                     y2=\"{middle:.1}\" stroke=\"black\"/>"
-                );
+                let d = format!("M{least:.1} {middle}m0 -4v8m0 -4H{most:.1}m0 -4v8");
+                let _ = writeln!(svg, "<path class='axis' d='{d}'/>");
             }
-            let end = scale.at(bar.value.max(bar.range.1));
-            text(&mut svg, end + 6.0, middle + 4.0, "start", &format!("{:.0}", bar.value));
+            let end = (scale.at(bar.value.max(bar.range.1)) + 8.0, middle + 4.0);
+            text(&mut svg, end, "start", "", &number(bar.value.round()));
         }
         svg.push_str("</svg>\n");
         svg
     }
 }
 
-fn axes(svg: &mut String, x: &Scale, y: &Scale) {
-    let (left, right, bottom) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM);
-    for tick in y.ticks() {
-        let at = y.at(tick);
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{left}\" y1=\"{at:.1}\" x2=\"{right}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>"
-        );
-        text(svg, left - 6.0, at + 4.0, "end", &number(tick));
-    }
-    for tick in x.ticks() {
-        let at = x.at(tick);
-        let end = bottom + 5.0;
-        let _ = writeln!(
-            svg,
-            "<line x1=\"{at:.1}\" y1=\"{bottom}\" x2=\"{at:.1}\" y2=\"{end}\" stroke=\"black\"/>"
-        );
-        text(svg, at, bottom + 18.0, "middle", &number(tick));
-    }
-    let _ = writeln!(
-        svg,
-        "<polyline points=\"{left},{TOP} {left},{bottom} {right},{bottom}\" fill=\"none\" \
-         stroke=\"black\"/>"
+/// The start of a file: the page and its title, in smaller letters where it is long.
+fn page(height: f64, title: &str) -> String {
+    let mut svg = format!(
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' \
+         width='{WIDTH}' height='{height}' font-family='sans-serif' font-size='12'>\n\
+         {STYLE}<rect class='page' width='{WIDTH}' height='{height}'/>\n"
     );
+    let size = (1.6 * WIDTH / title.chars().count().max(1) as f64).min(15.0);
+    let bold = format!(" font-weight='bold' font-size='{size:.1}'");
+    text(&mut svg, (WIDTH / 2.0, 26.0), "middle", &bold, title);
+    svg
 }
 
-fn draw(svg: &mut String, series: &Series, colour: &str, x: &Scale, y: &Scale) {
-    // What has no place on the scale is left out.
-    let places = series.points.iter().map(|&(px, py)| (x.at(px), y.at(py)));
-    let places: Vec<(f64, f64)> =
-        places.filter(|(px, py)| px.is_finite() && py.is_finite()).collect();
-    let list: Vec<String> = places.iter().map(|(px, py)| format!("{px:.1},{py:.1}")).collect();
-    let _ = writeln!(
-        svg,
-        "<polyline class=\"series\" points=\"{}\" fill=\"none\" stroke=\"{colour}\" \
-         stroke-width=\"2\"/>",
-        list.join(" ")
-    );
-    // Few points are measurements to be seen; many are a curve.
-    if places.len() <= 24 {
-        for (px, py) in places {
-            let _ =
-                writeln!(svg, "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3\" fill=\"{colour}\"/>");
-        }
-    }
+fn draw_marker(svg: &mut String, i: usize, (x, y): (f64, f64)) {
+    let (outline, colour) = (OUTLINES[i % 6], COLOURS[i % 6]);
+    let stroke = format!("fill='none' stroke='{colour}' stroke-width='1.6'");
+    let _ = writeln!(svg, "<path d='M{x:.1} {y:.1}{outline}' {stroke}/>");
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
+fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, text: &str) {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
+    let place = format!("x='{x:.1}' y='{y:.1}' text-anchor='{anchor}'{more}");
+    let _ = writeln!(svg, "<text class='ink' {place}>{text}</text>");
 }
 
-/// A number with as many digits as it needs.
+/// A number with as many digits as it needs, in groups of three.
 fn number(value: f64) -> String {
-    let text = format!("{value:.4}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text.is_empty() || text == "-0" { "0".to_owned() } else { text.to_owned() }
+    let text = format!("{:.4}", value.abs());
+    let (whole, rest) = text.trim_end_matches('0').split_once('.').unwrap_or((&text, ""));
+    let groups: Vec<&[u8]> = whole.as_bytes().rchunks(3).rev().collect();
+    let whole = String::from_utf8_lossy(&groups.join(&b',')).into_owned();
+    let sign = if value < 0.0 { "-" } else { "" };
+    if rest.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{rest}") }
 }
 
 #[cfg(test)]
@@ -254,10 +272,8 @@ mod tests {
             let (x, y) = p.split_once(',').expect("two numbers");
             (x.parse().expect("x"), y.parse().expect("y"))
         };
-        let points = |n: roxmltree::Node<'_, '_>| {
-            n.attribute("points").unwrap_or("").split_whitespace().map(point).collect()
-        };
-        lines.map(points).collect()
+        let lines = lines.map(|line| line.attribute("points").unwrap_or("").split_whitespace());
+        lines.map(|points| points.map(point).collect()).collect()
     }
 
     #[test]
@@ -273,12 +289,25 @@ mod tests {
         };
         let svg = plot.svg();
         let drawn = drawn(&svg);
-        let (left, right, bottom) = (LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let (Scale { from: left, to: right, .. }, Scale { from: bottom, .. }) = plot.scales();
         assert_eq!(drawn[0][0], (left, bottom));
         assert_eq!(drawn[0][1], ((left + right) / 2.0, (TOP + bottom) / 2.0));
         assert_eq!(drawn[0][2], (right, TOP));
         assert_eq!(drawn[1], [(left, TOP), (right, bottom)]);
         assert!(svg.contains("Speed &amp; &lt;size&gt;"));
+    }
+
+    #[test]
+    fn lines_that_coincide_are_all_seen() {
+        let line = [(1.0, 1.0), (2.0, 3.0), (3.0, 2.0)];
+        let series = ["naive", "shrink"].map(|name| series(name, &line)).to_vec();
+        let svg = Plot { title: "T".into(), series, ..Plot::default() }.svg();
+        let lines: Vec<&str> = svg.lines().filter(|line| line.contains("'series'")).collect();
+        assert!(lines[0].contains("width='2.6' stroke-dasharray='none'"), "{}", lines[0]);
+        assert!(lines[1].contains("width='1.8' stroke-dasharray='9 6'"), "{}", lines[1]);
+        for outline in &OUTLINES[..2] {
+            assert_eq!(svg.matches(outline).count(), line.len() + 1, "one more in the legend");
+        }
     }
 
     #[test]
@@ -296,19 +325,13 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_they_should_be() {
-        let bar = |name: &str, value: f64| Bar {
-            name: name.to_owned(),
-            value,
-            range: (value * 0.5, value),
-        };
+        let bar = |name: &str, value| Bar { name: name.into(), value, range: (value / 2.0, value) };
         let bars = vec![bar("a < b", 50.0), bar("b", 100.0), bar("odd", f64::NAN)];
         let svg = Bars { title: "T".into(), bars }.svg();
         let document = roxmltree::Document::parse(&svg).expect("well-formed XML");
-        let widths: Vec<f64> = document
-            .descendants()
-            .filter(|n| n.attribute("class") == Some("bar"))
-            .map(|n| n.attribute("width").unwrap_or("").parse().expect("a number"))
-            .collect();
+        let bars = document.descendants().filter(|n| n.attribute("class") == Some("bar"));
+        let width = |n: roxmltree::Node<'_, '_>| n.attribute("width").and_then(|w| w.parse().ok());
+        let widths: Vec<f64> = bars.filter_map(width).collect();
         assert_eq!(widths.len(), 2);
         assert!((widths[1] - 2.0 * widths[0]).abs() < 0.2, "{widths:?}");
         assert!(svg.contains("a &lt; b"));
@@ -320,5 +343,7 @@ mod tests {
         assert_eq!(scale.ticks(), [0.0, 5.0, 10.0, 15.0]);
         let scale = Scale::new([1.0, 64.0].into_iter(), (0.0, 1.0), true);
         assert_eq!(scale.ticks(), [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]);
+        let written = [0.0, 0.25, 100.0, 20_000.0, -1_500_000.0].map(number);
+        assert_eq!(written, ["0", "0.25", "100", "20,000", "-1,500,000"]);
     }
 }

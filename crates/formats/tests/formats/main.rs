@@ -6,6 +6,8 @@ mod hostile;
 mod hostile_pickles;
 mod mutations;
 mod pickles;
+#[path = "../../../../tests/src/reference.rs"]
+mod reference;
 mod reference_models;
 mod round_trips;
 mod samples;

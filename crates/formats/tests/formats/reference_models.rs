@@ -7,16 +7,12 @@ use std::path::{Path, PathBuf};
 use peregrine_formats::marian_bin::{self, Dialect, Item, Kind};
 use peregrine_formats::{DType, Source, ctranslate2, npz, safetensors, shortlist};
 
+use crate::reference;
 use crate::samples::{source, written};
 
 /// The folder of reference models, if there is one.
 fn models() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models");
-    if !folder.is_dir() {
-        eprintln!("skipped: no reference models");
-        return None;
-    }
-    Some(folder)
+    reference::shared("models")
 }
 
 /// All files below a folder whose names end in a suffix.

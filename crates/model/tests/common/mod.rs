@@ -2,6 +2,9 @@
 
 #![allow(dead_code)] // every test file uses its own part
 
+#[path = "../../../../tests/src/reference.rs"]
+mod reference;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,14 +14,9 @@ use peregrine_text::Tokenizer;
 /// Words of the small models: a number of them that no padding rule divides.
 pub(crate) const WORDS: usize = 21;
 
-/// The folder of reference models, which a stranger's clone does not have.
+/// A reference model, which a fresh clone does not have.
 pub(crate) fn reference(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models").join(name);
-    if !path.exists() {
-        println!("skipped: no reference models ({name})");
-        return None;
-    }
-    Some(path)
+    reference::shared(&format!("models/{name}"))
 }
 
 /// Opens one path with default options.

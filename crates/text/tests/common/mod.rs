@@ -2,6 +2,9 @@
 
 #![allow(dead_code)] // Each test uses its own part.
 
+#[path = "../../../../tests/src/reference.rs"]
+mod reference;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -46,12 +49,7 @@ pub(crate) fn model(name: &str) -> SentencePiece {
 
 /// A file of the reference folder beside the repository, if it is there.
 pub(crate) fn shared(path: &str) -> Option<Vec<u8>> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let bytes = fs::read(root.join(path)).ok();
-    if bytes.is_none() {
-        println!("skipped: no reference models ({path})");
-    }
-    bytes
+    reference::shared(path).map(|path| fs::read(path).unwrap())
 }
 
 /// The lines of a text file.
