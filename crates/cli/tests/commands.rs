@@ -4,6 +4,7 @@ mod common;
 
 use common::{complaint, model, run, run_with, scratch, scratch_with, stdout};
 use peregrine::measure::Technique;
+use peregrine::settings::SETTINGS;
 use serde_json::Value;
 
 #[test]
@@ -100,6 +101,46 @@ fn techniques_change_how_fast_and_not_what() {
         let all = Technique::ALL.map(Technique::name).join(",");
         let lines = |text: &str| text.lines().count();
         assert_eq!(lines(&translate(&["--set", &format!("without={all}")])), lines(&expected));
+    }
+}
+
+/// Every value of every setting runs, and changes nothing unless the table says that it may.
+#[test]
+fn settings_change_what_the_table_says() {
+    let source = std::fs::read(format!("{}/input.en", model())).unwrap();
+    let source: Vec<u8> =
+        source.split_inclusive(|byte| *byte == b'\n').take(6).flatten().copied().collect();
+    let translate = |assignment: &str| {
+        let model = model();
+        let arguments =
+            ["translate", "--device", "cpu", "--json", "--set", assignment, "-m", &model];
+        run_with(&arguments, &source)
+    };
+    let expected = stdout(translate("tune=auto"));
+    for setting in SETTINGS {
+        let mut values = setting.choices();
+        match setting.name {
+            "without" => values.push("prefetch,large-pages"),
+            "precompute-embeddings" => values.push("0"),
+            "top-up-threshold" => values.push("0.5"),
+            _ => {}
+        }
+        assert!(!values.is_empty(), "{}: no value to try", setting.name);
+        for value in values {
+            let assignment = format!("{}={value}", setting.name);
+            let output = translate(&assignment);
+            if setting.name == "isa" && output.status.code() == Some(2) {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(said.contains("instructions"), "{assignment}: {said}");
+                continue;
+            }
+            let text = stdout(output);
+            assert_eq!(text.lines().count(), expected.lines().count(), "{assignment}");
+            // Instruction sets and precisions that compete change the last bits of float32.
+            if !setting.changes_results && !["isa", "tune"].contains(&setting.name) {
+                assert!(text == expected, "{assignment}");
+            }
+        }
     }
 }
 
