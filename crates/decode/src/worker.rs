@@ -59,8 +59,8 @@ impl Worker {
         let Workplace { queue, batching, counters } = place;
         let measured = stats.is_some();
         let work = Work { queue, batching, counters, measured };
-        let mut nobodys = Stats::default();
-        let stats = stats.unwrap_or(&mut nobodys);
+        let mut unused = Stats::default();
+        let stats = stats.unwrap_or(&mut unused);
         if measured {
             profile::begin();
         }

@@ -1,6 +1,6 @@
 //! CRC-32 over large data: what ZIP archives have, and `.peregrine` files too.
 //!
-//! With a processor's carry-less products it runs at the speed of memory, so that checking a model is
+//! With a CPU's carry-less multiplication it runs at memory speed, so that checking a model is
 //! as fast as reading it.
 
 use std::path::Path;
@@ -53,13 +53,13 @@ pub fn verify(path: &Path, mut parts: Vec<Checked>) -> Result<(), Error> {
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             let problem = damage(crc32(&part.head, &part.data), part.checksum);
             damaged.extend(problem.map(|problem| (&part.name, problem)));
-            // What is not used after all takes no memory, and the rest comes from the system's cache.
+            // Pages that are not used later take no memory, and the rest comes from the page cache.
             part.data.release();
         }
         damaged
     };
     let damaged = thread::scope(|scope| {
-        // A thread that cannot be had is one less.
+        // Without a thread the others do the work.
         let start = |_| thread::Builder::new().spawn_scoped(scope, check).ok();
         let others: Vec<_> = (1..threads).filter_map(start).collect();
         let mut damaged = check();

@@ -1,4 +1,4 @@
-//! The one error of this crate: a line a person can act on.
+//! The error type of this crate: one line that names file, place and problem.
 
 use std::io;
 use std::path::{Path, PathBuf};

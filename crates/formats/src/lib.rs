@@ -1,7 +1,7 @@
 //! Model files as named tensors, and back.
 //!
-//! This crate knows bytes, names, types and shapes, and nothing of what a network is. There is one
-//! module a format, and each opens with a page of facts about its layout:
+//! This crate handles bytes, names, types and shapes, independent of networks. There is one
+//! module a format, and each begins with a description of its layout:
 //!
 //! | module | files |
 //! |---|---|
@@ -17,8 +17,8 @@
 //!
 //! A reader returns tensors or one [`Error`] that names file and place, whatever the bytes are: it
 //! does not panic, hang, read out of bounds or run code, and the memory it takes is bounded by a
-//! small multiple of the file's size and some megabytes. Three habits see to that. Every binary field is read through one
-//! bounded cursor, every tensor is made by one function that checks its shape against its bytes,
+//! small multiple of the file's size and some megabytes. Three rules ensure that: every binary field is read through
+//! one bounded cursor, every tensor is made by one function that checks its shape against its bytes,
 //! and whatever can grow (inflated members, pickles, copied views) has a budget.
 //!
 //! # No copies

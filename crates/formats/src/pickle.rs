@@ -1,7 +1,7 @@
 //! The part of Python's pickle that a PyTorch state dictionary needs, as data.
 //!
-//! A pickle is a program for a small stack machine, and a full machine can call any function: that
-//! is how a "model" takes over a computer. This one cannot. It knows the instructions that build
+//! A pickle is a program for a small stack machine, and a full machine can call any function, so a
+//! hostile file could run code. This one cannot. It has the instructions that build
 //! numbers, texts, tuples, lists and dictionaries, and a closed list of global names. A call of one
 //! of these becomes a [`Value::Call`], which is a record of name and arguments; everything else is
 //! an error.

@@ -1,7 +1,7 @@
-//! Does a file hold what its description asks for?
+//! Checks that a file holds the weights of its description.
 //!
-//! Everything an importer produced passes here, so that whatever computes with a [`Member`]
-//! can index weights without looking again.
+//! Everything an importer produced passes here, so that code which computes with a [`Member`]
+//! can index weights without checks.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ pub(crate) fn gather(
     gather_list(path, names::transformer_weights(description), look_up)
 }
 
-/// The same for any architecture.
+/// Collects all weights of any architecture.
 pub(crate) fn gather_any(
     path: &Path,
     architecture: &Architecture,
@@ -56,7 +56,7 @@ pub(crate) fn gather_any(
     gather_list(path, names::weights(architecture), look_up)
 }
 
-/// The same where the weights have their canonical names already.
+/// Collects weights that have their canonical names already.
 pub(crate) fn gather_known(
     path: &Path,
     architecture: &Architecture,

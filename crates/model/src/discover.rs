@@ -1,4 +1,4 @@
-//! What is this path? A file is known by its ending and first bytes, a directory by what is in it.
+//! Finds out what a path is: a file by its ending and first bytes, a directory by its content.
 
 use std::path::{Path, PathBuf};
 

@@ -55,7 +55,7 @@ pub(crate) fn shape(path: &Path, stored: &Stored) -> Result<Shape, ModelError> {
     if stored.has("Wemb1") {
         return Err(ModelError::unsupported(path, "source factors (Wemb1) are not supported"));
     }
-    // Transition cells are numbered without holes; nobody has a thousand.
+    // Transition cells are numbered without gaps, and no model has a thousand.
     let cells = |prefix: &str, first: usize| {
         (first..1000).take_while(|j| stored.has(&format!("{prefix}{j}_U"))).count()
     };

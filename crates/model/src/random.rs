@@ -1,4 +1,4 @@
-//! Networks of random numbers, for tests and for measuring speed where no trained model is at hand.
+//! Networks of random numbers, for tests and for measuring speed without a trained model.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub fn random_transformer(description: &Transformer, seed: u64) -> Weights {
     random_list(transformer_weights(description), seed)
 }
 
-/// The same for any network.
+/// Weights for any description.
 pub fn random_weights(architecture: &Architecture, seed: u64) -> Weights {
     random_list(names::weights(architecture), seed)
 }

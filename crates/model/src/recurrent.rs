@@ -118,13 +118,13 @@ pub enum CellKind {
     Mgru,
     /// Multiplicative LSTM.
     Mlstm,
-    /// Plain, with tanh.
+    /// Plain cell with tanh.
     Tanh,
-    /// Plain, with a rectifier.
+    /// Plain cell with a rectifier.
     Relu,
-    /// Simple recurrent unit.
+    /// Simple recurrent unit (SRU).
     Sru,
-    /// Simpler simple recurrent unit.
+    /// Simpler simple recurrent unit (SSRU).
     Ssru,
 }
 
@@ -144,14 +144,14 @@ pub enum StartCell {
 pub enum RecurrentNorm {
     /// Nowhere.
     None,
-    /// Over all parts of a product at once (each for itself in sru and ssru), epsilon 1e-9.
+    /// Over all parts of a product at once (separately in sru and ssru), epsilon 1e-9.
     Marian,
     /// Over a GRU's gates and its candidate apart, epsilon 1e-5.
     Nematus,
 }
 
 impl RecurrentNorm {
-    /// Added to the variance.
+    /// The number that is added to the variance.
     pub fn epsilon(self) -> f32 {
         match self {
             RecurrentNorm::Nematus => 1e-5,
@@ -197,7 +197,7 @@ impl CellKind {
         matches!(self, CellKind::Lstm | CellKind::Mlstm | CellKind::Sru | CellKind::Ssru)
     }
 
-    /// Whether it makes no sense without an input.
+    /// Whether the cell needs an input.
     pub fn needs_input(self) -> bool {
         self.is_multiplicative() || !self.has_state_product()
     }
@@ -208,7 +208,7 @@ impl CellKind {
 pub struct CellPlace {
     /// Canonical prefix of its weights.
     pub prefix: String,
-    /// What it is.
+    /// The kind of cell.
     pub kind: CellKind,
     /// Width of its input, if it has one.
     pub input: Option<usize>,
@@ -233,7 +233,7 @@ impl Recurrent {
         }
     }
 
-    /// Layers of the two halves of the encoder.
+    /// Layers of each direction of the encoder.
     pub fn paired_layers(&self) -> usize {
         match self.encoder.kind {
             EncoderKind::BiUnidirectional => self.encoder.layers.min(1),

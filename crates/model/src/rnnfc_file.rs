@@ -19,7 +19,7 @@ use crate::{
 /// The format this reads.
 const FORMAT: &str = "rnnfc-1";
 
-/// Whether a file is such a network. One that cannot be read is left to whoever reads it next.
+/// Whether a file is such a network. One that cannot be read is left to the next reader.
 pub(crate) fn is_network(path: &Path) -> Result<bool, ModelError> {
     let Ok(file) = safetensors::read(&Source::open(path)?) else { return Ok(false) };
     Ok(file.metadata.get("format").is_some_and(|format| format.starts_with("rnnfc-")))

@@ -20,14 +20,14 @@ pub enum AlignmentStyle {
     Above(f32),
 }
 
-/// What is printed of a translation beside its text.
+/// The fields that are printed of a translation beside its text.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Fields {
-    /// Alignments.
+    /// The alignment, if one is printed.
     pub alignment: Option<AlignmentStyle>,
-    /// The log-probability of each token.
+    /// Whether the log-probability of each token is printed.
     pub word_scores: bool,
-    /// Tokens instead of text.
+    /// Whether tokens are printed instead of text.
     pub tokens: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What comes back for a line.
+//! The translation of a line.
 
 use peregrine_decode::{Hypothesis, Verdict};
 use peregrine_model::Search;
@@ -10,18 +10,18 @@ use crate::{Options, Translator};
 /// The translation of one line.
 #[derive(Debug, Clone, Default)]
 pub struct Translation {
-    /// Best first, at least one. A line's list may be shorter than asked for.
+    /// The alternatives, best first, at least one. There may be fewer than wanted.
     pub alternatives: Vec<Alternative>,
     /// Source tokens, frame included.
     pub source_tokens: usize,
-    /// Parts in which the line was translated: its sentences, if it was to be split, and more if it
+    /// The number of parts in which the line was translated: its sentences, if lines are split, and more if it
     /// was too long for the model.
     pub segments: usize,
     /// Whether a part was too long for the model and was cut.
     pub cut: bool,
     /// Whether a stretch without a place to cut was too long for the model and was copied.
     pub copied: bool,
-    /// What the guards found: the first attempt at some part ran away, and this is the second.
+    /// What the guards found. If anything, some part is the result of a further attempt.
     pub verdict: Verdict,
 }
 
@@ -32,16 +32,16 @@ pub struct Alternative {
     pub text: String,
     /// Its tokens, without the end symbol.
     pub tokens: Vec<String>,
-    /// What alternatives are ranked by: the sum of the token scores after penalty and
+    /// The score by which alternatives are ranked: the sum of the token scores after penalty and
     /// normalisation.
     pub score: f32,
     /// Sum of the token scores.
     pub path_score: f32,
-    /// Natural logarithm of each token's probability, the end symbol's last if there is one. Of a line
-    /// in several parts only the last one's end symbol is in it, so that scores and tokens go together;
+    /// The natural logarithm of each token's probability, the end symbol's last if there is one. A line
+    /// in several parts has only the last one's end symbol, so that scores and tokens correspond;
     /// [`Self::path_score`] counts all of them.
     pub token_scores: Vec<f32>,
-    /// Sum of the log-probabilities each network of an ensemble gave.
+    /// The sum of the log-probabilities of each network of an ensemble.
     pub member_scores: Vec<f32>,
     /// For each of the [`Self::token_scores`] its attention to the source tokens, frames included.
     pub alignment: Vec<Vec<f32>>,
@@ -57,7 +57,7 @@ impl Translation {
         self.alternatives.first().map_or("", |best| &best.text)
     }
 
-    /// The translation of nothing.
+    /// The translation of an empty line.
     pub(crate) fn empty(members: usize, source_tokens: usize) -> Translation {
         let alternative = Alternative {
             token_scores: vec![0.0],

@@ -1,4 +1,4 @@
-//! The result of encoding: ids, and where in the line each came from.
+//! The result of encoding: ids, and the bytes of the line that each came from.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Text to token ids and back.
 //!
-//! A translation model reads and writes numbers. This crate stands at both ends: it turns a line into
-//! ids, remembering which bytes of the line each id came from, and ids into a line. It knows the three
-//! ways Marian-family models name their tokens:
+//! A translation model reads and writes token ids. This crate turns a line into
+//! ids, with the bytes of the line each id came from, and ids into a line. It supports the three
+//! kinds of tokens of Marian-family models:
 //!
 //! * [`SentencePiece`]: a `.spm` file that normalises and segments by itself;
 //! * [`Vocabulary`]: a list or map of tokens, with optional [`BpeCodes`] that split words beforehand;

@@ -1,4 +1,4 @@
-//! The few UTF-8 questions that must be answered exactly as SentencePiece answers them.
+//! The few UTF-8 functions that must behave exactly as SentencePiece's.
 //!
 //! `str` cannot be used for these: input may be malformed, and a malformed character is replaced byte by
 //! byte (`String::from_utf8_lossy` replaces longer runs at once).

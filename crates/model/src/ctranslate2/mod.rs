@@ -108,7 +108,7 @@ fn check_specification(path: &Path, file: &format::Model) -> Result<i64, ModelEr
     }
 }
 
-/// A variable that was not needed belongs to a layer this engine does not know.
+/// A variable that was not needed belongs to a layer this engine does not support.
 fn refuse_unused(path: &Path, variables: &Variables) -> Result<(), ModelError> {
     match variables.unused().first() {
         None => Ok(()),

@@ -1,5 +1,5 @@
 //! The variables of a `model.bin`: weights with their scales, attributes of any integer type, and a
-//! memory of what was used, so that a layer nobody asked for does not go unnoticed.
+//! record of which were used, so that an unknown layer is reported.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

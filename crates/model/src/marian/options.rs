@@ -66,7 +66,7 @@ pub(crate) fn tied(options: &Yaml) -> Result<Tied, ModelError> {
 
 /// Refuses types other than the transformer.
 fn check_type(options: &Yaml) -> Result<(), ModelError> {
-    // Files without the key were written by programs that knew only this type.
+    // Files without the key were written by programs that had only this type.
     let kind = options.text("type")?.unwrap_or_else(|| "amun".into());
     let why = match kind.as_str() {
         "transformer" => return Ok(()),
@@ -219,7 +219,7 @@ fn tied_layers(options: &Yaml, layers: usize) -> Result<Vec<usize>, ModelError> 
     let key = "transformer-tied-layers";
     let sets: Vec<usize> = options.numbers(key)?;
     if sets.is_empty() {
-        // A length that makes no sense is reported when the whole description is checked.
+        // An invalid length is reported when the whole description is checked.
         return Ok((0..layers.min(1 << 16)).collect());
     }
     if sets.len() != layers || sets.contains(&0) {

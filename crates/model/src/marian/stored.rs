@@ -30,7 +30,7 @@ struct Quantised {
     shape: [usize; 2],
     /// Whether the integers are laid out (outputs, inputs).
     turned: bool,
-    /// Written by mainline Marian, whose transposing goes wrong for odd sizes.
+    /// Written by mainline Marian, which transposes matrices of odd sizes incorrectly.
     mainline: bool,
     data: Bytes,
     multiplier: f32,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A caller's thread splits and tokenises its text, workers translate sentences of all requests in
-//! common batches, and whoever waits for an answer puts it into text. Free places in a batch go to the
+//! common batches, and the thread that waits for a result detokenises it. Free places in a batch go to the
 //! requests in turn (top-up batching across callers).
 
 mod pending;
@@ -33,10 +33,10 @@ pub use pending::{Pending, Progress};
 use stats::Tally;
 pub use stats::{Latencies, ServiceStats};
 
-/// Sentences that may wait, for each priority, where nobody said anything.
+/// The default number of sentences of each priority that may wait.
 const USUAL_SENTENCES: usize = 100_000;
 
-/// How a service works.
+/// The options of a service.
 ///
 /// ```
 /// use peregrine::{ServiceOptions, Translator};
@@ -50,27 +50,27 @@ const USUAL_SENTENCES: usize = 100_000;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServiceOptions {
-    /// Who works.
+    /// The workers.
     pub workers: Workers,
-    /// Most sentences that may wait, for each priority.
+    /// The most sentences of each priority that may wait.
     pub most_sentences: usize,
-    /// Most bytes that may wait, for each priority; by default what [`Workers::memory`] leaves.
+    /// The most bytes of each priority that may wait; by default what [`Workers::memory`] leaves.
     pub most_bytes: Option<usize>,
 }
 
 impl ServiceOptions {
-    /// Defaults around workers.
+    /// Default options with these workers.
     pub fn new(workers: Workers) -> ServiceOptions {
         ServiceOptions { workers, most_sentences: USUAL_SENTENCES, most_bytes: None }
     }
 
-    /// The same with room for that many waiting sentences of each priority.
+    /// The same options with room for that many waiting sentences of each priority.
     pub fn with_room(self, most_sentences: usize) -> ServiceOptions {
         ServiceOptions { most_sentences, ..self }
     }
 }
 
-/// A model that many callers share. Its threads begin with the first request, and end with it.
+/// A model that many callers share. Its threads start with the first request and end when it is dropped.
 ///
 /// ```
 /// use peregrine::{Request, Service, ServiceOptions, Translator};
@@ -96,14 +96,14 @@ pub struct Service {
     threads: Mutex<Threads>,
 }
 
-/// The threads of a service, and the process they are in: a fork has the service and not its threads.
+/// The threads of a service, and the process they are in. A forked process has the service but not its threads.
 #[derive(Default)]
 struct Threads {
     process: Option<u32>,
     handles: Vec<JoinHandle<()>>,
 }
 
-/// What callers, workers and answers share.
+/// What callers, workers and pending requests share.
 pub(crate) struct Shared {
     translator: Translator,
     options: Options,
@@ -116,7 +116,7 @@ pub(crate) struct Shared {
     last_number: AtomicU64,
 }
 
-/// A caller whose requests share a turn: a book submitted line by line gets no more places than a
+/// A caller whose requests share a turn: a text submitted line by line gets no larger share of a batch than a
 /// request of one line.
 ///
 /// ```
@@ -186,7 +186,7 @@ impl Service {
         pending
     }
 
-    /// A caller whose requests share a turn. Its priority comes before those of its requests.
+    /// A caller whose requests share a turn. Its priority overrides those of its requests.
     pub fn caller(&self, priority: Priority) -> Caller<'_> {
         Caller { service: self, source: self.shared.queue.open(priority) }
     }
@@ -196,7 +196,7 @@ impl Service {
         Ok(self.submit(&Request::new(text))?.wait()?.text().to_owned())
     }
 
-    /// Translates texts, which share a turn and the first one's priority; the answers are in their
+    /// Translates texts, which share a turn and the first one's priority; the translations are in their
     /// order.
     pub fn translate_batch(&self, requests: &[Request<'_>]) -> Result<Vec<Translation>, Error> {
         let priority = requests.first().map_or(Priority::Bulk, |request| request.priority);
@@ -283,7 +283,7 @@ impl Service {
         Ok(Pending { answer, service, make: Some(make), words: Vec::new() })
     }
 
-    /// What it has done, and what it has to do.
+    /// The counts of the service.
     pub fn stats(&self) -> ServiceStats {
         let Shared { queue, tally, .. } = &*self.shared;
         let [interactive, bulk] = Priority::ALL.map(|priority| queue.waiting(priority));
@@ -304,13 +304,13 @@ impl Service {
         }
     }
 
-    /// Takes no more requests, finishes those it has accepted, and ends its threads.
+    /// Accepts no more requests, finishes those it has accepted, and ends its threads.
     pub fn finish(self) {
         self.shared.queue.close();
         self.join();
     }
 
-    /// Ends at once: what is not done answers [`Error::Stopped`]. So does dropping it.
+    /// Ends at once: requests that are not done fail with [`Error::Stopped`]. Dropping the service does the same.
     pub fn stop(self) {}
 
     /// Starts the threads, once. Not before the first request: until then a process may fork.
@@ -340,7 +340,7 @@ impl Service {
             return handles.into_iter().for_each(std::mem::forget);
         }
         for handle in handles {
-            // A worker that panicked has told so to everybody who waited.
+            // The requests of a worker that panicked have failed already.
             let _ = handle.join();
         }
     }
@@ -386,7 +386,7 @@ impl Shared {
 
     /// A worker's thread.
     fn work(&self) {
-        /// Answers everybody if a worker ends before its time, so that nobody waits for it.
+        /// Fails all requests if a worker panics, so that no caller waits for it.
         struct Alarm<'s>(&'s Shared);
         impl Drop for Alarm<'_> {
             fn drop(&mut self) {
@@ -411,7 +411,7 @@ impl Shared {
             Event::Token { position, token, .. } => answer.token(part, position, token),
             Event::Failed { failure, .. } => self.end(&answer, failure.into()),
             Event::Done(done) => {
-                // Whoever hears of the answer finds it counted.
+                // Count first, so that a caller with the result sees it counted.
                 if answer.part_done(part, done) && self.answers().remove(&number).is_some() {
                     self.tally.answered_after(clock::now().duration_since(answer.accepted));
                     answer.finish(Ok(()));
@@ -420,7 +420,7 @@ impl Shared {
         }
     }
 
-    /// Ends a request without an answer: its sentences leave the queue now and their batch at the next
+    /// Ends a request without a result: its sentences leave the queue now and their batch at the next
     /// step.
     fn end(&self, answer: &Answer, error: Error) {
         answer.call.cancel();

@@ -1,6 +1,6 @@
-//! SentencePiece models: a `.spm` file that turns raw text into ids and back all by itself.
+//! SentencePiece models: a `.spm` file that turns raw text into ids and back by itself.
 //!
-//! Ids are equal to those of the `sentencepiece` library for every input. The road of a line:
+//! Ids are equal to those of the `sentencepiece` library for every input. The stages of a line:
 //!
 //! ```text
 //! line ─▶ normalizer (charsmap) ─▶ unigram | bpe | words | characters ─▶ unknown runs joined ─▶ ids
@@ -33,8 +33,8 @@ use lexicon::{Lexicon, build_trie};
 use normalizer::{Normalized, Normalizer};
 use unigram::Unigram;
 
-/// How much a unigram model favours user-defined pieces, and how it breaks ties. The library changed its
-/// mind in version 0.2.2, and a model should be given the segmentation it was trained with.
+/// How much a unigram model favours user-defined pieces, and how it breaks ties. The library changed both
+/// in version 0.2.2, and a model should be given the segmentation it was trained with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UserDefinedScore {
@@ -42,7 +42,7 @@ pub enum UserDefinedScore {
     /// before they are compared.
     Zero,
     /// As sentencepiece up to 0.2.1, the copy inside Marian included: practically -0.1. Sums are compared
-    /// in double precision.
+    /// in float64.
     Marian,
 }
 

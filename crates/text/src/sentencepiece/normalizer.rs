@@ -1,4 +1,4 @@
-//! Rewrites a line before it is segmented, and remembers where every byte came from.
+//! Rewrites a line before it is segmented, and records where every byte came from.
 //!
 //! Three things happen in one pass: the model's character map is applied (NFKC and more), blanks are
 //! squeezed and trimmed, and blanks become U+2581 so that they survive inside pieces.

@@ -3,9 +3,9 @@
 //! One pass from left to right keeps, for every position, the best way to get there. Costs one trie walk
 //! per character.
 //!
-//! Ties matter: repeated letters (`aaa`) make them common, and which segmentation wins then hangs on the
+//! Ties matter: repeated letters (`aaa`) make them common, and which segmentation wins then depends on the
 //! last bit. A candidate must be strictly greater to win. The library used to compare the exact sum (in
-//! double precision) with the stored, rounded one; since 0.2.2 it rounds first. Both are found in use, so
+//! float64) with the stored, rounded one; since 0.2.2 it rounds first. Both are in use, so
 //! both are here.
 
 use super::file::{Kind, Piece};
@@ -98,7 +98,7 @@ impl Unigram {
     }
 }
 
-/// What a user-defined piece of `length` bytes is worth.
+/// The score of a user-defined piece of `length` bytes.
 fn user_defined_score(length: usize, greatest: f32, rule: UserDefinedScore) -> f64 {
     match rule {
         UserDefinedScore::Zero => f64::from((0.1 * (length as f64 - 1.0)) as f32),

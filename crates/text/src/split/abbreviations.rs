@@ -2,8 +2,8 @@
 //!
 //! A language's list is only as long as it must be: a stop before a small letter never ends a
 //! sentence, so only words that stand before names, numbers or (in German) nouns matter. All lists
-//! are used together. What one language abbreviates seldom ends another's sentences, and who
-//! translates knows the model, not always the language.
+//! are used together: an abbreviation of one language seldom ends a sentence of another, and the language of a
+//! text is not always given.
 
 /// Before a name or any other word: never the end.
 const ALWAYS: &[&str] = &[

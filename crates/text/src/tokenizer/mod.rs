@@ -195,7 +195,7 @@ impl Tokenizer {
         }
     }
 
-    /// Forgets tokens with ids of `size` and above: they then read as unknown. Marian's rule for the
+    /// Drops tokens with ids of `size` and above: they then read as unknown. Marian's rule for the
     /// source side; SentencePiece models keep all their pieces.
     pub fn limit_source(&mut self, size: usize) {
         match &mut self.kind {

@@ -203,7 +203,7 @@ impl Vocabulary {
         self.unk
     }
 
-    /// Forgets tokens with ids of `size` and above, as Marian does on the source side.
+    /// Drops tokens with ids of `size` and above, as Marian does on the source side.
     pub fn limit(&mut self, size: usize) {
         self.limit = self.limit.min(size);
     }
