@@ -66,6 +66,10 @@ pub(super) struct ScoreSinks<'r, 'a> {
     /// The words columns stand for; without, a word is its column.
     words: Option<&'r [u32]>,
     /// The first column that some row has to look up, as far as is known.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "the register sink reads it")
+    )]
     special: usize,
     /// Whether a row adds up terms.
     sums: bool,
