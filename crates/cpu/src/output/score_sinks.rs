@@ -66,6 +66,10 @@ pub(super) struct ScoreSinks<'r, 'a> {
     /// The word of each column. None if a word is its column.
     words: Option<&'r [u32]>,
     /// Lower bound of the rows' special columns.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(dead_code, reason = "the register sink reads it")
+    )]
     special: usize,
     /// Whether the log-sum-exp of any row is wanted.
     sums: bool,

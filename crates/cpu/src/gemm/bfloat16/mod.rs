@@ -30,7 +30,7 @@ use std::ops::Range;
 
 use peregrine_nn::Dense;
 
-use crate::gemm::panels::{Lanes, Panels, set_lane};
+use crate::gemm::panels::{Panels, set_lane};
 use crate::gemm::product;
 use crate::isa::amx::TILE_ROWS;
 use crate::isa::bfloat16::round_to_bfloat16;
@@ -46,7 +46,8 @@ const PARTIAL_LINES: usize = PARTIAL / 2;
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// A pair of weights of each output of a panel.
-pub(crate) type Pairs = Lanes<[u16; 2]>;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+type Pairs = crate::gemm::panels::Lanes<[u16; 2]>;
 
 /// Bfloat16 weights packed for products.
 pub type PackedBfloat16 = Panels<[u16; 2]>;

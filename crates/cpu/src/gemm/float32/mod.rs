@@ -27,7 +27,9 @@ use peregrine_nn::Dense;
 
 use crate::gemm::panels::Panels;
 use crate::gemm::product;
-use crate::isa::{Isa, Level};
+use crate::isa::Isa;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
+use crate::isa::Level;
 use crate::memory::arena::Arena;
 
 /// Float32 weights packed for products.

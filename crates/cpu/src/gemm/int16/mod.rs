@@ -30,8 +30,10 @@ use peregrine_nn::Dense;
 
 use crate::gemm::panels::{Lanes, Panels, set_lane};
 use crate::gemm::product;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", test))]
+use crate::isa::Level;
 use crate::isa::lanes::LANES;
-use crate::isa::{Isa, Level, kernel};
+use crate::isa::{Isa, kernel};
 use crate::memory::arena::Arena;
 
 /// The fixed-point scale of weights, and of inputs that fit with it: 1.0 is stored as 1024.
