@@ -1,8 +1,8 @@
-// Attention: keys and values kept by position, and the lists of positions that rows read.
+// Attention: a KV cache by position, and the lists of positions that rows read.
 //
-// A warp's lanes stand in teams, one position a team, eight columns a lane, so that a key is read in
-// one go. Which position goes to which team depends on the row's own list alone: a row's result
-// is the same in any company.
+// A warp's lanes form teams, one position a team, eight columns a lane, so that a key is read at
+// once. Which position goes to which team depends on the row's own list alone: a row's result
+// is the same in any batch.
 
 #define ATTEND_WARPS 4
 
@@ -26,7 +26,7 @@ __device__ __forceinline__ Eight head_part(const act *head, u32 l, u32 size, boo
     return e;
 }
 
-// Scores of a head over a row's list, scaled, into `scores`; the largest to all threads.
+// Scaled scores of a head over a row's list, into `scores`; all threads get the largest.
 __device__ float head_scores(const act *query, const act *keys, u32 stride, const u32 *list, u32 length,
                              u32 size, u32 team, float *scores, float *shared_most) {
     u32 warp = threadIdx.x / 32, lane = LANE;
@@ -76,28 +76,28 @@ template <bool WHOLE> __device__ __forceinline__ Packed cached_part(const act *h
     return part.packed;
 }
 
-// All that kernels are told.
+// The parameters of attention kernels.
 struct Attend {
     const act *queries;
     act *keys, *values;
-    const u32 *at; // where rows store their own key and value, if they do
+    const u32 *at; // positions where rows store their own key and value, or 0
     const u32 *spans, *lists;
     act *out;
     const u32 *count;
     u32 query_stride, stride, width, size, team, heads, out_stride;
-    u32 early; // what is cached was stored long before, but for `at`
-    const u32 *parties; // where rows come in such: the first row of each, and how many it has
-    const u32 *rows;    // where only some rows come singly: which ones, `count` of them
+    u32 early; // the cache was complete before the previous kernel, except for `at`
+    const u32 *parties; // the first row and the number of rows of each party, or 0
+    const u32 *rows;    // the `count` rows that are in no party, or 0 if all are in none
 };
 
-// The row of a block that has one.
+// The row of a block that computes one row.
 __device__ __forceinline__ u32 single_row(const Attend &a) { return a.rows ? a.rows[blockIdx.x] : blockIdx.x; }
 
 // A warp a head, four heads of a row a block. The warp takes BATCH positions a team at a time: their
-// keys and values are asked for together (beyond the end of the list the last again, which then
-// counts nothing), and sums are scaled down when a larger score turns up. With `at`, the row's own
-// key and value, which stand behind its query and are the last of its list, are stored there; they are
-// read where they stand, so that nobody waits for that.
+// keys and values are loaded together (beyond the end of the list the last again, with weight 0), and
+// sums are scaled down when a larger score is found (online softmax). With `at`, the row's own key and
+// value, which stand after its query and are the last of its list, are stored there; they are read
+// from the query's row, so that no kernel waits for the store.
 template <bool WHOLE> __device__ __forceinline__ void attend_row(const Attend &a, u32 row, u32 head) {
     const int BATCH = ROWS == 0 ? 2 : 4;
     u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
@@ -185,9 +185,9 @@ extern "C" __global__ void __launch_bounds__(128, 5) attend(Attend a) {
         attend_row<false>(a, row, head);
 }
 
-// The same for heads of 8·PIECES·team columns, a power of two, as they usually are: a warp reads all of
-// a position at once, PIECES times eight columns a lane, as many heads as there is room for. The
-// block's warps take positions in turn and put together in the end what they found.
+// Attention with heads of 8·PIECES·team columns, a power of two, as they usually are: a warp reads all of
+// a position at once, PIECES times eight columns a lane, as many heads as fit. The block's warps take
+// positions in turn and merge their results at the end.
 template <int PIECES> struct Part {
     Packed piece[PIECES];
 };
@@ -211,7 +211,7 @@ template <int PIECES> struct Cached {
     Part<PIECES> k[ATTEND_BATCH], v[ATTEND_BATCH];
     u32 from[ATTEND_BATCH];
 
-    // Of the list's last position the rest again, which then counts nothing.
+    // Beyond the end the last position again, with weight 0.
     __device__ __forceinline__ void read(const Attend &a, const u32 *list, u32 base, u32 length, u32 column, u32 apart) {
 #pragma unroll
         for (int b = 0; b < ATTEND_BATCH; b++) from[b] = list[min(base + b * ATTEND_WARPS, length - 1)];
@@ -221,7 +221,7 @@ template <int PIECES> struct Cached {
         for (int b = 0; b < ATTEND_BATCH; b++) v[b] = read_part<PIECES>(a.values + (u64)from[b] * a.stride + column, apart);
     }
 
-    // The row's own, which stands behind its query.
+    // The row's own key and value, after its query.
     __device__ __forceinline__ void read_own(const Attend &a, const act *query, u32 base, u32 length, u32 apart) {
 #pragma unroll
         for (int b = 0; b < ATTEND_BATCH; b++)
@@ -312,7 +312,7 @@ template <int PIECES> __device__ __forceinline__ void attend_positions(const Att
         factor[w] = expf(found[w][EACH][lane] - all);
         total = fmaf(factor[w], found[w][EACH + 1][lane], total);
     }
-    // Each warp finishes some of every lane's columns.
+    // Each warp writes some of every lane's columns.
     const int SOME = EACH / ATTEND_WARPS;
     act *out = a.out + (u64)row * a.out_stride + column;
     if (!has) return;
@@ -329,14 +329,14 @@ template <int PIECES> __device__ __forceinline__ void attend_positions(const Att
 extern "C" __global__ void __launch_bounds__(128) attend_wide_1(Attend a) { attend_positions<1>(a); }
 extern "C" __global__ void __launch_bounds__(128) attend_wide_2(Attend a) { attend_positions<2>(a); }
 
-// On tensor cores, for rows of two bytes that come in parties: a warp a head, for up to 8·HALVES rows that
-// share a list, as those of a sentence's encoder and of a beam do. A row's result does not depend on
-// who shares the tile with it.
+// On tensor cores, for rows of two bytes in parties: a warp a head, for up to 8·HALVES rows that share a
+// list, as those of a sentence's encoder and of a beam do. A row's result does not depend on the other
+// rows of its tile.
 //
-// Lane 4g + t of a tile has row g (and g + 8). Scores are a product of queries with keys, position g of
-// eight a lane's; which of a head's columns meet in an instruction does not matter, so a lane takes eight
-// neighbouring ones of every 32. Sums are a product of weights with values: there a lane has positions 2t, 2t + 1,
-// 2t + 8 and 2t + 9 of 16, and neighbouring columns from (HEAD / 8) · g on.
+// mma fragments: lane 4g + t of a tile has row g (and g + 8). Scores are a product of queries with keys;
+// a lane has position g of eight. The order of a head's columns in an instruction does not matter, so a
+// lane takes eight adjacent ones of every 32. Sums are a product of weights with values; a lane has
+// positions 2t, 2t + 1, 2t + 8 and 2t + 9 of 16, and adjacent columns from (HEAD / 8) · g on.
 #if ROWS != 0
 __device__ __forceinline__ void multiply_tile(float (&sum)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #if ROWS == 1
@@ -348,14 +348,14 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[4], u32 a0, u32 a1, u
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// The same where there are only the first eight rows.
+// The product of a tile with its first eight rows only.
 __device__ __forceinline__ void multiply_tile(float (&sum)[2], u32 a0, u32, u32 a2, u32, u32 b0, u32 b1) {
     float whole[4] = {sum[0], sum[1], 0.0f, 0.0f};
     multiply_tile(whole, a0, 0, a2, 0, b0, b1);
     sum[0] = whole[0], sum[1] = whole[1];
 }
 
-// Pairs of neighbouring numbers, four at a time (or two), so many numbers apart.
+// Pairs of adjacent activations, four at a time (or two), APART activations from each other.
 template <int WORDS, int APART> struct Pairs {
     u32 w[WORDS];
 
@@ -380,17 +380,17 @@ template <int WORDS, int APART> struct Pairs {
 
 __device__ __forceinline__ u32 pair_of(float low, float high) { return (u32)down(low) | (u32)down(high) << 16; }
 
-// Keys and values of the next positions of a list, some of which may lie beyond its end: those are the last
-// again, or zero, and count nothing.
-template <int HEAD> struct RunAhead {
+// Keys and values of the next positions of a list. Beyond its end they are the last again, or zero, with
+// weight 0.
+template <int HEAD> struct NextPositions {
     static const int POSITIONS = HEAD > 64 ? 16 : 32;
     Pairs<HEAD / 8, 32> k[POSITIONS / 8];
     Pairs<HEAD / 16, 8> v[POSITIONS / 4];
 
-    // Among the positions: of this lane's i-th key, and of its i-th value.
+    // The position of this lane's i-th key, and of its i-th value.
     __device__ __forceinline__ static u32 key(int i) { return 8 * i + LANE / 4; }
     __device__ __forceinline__ static u32 value(int i) { return 16 * (i / 4) + 2 * (LANE % 4) + 8 * (i / 2 % 2) + i % 2; }
-    // Where its columns of a head begin.
+    // The first of its columns of a head.
     __device__ __forceinline__ static u32 key_column() { return LANE % 4 * 8; }
     __device__ __forceinline__ static u32 value_column() { return LANE / 4 * (HEAD / 8); }
 
@@ -412,7 +412,7 @@ template <int HEAD> struct RunAhead {
 };
 
 template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(const Attend &a) {
-    const int POSITIONS = RunAhead<HEAD>::POSITIONS;
+    const int POSITIONS = NextPositions<HEAD>::POSITIONS;
     let_next_begin();
     u32 row = a.parties[2 * blockIdx.x], rows = a.parties[2 * blockIdx.x + 1];
     u32 head = blockIdx.y * ATTEND_WARPS + threadIdx.x / 32;
@@ -421,19 +421,19 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
     u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
     const u32 *list = a.lists + start;
     const act *query = a.queries + (u64)row * a.query_stride + column;
-    RunAhead<HEAD> now;
+    NextPositions<HEAD> now;
     if (a.early) now.read(a, list, 0, length, column);
     after_previous();
     if (!a.early) now.read(a, list, 0, length, column);
     Pairs<HEAD / 8, 32> q[2];
-    // Beyond the last row the last again, which nobody looks at.
+    // Beyond the last row the last again; its results are not written.
 #pragma unroll
     for (int half = 0; half < HALVES; half++)
-        q[half].read(query + (u64)min(g + 8 * half, rows - 1) * a.query_stride + RunAhead<HEAD>::key_column());
+        q[half].read(query + (u64)min(g + 8 * half, rows - 1) * a.query_stride + NextPositions<HEAD>::key_column());
     float sum[HEAD / 8][2 * HALVES] = {}, weights[HALVES] = {}, most[HALVES];
 #pragma unroll
     for (int half = 0; half < HALVES; half++) most[half] = -INFINITE;
-    // Powers of two are what the hardware has.
+    // The hardware computes powers of two.
     float scale = 1.44269504f / sqrtf((float)HEAD);
     for (u32 base = 0; base < length; base += POSITIONS) {
         if (base > 0) now.read(a, list, base, length, column);
@@ -484,7 +484,7 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
                     w[i][half] = pair_of(score[2 * k + i][2 * half], score[2 * k + i][2 * half + 1]);
 #pragma unroll
             for (int n = 0; n < HEAD / 8; n++) {
-                // One column of two neighbouring positions.
+                // One column of two adjacent positions.
                 u32 half = n % 2 ? 0x7632 : 0x5410;
                 u32 b0 = __byte_perm(now.v[4 * k].w[n / 2], now.v[4 * k + 1].w[n / 2], half);
                 u32 b1 = __byte_perm(now.v[4 * k + 2].w[n / 2], now.v[4 * k + 3].w[n / 2], half);
@@ -518,8 +518,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) attend_few_64(Attend a) { a
 extern "C" __global__ void __launch_bounds__(128, 3) attend_few_128(Attend a) { attend_tile<128, 1>(a); }
 #endif
 
-// The mean of the weights of the first `heads` heads; they go where the lists stand, row after row. A row's scores
-// are in shared memory, or, where there is `scratch`, where its weights stand in that.
+// The mean of the attention weights of the first `heads` heads, row after row in the order of the lists.
+// The scores of a row are in shared memory, or in `scratch` if there is one.
 extern "C" __global__ void attention_weights(const act *queries, u32 query_stride, const act *keys,
                                              u32 stride, const u32 *spans, const u32 *lists,
                                              const u32 *starts, u32 size, u32 team, u32 heads,
@@ -551,7 +551,7 @@ extern "C" __global__ void attention_weights(const act *queries, u32 query_strid
 #define ALIGN_WARPS 8
 
 // Attention of recurrent networks: the softmax over a row's list of energy · tanh(key + query), or
-// of key · query. One block a row, a key a warp; the weights go where the lists stand.
+// of key · query. One block a row, a warp a key; weights are in the order of the lists.
 extern "C" __global__ void align(const act *queries, u32 query_stride, const act *keys, u32 stride,
                                  const u32 *spans, const u32 *lists, const act *energy, u32 width,
                                  float *weights, const u32 *count) {

@@ -1,21 +1,20 @@
-// Output layers over logits in memory, as Amun has them, to compare the one in `output.cu` with.
-// A product has written the logits, without bias:
+// Amun's output layers, over logits in memory, with which that of `output.cu` is compared. A product has
+// written the logits, without bias:
 //
-//     logits[row][word], float32, `stride` numbers a row (a multiple of four)
+//     logits[row][word], float32, `stride` elements a row (a multiple of four)
 //
 // Separate (Algorithm 3): `add_bias`, `softmax` and `k_best`, which between them read the matrix five
-// times and write it twice. Fused (Algorithm 4): `fused_best` reads it once; the sum of exponentials
-// is corrected whenever a higher maximum is found. Best only (Algorithms 5 and 6): `shard_best` and
-// `best_of_shards`, no exponential at all.
+// times and write it twice. Fused (Algorithm 4): `fused_best` reads it once, with an online softmax: the
+// sum of exponentials is rescaled when a higher maximum is found. Best only (Algorithms 5 and 6):
+// `shard_best` and `best_of_shards`, no exponential at all.
 //
-// A block of 256 threads has a row, or a shard of one, and takes it in slabs: QUARTETS times four
-// neighbouring words a thread, which stay in registers. The order of sums depends on nothing but the
-// number of words.
+// A block of 256 threads has a row, or a shard of one, and reads it in slabs: QUARTETS times four adjacent
+// words a thread, which stay in registers. The order of sums depends on nothing but the number of words.
 
 #define ROW_THREADS 256
-// Choices a row may ask for here.
+// The largest k of a row here.
 #define MOST_CHOICES 32
-// Of a slab in `softmax`, `k_best` and `fused_best`, and of a shard.
+// Quartets of a slab in `softmax`, `k_best` and `fused_best`, and of a shard.
 #define SLAB_QUARTETS 8
 #define SHARD_QUARTETS 2
 
@@ -27,11 +26,11 @@ struct Logits {
     const u32 *count;
 };
 
-// A word and its score as one number: of two words the better one has the larger number, of equals
-// the one with the lower id. No two words have the same; 0 is no word.
+// A word and its score as one integer: the better of two words has the larger one, of equal scores the
+// word with the lower id. No two words have the same; 0 is no word.
 __device__ __forceinline__ u64 ranked(float score, u32 word) {
     if (!(score > -INFINITE)) return 0;
-    // Both zeros are equal.
+    // Negative zero equals zero.
     u32 bits = score == 0.0f ? 0u : __float_as_uint(score);
     u32 ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return (u64)ordered << 32 | (NONE - word);
@@ -51,8 +50,7 @@ __device__ __forceinline__ u64 warp_most(u64 v) {
 // The word of a thread's value `i` in the slab that begins at `first`.
 __device__ __forceinline__ u32 word_at(u32 first, u32 i) { return first + i / 4 * 4 * ROW_THREADS + 4 * threadIdx.x + i % 4; }
 
-// Reads a thread's part of a slab. Beyond the last word, and for words out of the question, there is
-// minus infinity.
+// Reads a thread's part of a slab. Beyond the last word there is minus infinity.
 template <int QUARTETS>
 __device__ __forceinline__ void read_slab(const float *row, const float *bias, u32 columns, u32 first,
                                           float (&v)[4 * QUARTETS]) {
@@ -83,7 +81,7 @@ template <int N> __device__ __forceinline__ void ban(const Asked &asked, u32 row
     }
 }
 
-// A running maximum and sum of exponentials, corrected when the maximum grows.
+// An online log-sum-exp: a running maximum and sum of exponentials, rescaled when the maximum grows.
 struct Sum {
     float most, sum;
 };
@@ -99,7 +97,7 @@ template <int N> __device__ __forceinline__ void add(Sum &s, const float (&v)[N]
     for (int i = 0; i < N; i++) s.sum += expf(v[i] - most);
 }
 
-// What all threads of a block hold: the maximum, and the logarithm of the sum of exponentials.
+// The log-sum-exp over all threads of a block.
 __device__ __forceinline__ float log_of_all(Sum s) {
     __shared__ float most_of[ROW_THREADS / 32], sum_of[ROW_THREADS / 32];
     float most = warp_max(s.most);
@@ -115,16 +113,16 @@ __device__ __forceinline__ float log_of_all(Sum s) {
     return most + logf(sum);
 }
 
-// The best words of a row so far, and room to find better ones.
+// The top k of a row so far, and room to find better words.
 //
-// A slab's words are not sorted. Each thread names its best; the k-th best of those and of the ones
-// kept is a bar which k words reach, so no word below it is among the k best. Threads whose best
-// is below the bar have nothing to offer, so at most k threads' words are looked at again.
+// A slab's words are not sorted. Each thread names its best; the k-th best of those and of the kept ones
+// is a threshold which k words reach, so no word below it is in the top k. Threads whose best is below
+// the threshold have no candidates, so the words of at most k threads are searched again.
 struct Best {
     u64 kept[MOST_CHOICES]; // best first
     u64 of_thread[ROW_THREADS];
     u64 reached[MOST_CHOICES * (4 * SLAB_QUARTETS + 1)];
-    u64 bar;
+    u64 threshold;
     u32 reaching;
 };
 
@@ -154,27 +152,27 @@ __device__ __forceinline__ u64 kth_best(const Best &best, u32 k) {
 }
 
 __device__ __forceinline__ void offer(Best &best, u64 word) {
-    if (word != 0 && word >= best.bar) best.reached[atomicAdd(&best.reaching, 1)] = word;
+    if (word != 0 && word >= best.threshold) best.reached[atomicAdd(&best.reaching, 1)] = word;
 }
 
-// Takes a slab into account; all threads of the block come here.
+// Adds a slab; called by all threads of the block.
 template <int N> __device__ __forceinline__ void search(Best &best, u32 k, u32 first, const float (&v)[N]) {
     u64 mine = 0, last = best.kept[k - 1];
     float enough = last ? score_of(last) : -INFINITE;
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (v[i] >= enough) mine = max(mine, ranked(v[i], word_at(first, i)));
-    // Mostly a late slab has nothing new.
+    // Late slabs usually have no new candidates.
     if (!__syncthreads_or(mine > last)) return;
     best.of_thread[threadIdx.x] = mine;
     __syncthreads();
     if (threadIdx.x < 32) {
-        u64 bar = kth_best(best, k);
-        if (LANE == 0) best.bar = bar;
+        u64 threshold = kth_best(best, k);
+        if (LANE == 0) best.threshold = threshold;
     }
     __syncthreads();
-    u64 bar = best.bar, kept = threadIdx.x < k ? best.kept[threadIdx.x] : 0;
-    if (mine != 0 && mine >= bar)
+    u64 threshold = best.threshold, kept = threadIdx.x < k ? best.kept[threadIdx.x] : 0;
+    if (mine != 0 && mine >= threshold)
 #pragma unroll
         for (int i = 0; i < N; i++) offer(best, ranked(v[i], word_at(first, i)));
     offer(best, kept);
@@ -182,7 +180,7 @@ template <int N> __device__ __forceinline__ void search(Best &best, u32 k, u32 f
     u32 reaching = best.reaching;
     if (threadIdx.x < k) best.kept[threadIdx.x] = 0;
     __syncthreads();
-    // No two are equal, so each has its place, in whatever order they came.
+    // No two are equal, so each has its own rank, whatever their order.
     for (u32 i = threadIdx.x; i < reaching; i += ROW_THREADS) {
         u64 word = best.reached[i];
         u32 place = 0;
@@ -193,8 +191,8 @@ template <int N> __device__ __forceinline__ void search(Best &best, u32 k, u32 f
     __syncthreads();
 }
 
-// The k best of a row, where the host reads them; a forced word is the whole answer. Scores are taken
-// `from` a row of them, or are logits less the shift.
+// Writes the top k of a row where the host reads them; a forced word is the whole answer. Scores come
+// `from` a row of them, or are logits minus the shift.
 __device__ __forceinline__ void answer(const Best &best, const Asked &asked, u32 row, float forced_score, float shift,
                                        const float *from, u32 *words, float *scores, u32 *latest) {
     u64 at = (u64)row * asked.most;
@@ -209,18 +207,18 @@ __device__ __forceinline__ void answer(const Best &best, const Asked &asked, u32
     scores[at + threadIdx.x] = !word ? 0.0f : from ? from[word_of(word)] : score_of(word) - shift;
 }
 
-// The score of the word that is asked for; the least there is where no such word exists.
+// The score of a forced word; the lowest float if the word does not exist.
 __device__ __forceinline__ float forced_score(const float *row, const float *bias, u32 columns, u32 word) {
     if (word >= columns) return -3.402823466e38f;
     return row[word] + (bias ? bias[word] : 0.0f);
 }
 
-// Words a row wants, at least one.
+// The k of a row, at least one.
 __device__ __forceinline__ u32 wanted(const Asked &asked, u32 row) {
     return max(1u, min(asked.counts[row], min(asked.most, (u32)MOST_CHOICES)));
 }
 
-// Algorithm 3, first part. A block has a slab of a row.
+// Algorithm 3, first part: bias. A block has a slab of a row.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) add_bias(Logits l) {
     begin();
     u32 row = blockIdx.x;
@@ -237,8 +235,8 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) add_bias(Logits l) {
     }
 }
 
-// Its second part: the maximum, the sum, and log-probabilities to a matrix of their own. Words are chosen
-// by logit, as everywhere: two that differ may have the same rounded probability.
+// Algorithm 3, second part: maximum, sum, and log-probabilities, to a matrix of their own. Words are
+// chosen by logit, as everywhere: different logits may have the same rounded probability.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) softmax(Logits l, Asked asked, float *probabilities) {
     __shared__ float of_warp[2][ROW_THREADS / 32];
     begin();
@@ -283,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) softmax(Logits l, Aske
     }
 }
 
-// Its third part.
+// Algorithm 3, third part: top k.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) k_best(Logits l, Asked asked, const float *probabilities,
                                                              u32 *words, float *scores, u32 *latest) {
     __shared__ Best best;
@@ -304,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) k_best(Logits l, Asked
     answer(best, asked, row, forced, 0.0f, from, words, scores, latest);
 }
 
-// Algorithm 4: bias, softmax and the k best, the matrix being read once.
+// Algorithm 4: bias, softmax and top k; the matrix is read once.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) fused_best(Logits l, Asked asked, u32 *words, float *scores,
                                                                  u32 *latest) {
     __shared__ Best best;
@@ -318,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) fused_best(Logits l, A
     float v[4 * SLAB_QUARTETS];
     for (u32 first = 0; first < l.columns; first += 4 * SLAB_QUARTETS * ROW_THREADS) {
         read_slab<SLAB_QUARTETS>(values, l.bias, l.columns, first, v);
-        // Exponentials are summed before words are banned, or after.
+        // Exponentials are summed before words are banned (1), or after (2).
         if (scoring == 1) add(sum, v);
         ban(asked, row, first, v);
         if (scoring == 2) add(sum, v);
@@ -329,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) fused_best(Logits l, A
     answer(best, asked, row, forced, shift, 0, words, scores, latest);
 }
 
-// Algorithm 6, in parallel: the best of each shard.
+// Algorithm 6, in parallel: the best word of each shard.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) shard_best(Logits l, Asked asked, u64 *best_of) {
     __shared__ u64 of_warp[ROW_THREADS / 32];
     begin();
@@ -350,7 +348,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) shard_best(Logits l, A
     best_of[(u64)row * gridDim.y + blockIdx.y] = best;
 }
 
-// Its reduction: a warp a row.
+// Algorithm 6, reduction of the shards: a warp a row.
 extern "C" __global__ void best_of_shards(Logits l, Asked asked, const u64 *best_of, u32 shards, u32 *words,
                                           float *scores, u32 *latest) {
     begin();

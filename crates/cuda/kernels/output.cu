@@ -1,34 +1,34 @@
-// The output layer: the best words of every row. Logits live in a tile of shared memory and are
-// never written out. A block looks at TILE words; for each row it leaves the best of them, their
-// maximum and the sum of exponentials; `merge` puts the blocks' findings together.
+// The output layer: the top k words of every row, in the epilogue of the product. Logits stay in a tile of
+// shared memory and are never written to global memory. A block searches TILE words; for each row it leaves
+// their top k, and for the log-sum-exp their maximum and sum of exponentials; `merge` merges the blocks.
 
 #define TILE 128
 
 struct Asked {
-    const u32 *counts;       // how many words each row wants
+    const u32 *counts;       // the k of each row
     const u32 *forced;       // NONE, or the word whose score is the answer
     const u32 *banned_spans; // into `banned`, two a row
     const u32 *banned;
-    const u32 *probabilities; // of each row: 0 logits, 1 of all words, 2 of those not banned
-    u32 most;                 // room for choices a row and tile
+    const u32 *probabilities; // scores of each row: 0 logits, 1 log-probabilities, 2 the same without banned words
+    u32 most;                 // room for the top k of a row and tile
 };
 
-// What a tile found for each row: scores and words, as many of `most` as the row wants, and where it wants
-// probabilities maximum and sum.
+// What a tile found for each row: the scores and words of its top k, and maximum and sum of exponentials
+// if the row asks for log-probabilities.
 struct Found {
     float *scores;
     u32 *words;
     float *maxima;
     float *sums;
-    float *forced; // a row
-    u32 tiles;     // room a row
+    float *forced; // the logit of each row's forced word
+    u32 tiles;     // room for tiles of a row
 };
 
 __device__ __forceinline__ bool better(float a, u32 a_word, float b, u32 b_word) {
     return a > b || (a == b && a_word < b_word);
 }
 
-// The best of groups of WIDTH lanes, to all of them.
+// The best word of a group of WIDTH lanes; all of them get it.
 template <int WIDTH> __device__ __forceinline__ void group_best(float &score, u32 &word) {
 #pragma unroll
     for (int d = WIDTH / 2; d > 0; d >>= 1) {
@@ -57,10 +57,11 @@ __device__ __forceinline__ void sum_tile(const Found &found, const float (&score
     if (write) found.maxima[at] = most, found.sums[at] = sum;
 }
 
-// Looks through the rows of a tile of unfinished sums: eight lanes a row, four rows a warp, whatever
-// the number of rows, so that sums of exponentials do not depend on it. A lane has the same columns
-// in every row, and what finishes them in registers. Columns take the place of words until the end;
-// words are in ascending order, so of equals the first column is right.
+// Searches the rows of a tile of sums: eight lanes a row, four rows a warp, whatever the number of rows, so
+// that sums of exponentials do not depend on it. A lane has the same columns in every row, with their bias
+// and scale in registers. Columns stand for words until the end; words are in ascending order, so of equals
+// the first column is right.
+
 // The word of a column of the tile.
 #define WORD(c) (p.words ? p.words[first_column + (c)] : first_column + (c))
 
@@ -68,7 +69,7 @@ __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked
                                             u32 stride, u32 first_row, u32 rows, u32 tile_number) {
     u32 first_column = tile_number * TILE, columns = min((u32)TILE, p.columns - first_column);
     u32 share = threadIdx.x % SHARERS;
-    // The end of the last tile is beyond all words.
+    // Columns of the last tile may be beyond all words.
     float add[EACH];
 #if PRODUCT >= 4
     float scale[EACH];
@@ -111,8 +112,8 @@ __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked
                 }
         }
         u64 at = (u64)row * found.tiles + tile_number;
-        // Exponentials are summed before words are banned, or after. A warp's rows may differ in that, and its lanes
-        // sum together.
+        // Exponentials are summed before words are banned (1), or after (2). The rows of a warp may differ in that, and
+        // its lanes sum together.
         bool writes = share == 0 && there;
         if (__any_sync(0xffffffffu, probabilities == 1)) sum_tile(found, score, at, writes && probabilities == 1);
         for (u32 b = banned_start; b < banned_end; b++) {
@@ -149,14 +150,14 @@ __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked
 }
 #undef WORD
 
-// Which rows and words a block looks at: a run of rows that share their words, and a tile of those.
+// The rows and words of a block: a run of rows that share their shortlist, and a tile of its words.
 struct Task {
     u32 first_row, rows, tile, columns;
     const u32 *words;
 };
 
 #if PRODUCT != 0
-// Up to 16 rows that share their words: four warps, 32 columns each. FEW: up to eight rows.
+// Up to 16 rows that share their shortlist: four warps, 32 columns each. FEW: up to eight rows.
 template <bool FEW>
 __device__ __forceinline__ void narrow_best(Product p, const Asked &asked, const Found &found, const Task *tasks) {
     __shared__ float logits[16 * (TILE + PAD)];
@@ -180,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(128) best_narrow(Product p, Asked a
     narrow_best<false>(p, asked, found, tasks);
 }
 
-// Many rows that share all words.
+// Many rows over the whole vocabulary.
 template <typename Tile>
 __device__ __forceinline__ void wide_best(const Product &p, const typename Tile::Operands &from, const Asked &asked,
                                           const Found &found, u32 tile_rows) {
@@ -203,10 +204,10 @@ struct WideBest {
     Found found;
 };
 
-extern "C" __global__ void __launch_bounds__(128 + CARRIER) best_middle(const __grid_constant__ WideBest b MAPS) {
+extern "C" __global__ void __launch_bounds__(128 + PRODUCER) best_middle(const __grid_constant__ WideBest b MAPS) {
     wide_best<MiddleBest>(b.p, OPERANDS, b.asked, b.found, 64);
 }
-extern "C" __global__ void __launch_bounds__(256 + CARRIER) best_large(const __grid_constant__ WideBest b MAPS) {
+extern "C" __global__ void __launch_bounds__(256 + PRODUCER) best_large(const __grid_constant__ WideBest b MAPS) {
     wide_best<Large>(b.p, OPERANDS, b.asked, b.found, 128);
 }
 #else
@@ -228,9 +229,9 @@ extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked a
 }
 #endif
 
-// One block of four warps a row: the best of all tiles, written where the host reads, and once more where
-// the next step looks for them (`latest`): all of a row's with their scores, where rows compete for places, or
-// else the best of each row.
+// One block of four warps a row: the top k of all tiles, written where the host reads them, and again where
+// the next step reads them (`latest`): all of a row with their scores for a device-side beam search, else the
+// best word of each row.
 extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found, const u32 *tile_counts,
                                                         u32 *answer_words, float *answer_scores, u32 *latest,
                                                         float *latest_scores, const u32 *count) {
@@ -298,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
     }
 }
 
-// No score yet for a word that must be scored but may not be among a row's words.
+// The initial score of a forced word, which may not be among a row's words.
 extern "C" __global__ void begin_best(float *forced, const u32 *count) {
     begin();
     u32 row = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,12 +1,11 @@
 // Products on tensor cores: out[r][n] = Σ x[r][k] · w[n][k], one loop for every precision.
 //
-// PRODUCT says how: 1 float16, 2 bfloat16, 3 tf32, 4 int8, 5 fp8 (e4m3). Whatever the numbers, an
-// instruction takes 32 bytes of k, those of x and of w as they lie in memory, one 32 bytes after the
-// other, whatever the tile: a row's result does not depend on how many rows there are. Within the 32
-// bytes order does not count (the hardware adds them up at once), so four lanes take eight bytes
-// each. 64 bytes, which feed two instructions, are a *chunk*.
+// PRODUCT is the precision: 1 float16, 2 bfloat16, 3 tf32, 4 int8, 5 fp8 (e4m3). In each of them an mma
+// instruction takes 32 bytes of k, in the order of memory, whatever the tile: a row's result does not
+// depend on the number of rows. Within the 32 bytes the order does not matter (the hardware adds them
+// at once), so four lanes load eight bytes each. 64 bytes, which feed two instructions, are a *chunk*.
 //
-// 0 is float32 on ordinary units (tensor cores off), each sum in the order of k.
+// 0 is float32 on CUDA cores (no tensor cores), each sum in the order of k.
 
 #if PRODUCT == 4
 typedef int sum_t;
@@ -24,30 +23,30 @@ typedef float sum_t;
 
 #define CHUNK 64
 
-// What rows of a tile of sums are longer by, so that those a warp writes or reads at once are in different banks.
+// Padding of the rows of a tile in shared memory, against bank conflicts.
 #define PAD 8
 
-// A product's operands. Rows of w are padded with zeros to whole chunks, rows of x to 16 numbers.
+// A product's operands and epilogue. Rows of w are padded with zeros to whole chunks, rows of x to 16 columns.
 struct Product {
     const u8 *x;       // activations, or their quantised form
     const u8 *w;
-    const float *x_scale; // quantised precisions: a row's, and a column's
+    const float *x_scale; // quantisation scales of rows of x and of rows of w, in quantised precisions
     const float *w_scale;
     const float *bias;
-    const act *input;  // added at the end, rows as wide as out
+    const act *input;  // the residual, added at the end; rows as wide as out
     void *out;
-    const u32 *words;  // columns that stand for other rows of w
+    const u32 *words;  // the row of w of each column (a shortlist), or 0
     const u32 *count;
     u32 x_stride;      // bytes
     u32 w_stride;      // bytes
     u32 bytes;         // of a row of x, a multiple of 16
     u32 columns;
-    u32 out_stride;    // numbers
+    u32 out_stride;    // elements
     u32 activation;
     u32 exact_out;     // write float32, whatever rows are stored in
 };
 
-// A quantised sum. Not left to the compiler, which would round once less in some kernels.
+// Dequantises a sum. With fused multiply-adds of the compiler some kernels would round once less.
 __device__ __forceinline__ float scaled(float sum, float x_scale, float w_scale) {
     return __fmul_rn(sum, __fmul_rn(x_scale, w_scale));
 }
@@ -70,8 +69,8 @@ __device__ __forceinline__ void put(const Product &p, u32 row, u32 column, float
         ((act *)p.out)[at] = down(v);
 }
 
-// Finishes the sums of a tile, `rows` by COLUMNS as far as there are any: eight neighbours a thread
-// where rows can be written so, else one.
+// The epilogue of a tile of `rows` by COLUMNS: eight adjacent columns a thread if rows are aligned for
+// that, else one.
 template <int COLUMNS>
 __device__ __forceinline__ void finish_tile(const Product &p, const float *tile, u32 stride, u32 first_row, u32 rows,
                                             u32 first_column) {
@@ -158,15 +157,15 @@ __device__ __forceinline__ uint4 rounded4(uint4 v) {
     return v;
 }
 
-// Few rows: one warp computes 16 rows by 8·WIDE columns, everything straight from memory into
-// registers, STEP chunks at a time while the next STEP are on their way. Rows beyond the last are
-// computed like it and never looked at; of eight rows or fewer the lower half is zero (FEW). The
-// weights do not depend on the kernel before: the first of them are asked for before it ends.
+// Few rows: one warp computes 16 rows by 8·WIDE columns from registers, without shared memory, STEP
+// chunks at a time while the next STEP are loaded (double buffering). Rows beyond the last repeat it and
+// are not written; with eight rows or fewer the lower eight rows of the mma fragment are zero (FEW). The
+// weights do not depend on the previous kernel: the first are prefetched before it ends.
 template <int WIDE, int STEP> struct Chunks {
     uint4 w[STEP][WIDE], top[STEP], bottom[STEP];
 };
 
-// A lane's part of a chunk of w: eight bytes of either half.
+// A lane's part of a chunk of w: eight bytes of each 32.
 __device__ __forceinline__ uint4 read_chunk(const u8 *at) {
     uint2 a = __ldg((const uint2 *)at), b = __ldg((const uint2 *)(at + CHUNK / 2));
     return make_uint4(a.x, a.y, b.x, b.y);
@@ -180,7 +179,7 @@ __device__ __forceinline__ void read_w(Chunks<WIDE, STEP> &c, const u8 *const (&
         for (int n = 0; n < WIDE; n++) c.w[i][n] = read_chunk(w[n] + min(chunk + i, chunks - 1) * CHUNK);
 }
 
-// Eight bytes of a row of x; what lies beyond its end meets weights of zero and must not be infinite.
+// Eight bytes of a row of x. Beyond its end they meet weights of zero and must not be infinite.
 __device__ __forceinline__ uint2 read_eight(const u8 *row, u32 at, u32 bytes) {
     uint2 v = *(const uint2 *)(row + min(at, bytes - 8));
     return at < bytes ? v : make_uint2(0, 0);
@@ -240,8 +239,8 @@ __device__ __forceinline__ void narrow_sums(const Product &p, u32 first_row, u32
     multiply_chunks<WIDE, STEP>(now, sums);
 }
 
-// Puts a warp's sums into a tile of shared memory, from which they are finished in a loop that is
-// not unrolled. A lane has two neighbouring columns of rows lane/4 and lane/4 + 8.
+// Writes a warp's sums (an mma fragment) to a tile of shared memory, from which a loop that is not
+// unrolled computes the epilogue. A lane has two adjacent columns of rows lane/4 and lane/4 + 8.
 template <int WIDE>
 __device__ __forceinline__ void lay_out(sum_t (&sums)[WIDE][4], u32 first_row, u32 first_column, float *tile, u32 stride) {
     u32 lane = threadIdx.x % 32;
@@ -253,16 +252,16 @@ __device__ __forceinline__ void lay_out(sum_t (&sums)[WIDE][4], u32 first_row, u
                 make_float2((float)sums[n][2 * i], (float)sums[n][2 * i + 1]);
 }
 
-// Up to eight rows, where the way from one kernel to the next is all. A block has eight columns. Its
-// warps bring the rows of x into shared memory; one multiplies. What does not depend on the kernel before
-// is asked for before that ends: as many weights as registers hold, and what the finish needs. A lane
-// has a row's eight columns to finish.
+// Up to eight rows, where latency from kernel to kernel is all that counts. A block has eight columns. Its
+// warps load the rows of x into shared memory; one warp multiplies. What does not depend on the previous
+// kernel is prefetched before that ends: as many weights as registers hold, and the bias. In the epilogue
+// a lane has the eight columns of a row.
 #define FEW_WARPS 4
-// Chunks of w on their way.
+// Chunks of w in flight.
 #define RING 16
 extern __shared__ __align__(16) u8 few_rows[];
 
-// Bytes from row to row in shared memory: the eight rows a warp reads at once are in different banks.
+// Bytes from row to row in shared memory, padded against bank conflicts of the eight rows a warp reads.
 __device__ __forceinline__ u32 few_stride(const Product &p) { return (p.bytes + CHUNK - 1) / CHUNK * CHUNK + CHUNK / 2; }
 
 __device__ __forceinline__ void finish_few(const Product &p, sum_t (&sums)[1][4], const Eight &bias, const Eight &input,
@@ -290,7 +289,7 @@ __device__ __forceinline__ void finish_few(const Product &p, sum_t (&sums)[1][4]
     store8((act *)p.out + (u64)lane * p.out_stride + column, e);
 }
 
-// `fill` waits for the kernel before and leaves rows in shared memory.
+// `fill` waits for the previous kernel and leaves rows in shared memory.
 template <typename Fill> __device__ __forceinline__ void few(const Product &p, const u8 *rows, Fill fill) {
     u32 lane = LANE, column = blockIdx.x * 8, chunks = (p.bytes + CHUNK - 1) / CHUNK;
     if (threadIdx.x >= 32) {
@@ -338,8 +337,8 @@ extern "C" __global__ void __launch_bounds__(128) product_few(Product p) {
     });
 }
 
-// The same where x is still to be normalised: every block does it for itself, a warp a row, rather than
-// wait for a kernel that does; the first leaves the rows where x is to be. `raw` has rows like x.
+// Up to eight rows that are still to be normalised: every block normalises them itself, a warp a row, which
+// saves a kernel; the first block also writes them to x. `raw` has rows like x.
 template <int KEPT> __device__ __forceinline__ void few_normed(const Product &p, const act *raw, const Norm &norm, u32 width) {
     let_next_begin();
     NormPart<KEPT> part = norm_part<KEPT>(norm, width);
@@ -360,9 +359,9 @@ extern "C" __global__ void __launch_bounds__(128) product_normed_1024(Product p,
     few_normed<4>(p, raw, norm, width);
 }
 
-// Many rows: tiles of x and w travel through shared memory, some chunks ahead. `bytes` is 0 for what is
-// not there and becomes zero.
-__device__ __forceinline__ void copy_ahead(u8 *to, const u8 *from, u32 bytes) {
+// Many rows: `cp.async` copies tiles of x and w to shared memory, some stages ahead. `bytes` is 0 for what
+// does not exist and becomes zero.
+__device__ __forceinline__ void copy_async(u8 *to, const u8 *from, u32 bytes) {
     u32 at = (u32)__cvta_generic_to_shared(to);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
 }
@@ -373,14 +372,14 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
     static const int THREADS = 32 * WARPS_M * WARPS_N;
     static const int TALL = ROWS_ / WARPS_M / 16;
     static const int WIDE = COLUMNS_ / WARPS_N / 8;
-    // Chunks fetched together, and their bytes.
+    // Chunks of a stage, and their bytes.
     static const int PAIR = 2;
     static const int HALF_STAGE = (ROWS_ + COLUMNS_) * CHUNK;
     static const int STAGE = PAIR * HALF_STAGE;
 
-    // Where byte `at` of a chunk of x is kept: every other pair of rows has its halves crossed, so that
-    // the rows a warp reads at once are in different banks.
-    __device__ __forceinline__ static u32 crossed(u32 row, u32 at) { return at ^ (row / 2 % 2 * (CHUNK / 2)); }
+    // The swizzled place of byte `at` of a chunk: every other pair of rows has its two 32 bytes exchanged,
+    // so that the rows a warp reads at once have no bank conflicts.
+    __device__ __forceinline__ static u32 swizzled(u32 row, u32 at) { return at ^ (row / 2 % 2 * (CHUNK / 2)); }
 
     __device__ __forceinline__ static uint4 read(const u8 *row, u32 first) {
         uint2 a = *(const uint2 *)(row + first), b = *(const uint2 *)(row + (first ^ (CHUNK / 2)));
@@ -392,12 +391,12 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
 #pragma unroll
         for (u32 half = 0; half < PAIR; half++) {
             u32 start = (PAIR * pair + half) * CHUNK + (threadIdx.x % 4) * 16;
-            u8 *to = stage + half * HALF_STAGE + (threadIdx.x / 4) * CHUNK + crossed(threadIdx.x / 4, (threadIdx.x % 4) * 16);
+            u8 *to = stage + half * HALF_STAGE + (threadIdx.x / 4) * CHUNK + swizzled(threadIdx.x / 4, (threadIdx.x % 4) * 16);
             bool there = start < p.bytes;
 #pragma unroll
             for (u32 i = 0; i < ROWS_ * 4; i += THREADS) {
                 u32 row = min(first_row + (threadIdx.x + i) / 4, rows - 1);
-                copy_ahead(to + i * 16, there ? p.x + (u64)row * p.x_stride + start : p.x, there ? 16 : 0);
+                copy_async(to + i * 16, there ? p.x + (u64)row * p.x_stride + start : p.x, there ? 16 : 0);
             }
             to += ROWS_ * CHUNK;
             bool weights = start < p.w_stride;
@@ -405,7 +404,7 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
             for (u32 i = 0; i < COLUMNS_ * 4; i += THREADS) {
                 if (COLUMNS_ * 4 < THREADS && threadIdx.x >= COLUMNS_ * 4) break;
                 u32 column = min(first_column + (threadIdx.x + i) / 4, p.columns - 1);
-                copy_ahead(to + i * 16, weights ? p.w + (u64)column * p.w_stride + start : p.w, weights ? 16 : 0);
+                copy_async(to + i * 16, weights ? p.w + (u64)column * p.w_stride + start : p.w, weights ? 16 : 0);
             }
         }
     }
@@ -415,7 +414,7 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
         u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         u32 x_at = (warp / WARPS_N * 16 * TALL + lane / 4) * CHUNK;
         u32 w_at = ROWS_ * CHUNK + (warp % WARPS_N * 8 * WIDE + lane / 4) * CHUNK;
-        u32 first = crossed(lane / 4, (lane % 4) * 8);
+        u32 first = swizzled(lane / 4, (lane % 4) * 8);
         u32 pairs = (p.bytes + PAIR * CHUNK - 1) / (PAIR * CHUNK);
         after_previous();
 #pragma unroll
@@ -462,9 +461,9 @@ template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct 
     }
 };
 
-// Hopper's instructions for a whole warpgroup, which read both sides from shared memory: 64 rows of x
-// against 8·WIDE of w. Their sums are those of `multiply`, bit for bit; not so in fp8, where they keep
-// fewer bits of a sum, nor in tf32, where they cut off what `rounded` rounds.
+// Hopper's `wgmma`: a warpgroup reads both operands from shared memory, 64 rows of x against 8·WIDE of
+// w. Its sums are those of `multiply`, bit for bit; not so in fp8, where it keeps fewer bits of a sum, nor
+// in tf32, where it truncates what `rounded` rounds.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) && (PRODUCT == 1 || PRODUCT == 2 || PRODUCT == 4)
 #define GROUPS
 
@@ -517,15 +516,15 @@ __device__ __forceinline__ void multiply_group(sum_t (&sums)[16][4], u64 x, u64 
                  : "l"(x), "l"(w));
 }
 
-// How the copy engine finds a matrix of bytes: made by the driver.
+// `CUtensorMap`: TMA's descriptor of a matrix of bytes, made by the driver.
 struct __align__(64) Map {
     u64 words[16];
 };
 
 __device__ __forceinline__ u32 shared_place(const void *at) { return (u32)__cvta_generic_to_shared(at); }
 
-// A barrier in shared memory: its phase ends when `arrivals` have arrived and all bytes that were announced
-// have come.
+// An mbarrier in shared memory: its phase ends when `arrivals` have arrived and all expected bytes have
+// been copied.
 struct Barrier {
     u64 state;
 
@@ -538,7 +537,7 @@ struct Barrier {
     __device__ __forceinline__ void arrive_expecting(u32 bytes) {
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_place(this)), "r"(bytes) : "memory");
     }
-    // Waits for the end of the phases numbered odd or even.
+    // Waits for the end of the phase of this parity.
     __device__ __forceinline__ void wait(u32 parity) {
         asm volatile("{\n"
                      ".reg .pred done;\n"
@@ -549,21 +548,21 @@ struct Barrier {
     }
 };
 
-// Has a box of the matrix copied; byte `at` of row `row` is its corner. What lies outside is zero.
-__device__ __forceinline__ void bring(u8 *to, const Map &map, u32 at, u32 row, Barrier &barrier) {
+// Issues the TMA copy of a box of the matrix, from byte `at` of row `row` on. What lies outside is zero.
+__device__ __forceinline__ void tma_copy(u8 *to, const Map &map, u32 at, u32 row, Barrier &barrier) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
                      shared_place(to)),
                  "l"(&map), "r"(at), "r"(row), "r"(shared_place(&barrier))
                  : "memory");
 }
 
-// Rows of the boxes of x, and of w: those their maps were made with.
+// Rows of the boxes of x and of w, as in their tensor maps.
 #define X_BOX 64
 #define W_BOX (COLUMNS_ < 64 ? 16 : 64)
 
-// Tiles of ROWS_ by COLUMNS_, a warpgroup for every 64 rows, and one warp more that has the copy engine
-// bring what they multiply, some stages ahead. A stage has 128 bytes of every row of x and w, their pieces of
-// 16 bytes crossed as the instruction expects them.
+// Tiles of ROWS_ by COLUMNS_: a warpgroup for every 64 rows, and one producer warp that issues TMA copies
+// some stages ahead. A stage has 128 bytes of every row of x and w, swizzled in pieces of 16 bytes as `wgmma`
+// expects them.
 template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
     static const int MULTIPLIERS = 2 * ROWS_;
     static const int WIDE = COLUMNS_ / 8;
@@ -574,50 +573,50 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
         const Map &x, &w;
     };
 
-    __device__ __forceinline__ static void bring_x(const Operands &from, u8 *stage, u32 row, u32 step, Barrier &full) {
+    __device__ __forceinline__ static void copy_x(const Operands &from, u8 *stage, u32 row, u32 step, Barrier &full) {
 #pragma unroll
-        for (u32 i = 0; i < ROWS_; i += X_BOX) bring(stage + i * DEEP, from.x, step * DEEP, row + i, full);
+        for (u32 i = 0; i < ROWS_; i += X_BOX) tma_copy(stage + i * DEEP, from.x, step * DEEP, row + i, full);
     }
 
-    __device__ __forceinline__ static void bring_w(const Operands &from, u8 *stage, u32 column, u32 step, Barrier &full) {
+    __device__ __forceinline__ static void copy_w(const Operands &from, u8 *stage, u32 column, u32 step, Barrier &full) {
         full.arrive_expecting(STAGE);
 #pragma unroll
-        for (u32 i = 0; i < COLUMNS_; i += W_BOX) bring(stage + (ROWS_ + i) * DEEP, from.w, step * DEEP, column + i, full);
+        for (u32 i = 0; i < COLUMNS_; i += W_BOX) tma_copy(stage + (ROWS_ + i) * DEEP, from.w, step * DEEP, column + i, full);
     }
 
-    // Weights do not depend on the kernel before: the first are on their way before it ends.
-    __device__ static void bring_all(const Operands &from, u8 *shared, u32 row, u32 column, u32 steps, Barrier *full, Barrier *empty) {
-        for (u32 i = 0; i < min(STAGES, steps); i++) bring_w(from, shared + i * STAGE, column, i, full[i]);
+    // Weights do not depend on the previous kernel: the copies of the first are issued before it ends.
+    __device__ static void produce(const Operands &from, u8 *shared, u32 row, u32 column, u32 steps, Barrier *full, Barrier *empty) {
+        for (u32 i = 0; i < min(STAGES, steps); i++) copy_w(from, shared + i * STAGE, column, i, full[i]);
         after_previous();
-        for (u32 i = 0; i < min(STAGES, steps); i++) bring_x(from, shared + i * STAGE, row, i, full[i]);
+        for (u32 i = 0; i < min(STAGES, steps); i++) copy_x(from, shared + i * STAGE, row, i, full[i]);
         for (u32 i = STAGES; i < steps; i++) {
             u32 stage = i % STAGES;
             empty[stage].wait((i / STAGES - 1) % 2);
-            bring_w(from, shared + stage * STAGE, column, i, full[stage]);
-            bring_x(from, shared + stage * STAGE, row, i, full[stage]);
+            copy_w(from, shared + stage * STAGE, column, i, full[stage]);
+            copy_x(from, shared + stage * STAGE, row, i, full[stage]);
         }
     }
 
-    // Rows of 128 bytes, eight of them 1024 bytes: how an instruction finds a tile.
-    __device__ __forceinline__ static u64 description(u32 at) {
+    // The shared-memory descriptor of `wgmma`: rows of 128 bytes, groups of eight 1024 bytes apart.
+    __device__ __forceinline__ static u64 descriptor(u32 at) {
         return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(8 * DEEP >> 4) << 32 | (u64)1 << 62;
     }
 
-    __device__ __forceinline__ static void multiply_all(u8 *shared, u32 steps, Barrier *full, Barrier *empty, Sums &sums) {
+    __device__ __forceinline__ static void consume(u8 *shared, u32 steps, Barrier *full, Barrier *empty, Sums &sums) {
         u32 base = shared_place(shared), group = threadIdx.x / 128;
         for (u32 step = 0; step < steps; step++) {
             u32 stage = step % STAGES, x = base + stage * STAGE + group * 64 * DEEP, w = base + stage * STAGE + ROWS_ * DEEP;
             full[stage].wait(step / STAGES % 2);
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-            for (u32 k = 0; k < DEEP; k += 32) multiply_group(sums, description(x + k), description(w + k));
+            for (u32 k = 0; k < DEEP; k += 32) multiply_group(sums, descriptor(x + k), descriptor(w + k));
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            // While these are under way the stage before is done with.
+            // While these are in flight the previous stage is free.
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
             if (step > 0 && LANE == 0) empty[(step - 1) % STAGES].arrive();
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        // The compiler does not know that sums are only there now.
+        // The compiler does not know that `wgmma` has written the sums only now.
 #pragma unroll
         for (int n = 0; n < WIDE; n++) asm volatile("" : FOUR_SUMS(n)::"memory");
     }
@@ -638,9 +637,9 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
         __syncthreads();
         if (threadIdx.x < MULTIPLIERS) {
             after_previous();
-            multiply_all(shared, steps, full, empty, sums);
+            consume(shared, steps, full, empty, sums);
         } else if (LANE == 0) {
-            bring_all(from, shared, first_row, first_column, steps, full, empty);
+            produce(from, shared, first_row, first_column, steps, full, empty);
         }
         __syncthreads();
     }
@@ -652,8 +651,8 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
 
 #define MAPS , const __grid_constant__ Map x, const __grid_constant__ Map w
 #define OPERANDS {x, w}
-// The warp that has everything brought.
-#define CARRIER 32
+// Threads of the producer warp.
+#define PRODUCER 32
 typedef Grouped<64, 16, 8> Thin;
 typedef Grouped<64, 32, 6> Slim;
 typedef Grouped<64, 64, 5> Middle;
@@ -669,7 +668,7 @@ typedef Wide<128, 128, 2, 4, 3> Large;
 typedef Wide<64, 128, 2, 2, 3> MiddleBest;
 #define MAPS
 #define OPERANDS {}
-#define CARRIER 0
+#define PRODUCER 0
 #endif
 
 template <typename Tile, int ROWS_, int COLUMNS_>
@@ -687,9 +686,9 @@ __device__ __forceinline__ void wide(const Product &p, const typename Tile::Oper
     finish_tile<COLUMNS_>(p, tile, COLUMNS_ + PAD, first_row, min((u32)ROWS_, rows - first_row), first_column);
 }
 
-#define WIDE_PRODUCT(name, threads, blocks, Tile, rows, columns)                                                                 \
-    extern "C" __global__ void __launch_bounds__(threads + CARRIER, blocks) product_##name(const __grid_constant__ Product p MAPS) {  \
-        wide<Tile, rows, columns>(p, OPERANDS);                                                                                  \
+#define WIDE_PRODUCT(name, threads, blocks, Tile, rows, columns)                                                                \
+    extern "C" __global__ void __launch_bounds__(threads + PRODUCER, blocks) product_##name(const __grid_constant__ Product p MAPS) {\
+        wide<Tile, rows, columns>(p, OPERANDS);                                                                                 \
     }
 WIDE_PRODUCT(thin, 128, 1, Thin, 64, 16)
 WIDE_PRODUCT(slim, 128, 1, Slim, 64, 32)
@@ -699,8 +698,7 @@ WIDE_PRODUCT(large, 256, 2, Large, 128, 128)
 
 #else
 
-// Float32 on ordinary units: a block computes 64 columns of TALL·16 rows, a thread 4 columns of
-// TALL rows.
+// Float32 on CUDA cores: a block computes 64 columns of TALL·16 rows, a thread 4 columns of TALL rows.
 template <int TALL>
 __device__ __forceinline__ void plain_sums(const Product &p, u32 first_row, u32 rows, u32 first_column,
                                            float (&sums)[TALL][4]) {
@@ -762,8 +760,9 @@ extern "C" __global__ void __launch_bounds__(256) product_64(Product p) { plain<
 
 #endif
 
-// Weights in the precision of products, one warp a row: `w` as floats in, rows of `stride` bytes out.
-// Quantised precisions divide a row by its scale, its largest value over the largest there is.
+// Packs weights in the precision of products, one warp a row: float32 in, rows of `stride` bytes out.
+// Quantised precisions divide a row by its quantisation scale: its largest absolute value over the largest
+// that the precision has.
 __device__ __forceinline__ float largest_of(const float *row, u32 k) {
     float most = 0.0f;
     for (u32 i = LANE; i < k; i += 32) most = fmaxf(most, fabsf(row[i]));
@@ -799,9 +798,9 @@ extern "C" __global__ void pack(const float *w, u8 *out, u32 stride, float *scal
 #elif PRODUCT == 3
         ((u32 *)out)[i] = rounded(__float_as_uint(v));
 #elif PRODUCT == 1
-        ((u16 *)out)[i] = to_half(v);
+        ((u16 *)out)[i] = to_float16(v);
 #elif PRODUCT == 2
-        ((u16 *)out)[i] = to_bfloat(v);
+        ((u16 *)out)[i] = to_bfloat16(v);
 #else
         out[i] = quantised(v * inverse);
 #endif
@@ -809,7 +808,7 @@ extern "C" __global__ void pack(const float *w, u8 *out, u32 stride, float *scal
 }
 
 #if PRODUCT >= 4
-// Rows of activations, quantised each by its own scale.
+// Quantises rows of activations, each by its own scale.
 extern "C" __global__ void quantise(const act *x, u32 stride, u8 *out, u32 out_stride, float *scales,
                                     u32 width, const u32 *count) {
     begin();

@@ -1,8 +1,8 @@
-// What happens to rows one by one: embeddings, norms, element-wise steps, moves, recurrent cells.
+// Operations on single rows: embeddings, norms, element-wise operations, moves, recurrent cells.
 //
-// Kernels that must see whole rows take one warp a row, eight rows a block; the others one warp for
+// Kernels that must see whole rows use one warp a row, eight rows a block; the others one warp for
 // every 256 columns of a row, eight a lane, so that a wide row takes no longer than a narrow one. `count`
-// is read from memory, since a recorded graph serves every number of rows up to its grid.
+// is read from memory, since a captured graph serves every number of rows up to its grid.
 
 #define ROW_WARPS 8
 #define ROW_OF_WARP (blockIdx.x * ROW_WARPS + threadIdx.x / 32)
@@ -10,8 +10,8 @@
 #define COLUMN (8 * (LANE + 32 * blockIdx.y))
 #define FOLLOWS 0x80000000u
 
-// Eight numbers of `rest` that are left of a row, those beyond them zero; all at once where `whole`: the row's
-// width is a multiple of eight, and it begins where eight numbers do.
+// Eight activations of a row that has `rest` left; those beyond are zero. `whole`: the row's width is a
+// multiple of eight and its address is aligned, so one load does it.
 __device__ __forceinline__ Eight load_part(const act *from, u32 rest, bool whole) {
     if (whole) return load8(from);
     Eight e;
@@ -35,7 +35,7 @@ struct Embedding {
     const float *table;
     u32 words, width;
     const u32 *ids;
-    const u32 *latest; // words at places
+    const u32 *latest; // the words at places
     const float *positions;
     const u32 *at;
     float scale;
@@ -44,7 +44,7 @@ struct Embedding {
 
 __device__ __forceinline__ void embed_row(const Embedding &e, u32 row) {
     u32 id = e.ids[row], width = e.width, column = COLUMN;
-    // A row that goes on from a place: the word is there.
+    // A row that goes on from a place reads its word there.
     if (id & FOLLOWS && id != NONE) id = e.latest[id & ~FOLLOWS];
     if (column >= width) return;
     const float *from = e.table + (u64)id * width + column, *positions = e.positions;
@@ -82,8 +82,8 @@ struct Norm {
     u32 centred;
 };
 
-// A lane's part of a norm's parameters, for up to 256·KEPT columns. They do not depend on the kernel
-// before.
+// A lane's part of a norm's parameters, for up to 256·KEPT columns. They do not depend on the previous
+// kernel.
 template <int KEPT> struct NormPart {
     float4 scale[2 * KEPT], bias[2 * KEPT];
 };
@@ -104,7 +104,7 @@ template <int KEPT> __device__ __forceinline__ NormPart<KEPT> norm_part(const No
 __device__ __forceinline__ float of_four(const float4 &v, int k) { return k == 0 ? v.x : k == 1 ? v.y : k == 2 ? v.z : v.w; }
 
 // `out = norm(x + input)` of one row by one warp; `input` and a second `out` may be missing. The
-// variance is taken of differences from the mean, as the CPU does. The row, whose width is a
+// variance is that of differences from the mean, as on the CPU. The row, whose width is a
 // multiple of eight, stays in registers.
 template <int KEPT>
 __device__ __forceinline__ void norm_row(const act *x, const act *input, act *out, act *second_out, const Norm &norm,
@@ -176,7 +176,7 @@ extern "C" __global__ void add_norm_2048(const act *x, const act *input, act *ou
     add_norm_row<8>(x, input, out, stride, norm, width, count);
 }
 
-// The same for any width, and for some of a row's columns.
+// `norm(x + input)` of any width, and of some of a row's columns.
 extern "C" __global__ void add_norm_any(const act *x, const act *input, act *out, u32 stride, Norm norm, u32 width,
                                         const u32 *count) {
     begin();
@@ -212,7 +212,7 @@ extern "C" __global__ void add_rows(const act *x, const act *input, act *out, u3
     store_part(out + at, sum, rest, whole);
 }
 
-// In place. `kind`: 0 tanh, 1 clamp to [a, b], 2 highway with gate `p` and input `q`, 3 the mix p∘q + r∘y.
+// Element-wise, in place. `kind`: 0 tanh, 1 clamp to [a, b], 2 highway with gate `p` and input `q`, 3 the mix p∘q + r∘y.
 extern "C" __global__ void element(u32 kind, act *y, const act *p, const act *q, const act *r, float a,
                                    float b, u32 stride, u32 width, const u32 *count) {
     begin();
@@ -233,8 +233,8 @@ extern "C" __global__ void element(u32 kind, act *y, const act *p, const act *q,
     store_part(y + at, v, rest, whole);
 }
 
-// What recurrent states are read from: a row of the states, NONE, or a place, where they are what the row
-// that is there left `before`. Without `parents` that row has the place's number.
+// Where recurrent states are read from: a row of the states, NONE, or a place. At a place the state is
+// the one its row (`parents`) had `before`; without `parents` the row has the place's number.
 struct Sources {
     const u32 *from, *before, *parents;
 };
@@ -244,14 +244,14 @@ __device__ __forceinline__ u32 source(const Sources &s, u32 row) {
     return from == place || from == NONE ? from : s.before[s.parents ? s.parents[place] : place];
 }
 
-// Where a recurrent layer's state was, and what it was there; a missing one is zero.
+// A recurrent layer's previous state; a missing one is zero.
 __device__ __forceinline__ Eight old_state(const act *state, u32 from, u32 stride, u32 column, u32 width) {
     Eight none = {};
     if (from == NONE) return none;
     return load_part(state + (u64)from * stride + column, width - column, width % 8 == 0);
 }
 
-// Running mean.
+// The running mean of an AAN (average attention network).
 extern "C" __global__ void average(const act *x, act *out, u32 stride, act *state, Sources sources,
                                    const u32 *to, const u32 *before, u32 width, const u32 *count) {
     begin();
@@ -292,7 +292,7 @@ extern "C" __global__ void load_states(const act *state, u32 stride, Sources sou
     store_part(out + (u64)row * stride + column, v, width - column, width % 8 == 0);
 }
 
-// out[i] = rows[at[i]], or out[at[i]][first..] = rows[i]. `at` missing: the row itself.
+// out[i] = rows[at[i]], or out[at[i]][first..] = rows[i]. Without `at` the row is i.
 extern "C" __global__ void move_rows(const act *from, u32 from_stride, const u32 *from_at, act *to,
                                      u32 to_stride, const u32 *to_at, u32 first, u32 width,
                                      const u32 *count) {
@@ -314,14 +314,14 @@ extern "C" __global__ void clear_rows(act *rows, u32 stride, const u32 *first, c
     store8(rows + (u64)(*first + row) * stride + column, none);
 }
 
-// Moves memory that grows; `words` of four bytes.
+// Copies `words` words of four bytes.
 extern "C" __global__ void copy_words(const u32 *from, u32 *to, u64 words) {
     begin();
     for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < words; i += (u64)gridDim.x * blockDim.x)
         to[i] = from[i];
 }
 
-// The mean of the rows each row reads, or their sum with weights, which stand as the lists do.
+// The mean of the rows each row reads, or their weighted sum; weights are in the order of the lists.
 extern "C" __global__ void gather_sum(const act *rows, u32 stride, const u32 *spans, const u32 *list,
                                       const float *weights, act *out, u32 out_stride, u32 width,
                                       const u32 *count) {
@@ -341,7 +341,7 @@ extern "C" __global__ void gather_sum(const act *rows, u32 stride, const u32 *sp
     store_part(out + (u64)row * out_stride + column, sum, width - column, whole);
 }
 
-// A term of a recurrent cell: its row for row `row` is at[row], 0 if `one`, or `row` itself.
+// A term of a recurrent cell: for row `row` its row at[row], 0 if `one`, or `row`.
 __device__ __forceinline__ const act *term(const act *rows, u32 stride, const u32 *at, u32 one, u32 row) {
     return rows + (u64)(one ? 0 : at ? at[row] : row) * stride;
 }

@@ -1,63 +1,63 @@
-// Search on the device: which hypotheses go on, and what they read of their past. The host comes to
-// the same when it hears the answer, a step later: see `peregrine_nn::DeviceBeam`.
+// Device-side beam search: which hypotheses go on, and which positions of the KV cache they read. The host
+// computes the same when it reads the answer, a step later: see `peregrine_nn::DeviceBeam`.
 
-// Who is at the places of a question, sentence by sentence.
+// The places of a question, sentence by sentence: the hypotheses that go on.
 struct Places {
-    u32 *words;   // NONE: nobody
-    u32 *parents; // the row of the step that goes on,
-    float *paths; // and the sum of its scores
-    u32 *widths;  // of a sentence, at its first place: how many may still go on where beams shrink
+    u32 *words;   // NONE: no hypothesis
+    u32 *parents; // the row of the step that the hypothesis extends
+    float *paths; // the sum of its scores
+    u32 *widths;  // at a sentence's first place: how many hypotheses may go on where beams shrink
 };
 
 struct DeviceBeam {
     u32 first_row, rows;
-    u32 follows; // the first place its rows go on from, or NONE: the host knows paths and width
+    u32 follows; // the first place its rows go on from, or NONE if the host gives paths and width
     u32 width, free;
     u32 beam, finish, end; // finish: 0 shrink, 1 full, 2 bounded
-    u32 first_place;       // of its `beam` places
+    u32 first_place;       // the first of its `beam` places
 };
 
-struct Race {
+struct BeamSearch {
     const DeviceBeam *device_beams;
-    const float *paths;  // of rows whose host knows it
+    const float *paths;  // of rows that follow no place
     const u32 *words;    // the answers, `Asked::most` a row
     const float *scores;
     Places before, after;
 };
 
-// Numbers in the order of `f32::total_cmp`.
+// An integer with the order of `f32::total_cmp`.
 __device__ __forceinline__ u32 ordered(float v) {
     u32 bits = __float_as_uint(v);
     return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
 }
 
-// A warp a sentence. A row's answer is sorted, so the best candidates are found by merging: lane r holds
-// the first of row r's that is not taken yet, and the best lane's is taken, of equals that of the
-// earlier row. Lane p keeps who is at place p.
+// A warp a sentence. A row's answer is sorted, so the best candidates are found by a merge: lane r holds
+// the first candidate of row r that is not taken yet, and the best lane's is taken, of equals that of the
+// earlier row. Lane p keeps the hypothesis of place p.
 //
 // 2·beam candidates suffice: a row has the end symbol once, so at most `beam` of them end, and the others
 // fill the beam. (`full`: e of the first `beam` end, so at most beam − e of the next, which leaves e.)
-extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
+extern "C" __global__ void device_beam_search(Asked asked, BeamSearch search, const u32 *count) {
     begin();
     u32 sentence = ROW_OF_WARP;
     if (sentence >= *count) return;
     const u32 all = 0xffffffffu;
-    DeviceBeam device_beam = race.device_beams[sentence];
+    DeviceBeam device_beam = search.device_beams[sentence];
     u32 lane = LANE, beam = device_beam.beam, finish = device_beam.finish, end = device_beam.end;
     bool follows = device_beam.follows != NONE;
-    u32 width = follows ? race.before.widths[device_beam.follows] : device_beam.width;
+    u32 width = follows ? search.before.widths[device_beam.follows] : device_beam.width;
     u32 row = device_beam.first_row + lane, from = device_beam.follows + lane;
     u32 left = 0, next = 0;
     float path = 0.0f;
-    // Of the rows, those that go on from an empty place are nobody's.
-    if (lane < device_beam.rows && !(follows && race.before.words[from] == NONE)) {
-        path = follows ? race.before.paths[from] : race.paths[row];
+    // A row that goes on from an empty place has no candidates.
+    if (lane < device_beam.rows && !(follows && search.before.words[from] == NONE)) {
+        path = follows ? search.before.paths[from] : search.paths[row];
         left = asked.forced[row] != NONE ? 1 : min(asked.counts[row], asked.most);
     }
     u64 list = (u64)row * asked.most;
-    u32 word = left ? race.words[list] : NONE, key = 0;
+    u32 word = left ? search.words[list] : NONE, key = 0;
     float sum = 0.0f;
-    if (word != NONE) sum = __fadd_rn(path, device_beam.free ? 0.0f : race.scores[list]), key = ordered(sum);
+    if (word != NONE) sum = __fadd_rn(path, device_beam.free ? 0.0f : search.scores[list]), key = ordered(sum);
     u32 my_word = NONE, my_parent = device_beam.first_row, taken = 0, holes = 0, ended = 0;
     float my_path = 0.0f;
     u32 most = finish == 0 ? width : 2 * beam;
@@ -72,7 +72,7 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
         float won_path = __shfl_sync(all, sum, winner);
         u32 place = NONE;
         if (finish == 1) {
-            // Those that end leave holes, which the next that do not end fill.
+            // Hypotheses that end leave holes; the next ones that do not end fill them.
             if (won == end) {
                 if (t < beam) holes |= 1u << t;
             } else if (t < beam) {
@@ -88,23 +88,23 @@ extern "C" __global__ void race(Asked asked, Race race, const u32 *count) {
         if (lane == place) my_word = won, my_parent = device_beam.first_row + winner, my_path = won_path;
         if (lane == winner) {
             next++;
-            word = next < left ? race.words[list + next] : NONE, key = 0;
-            if (word != NONE) sum = __fadd_rn(path, device_beam.free ? 0.0f : race.scores[list + next]), key = ordered(sum);
+            word = next < left ? search.words[list + next] : NONE, key = 0;
+            if (word != NONE) sum = __fadd_rn(path, device_beam.free ? 0.0f : search.scores[list + next]), key = ordered(sum);
         }
     }
-    // Holes that nobody filled go to the end.
+    // Holes that were not filled go to the end.
     u32 there = __ballot_sync(all, my_word != NONE), below = (1u << lane) - 1;
     u32 at = my_word != NONE ? __popc(there & below) : __popc(there) + __popc(~there & below);
     if (at < beam) {
         u32 to = device_beam.first_place + at;
-        race.after.words[to] = my_word, race.after.parents[to] = my_parent, race.after.paths[to] = my_path;
+        search.after.words[to] = my_word, search.after.parents[to] = my_parent, search.after.paths[to] = my_path;
     }
-    if (lane == 0) race.after.widths[device_beam.first_place] = width - (finish == 0 ? ended : 0);
+    if (lane == 0) search.after.widths[device_beam.first_place] = width - (finish == 0 ? ended : 0);
 }
 
-// What rows read of their own past, a warp a row, lists `room` apart: what the row before read, and the row's own
-// position. `from`: that row, or a place, whose row is in `parents`; without those it is the place's
-// number. `first`: what the list begins with instead (the first two steps).
+// The lists of positions that rows read of their own past, a warp a row, lists `room` apart: the list of
+// the row it extends, and its own position. `from`: the row it extends, or a place, whose row is in
+// `parents` or else the place's number. `first`: the list's first position (in the first two steps).
 struct Growth {
     u32 *lists;
     u32 room;
@@ -132,7 +132,7 @@ extern "C" __global__ void grow_lists(Growth g, const u32 *count) {
     if (row < *count) grow_list(g, row);
 }
 
-// The same by the warps that look the words of these rows up: a kernel less to wait for.
+// Lists grown by the warps that look up the words of these rows: one kernel less.
 extern "C" __global__ void embed_grown(Embedding e, Growth g) {
     begin();
     u32 row = ROW_OF_WARP;

@@ -1,5 +1,5 @@
-//! Kernels from source to machine code: compiled by NVRTC when a device is first used, and kept on
-//! disk. Where there is no NVRTC, those made ahead ([`portable`]) serve.
+//! Kernels from source to machine code: compiled by NVRTC when a device is first used, and cached on disk. Without
+//! NVRTC the precompiled PTX ([`portable`]) serves.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ functions!(Nvrtc {
     destroy = "nvrtcDestroyProgram" (*mut *mut c_void);
 });
 
-/// The kernels, one text for the compiler.
+/// The source of all kernels, one translation unit.
 pub(crate) const SOURCE: &str = concat!(
-    include_str!("../kernels/numbers.cu"),
+    include_str!("../kernels/precision.cu"),
     include_str!("../kernels/rows.cu"),
     include_str!("../kernels/attention.cu"),
     include_str!("../kernels/product.cu"),
@@ -33,7 +33,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../kernels/logits.cu"),
 );
 
-/// Where NVRTC may be: where `PEREGRINE_NVRTC` says, or in the usual places.
+/// The names under which NVRTC is looked for: that in `PEREGRINE_NVRTC`, or the usual ones.
 pub(crate) fn nvrtc_names() -> Vec<String> {
     if let Some(name) = std::env::var("PEREGRINE_NVRTC").ok().filter(|name| !name.is_empty()) {
         return vec![name];
@@ -65,8 +65,8 @@ impl Nvrtc {
         format!("{major}.{minor}")
     }
 
-    /// Machine code for `flags`, or PTX where they name a virtual architecture; or what the compiler has
-    /// against it.
+    /// Compiles the kernels: to machine code, or to PTX if `flags` name a virtual architecture. An error holds the
+    /// compiler's log.
     pub(crate) fn build(&self, flags: &[String]) -> Result<Vec<u8>, Error> {
         let (size_of, get) = match flags.iter().any(|flag| flag.contains("compute_")) {
             true => (self.ptx_size, self.ptx),
@@ -102,7 +102,7 @@ impl Nvrtc {
 
 type Program = *mut c_void;
 
-/// What the compiler has to give of a program: machine code, PTX or a log.
+/// One of the compiler's results for a program: machine code, PTX or the log.
 ///
 /// # Safety
 /// The program exists, and `get` writes as many bytes as `size_of` says.
@@ -129,50 +129,50 @@ unsafe fn text_of(
 /// Kernels a driver can load.
 pub(crate) struct Code {
     pub(crate) bytes: Vec<u8>,
-    /// The compute capability they were made for: they use what it has, not what the device has.
+    /// The compute capability they were compiled for, which may be lower than the device's.
     pub(crate) capability: (i32, i32),
 }
 
-/// What the compiled kernels are for.
+/// What kernels are compiled for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Compute capability, major and minor.
     pub(crate) capability: (i32, i32),
     pub(crate) driver: i32,
-    pub(crate) numbers: GpuPrecision,
+    pub(crate) precision: GpuPrecision,
 }
 
 impl Target {
     fn flags(&self) -> Vec<String> {
         let (major, minor) = self.capability;
-        // Hopper's own instructions are in a target of their own.
+        // `wgmma` needs the architecture-specific target sm_90a.
         let own = if major == 9 { "a" } else { "" };
         let mut flags = vec![format!("--gpu-architecture=sm_{major}{minor}{own}")];
-        flags.extend(self.numbers.flags());
+        flags.extend(self.precision.flags());
         flags
     }
 
-    /// Everything the code depends on but the source itself.
+    /// The key of the disk cache: everything the code depends on.
     fn key(&self, nvrtc: &str) -> String {
         let source = checksum(SOURCE.as_bytes());
         format!("{source:016x} {} nvrtc {nvrtc} driver {}", self.flags().join(" "), self.driver)
     }
 }
 
-/// The kernels: compiled for the device where that is possible, else those made ahead.
+/// The kernels: compiled for the device if there is NVRTC, else the precompiled PTX.
 pub(crate) fn code(target: &Target) -> Result<Code, Error> {
     match Nvrtc::open() {
         Ok(nvrtc) => {
             Ok(Code { bytes: machine_code(target, &nvrtc)?, capability: target.capability })
         }
         Err(_) => Ok(Code {
-            bytes: portable::kernels(target.numbers)?,
-            capability: target.numbers.needs(),
+            bytes: portable::kernels(target.precision)?,
+            capability: target.precision.needs(),
         }),
     }
 }
 
-/// The kernels' machine code: from the disk, or compiled and put there.
+/// The kernels' machine code: from the disk cache, or compiled and stored there.
 fn machine_code(target: &Target, nvrtc: &Nvrtc) -> Result<Vec<u8>, Error> {
     let key = target.key(&nvrtc.version_text());
     let path = cache_folder().map(|folder| folder.join(file_name(&key)));
@@ -182,7 +182,7 @@ fn machine_code(target: &Target, nvrtc: &Nvrtc) -> Result<Vec<u8>, Error> {
         return Ok(code);
     }
     let code = nvrtc.build(&target.flags())?;
-    // A cache that cannot be written costs the next start some seconds, nothing else.
+    // Without a cache the next start takes some seconds longer.
     if let Some(path) = path {
         let temporary = path.with_extension(format!("{}.part", std::process::id()));
         let written = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| {
@@ -196,7 +196,7 @@ fn machine_code(target: &Target, nvrtc: &Nvrtc) -> Result<Vec<u8>, Error> {
     Ok(code)
 }
 
-/// Where compiled kernels are kept: `PEREGRINE_CACHE`, or the user's folder for caches.
+/// The folder of compiled kernels: `PEREGRINE_CACHE`, or the user's cache folder.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     folder("PEREGRINE_CACHE").or_else(|| {
@@ -219,7 +219,7 @@ fn wrap(code: &[u8], key: &str) -> Vec<u8> {
     file
 }
 
-/// The code of a cached file, if it is whole and was made for `key`.
+/// The code of a cached file, if it is whole and was compiled for `key`.
 fn unwrap(file: &[u8], key: &str) -> Option<Vec<u8>> {
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
     let (length, rest) = file.split_at_checked(8)?;
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     fn target() -> Target {
-        Target { capability: (9, 0), driver: 13000, numbers: GpuPrecision::Float16 }
+        Target { capability: (9, 0), driver: 13000, precision: GpuPrecision::Float16 }
     }
 
     #[test]
@@ -265,11 +265,11 @@ mod tests {
         assert_ne!(one, key(&target(), "12.8"));
         assert_ne!(one, key(&Target { driver: 12080, ..target() }, "13.0"));
         assert_ne!(one, key(&Target { capability: (8, 9), ..target() }, "13.0"));
-        assert_ne!(one, key(&Target { numbers: GpuPrecision::Int8, ..target() }, "13.0"));
+        assert_ne!(one, key(&Target { precision: GpuPrecision::Int8, ..target() }, "13.0"));
         assert!(target().flags()[0].ends_with("sm_90a"));
     }
 
-    /// A compiler that compiles and then has nothing to give.
+    /// A compiler that compiles without an error and returns no code.
     #[test]
     fn a_compiler_that_gives_nothing_is_an_error() {
         unsafe extern "C" fn version(_: *mut c_int, _: *mut c_int) -> c_int {
@@ -314,16 +314,16 @@ mod tests {
         assert!(error.contains("error 4"), "{error}");
     }
 
-    /// Where there is a compiler, every precision must compile, GPU or not.
+    /// With NVRTC every precision must compile, with or without a GPU.
     #[test]
     fn kernels_compile() {
         let Ok(nvrtc) = Nvrtc::open() else {
             eprintln!("skipped: no NVRTC");
             return;
         };
-        for numbers in GpuPrecision::ALL {
-            let code = nvrtc.build(&Target { numbers, ..target() }.flags());
-            assert!(code.is_ok_and(|code| code.starts_with(b"\x7fELF")), "{numbers:?}");
+        for precision in GpuPrecision::ALL {
+            let code = nvrtc.build(&Target { precision, ..target() }.flags());
+            assert!(code.is_ok_and(|code| code.starts_with(b"\x7fELF")), "{precision:?}");
         }
     }
 }

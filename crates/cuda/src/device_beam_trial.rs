@@ -1,4 +1,4 @@
-//! Races tried on random answers: whether the device lets those go on that search would.
+//! Device-side beam search on random answers: whether the device chooses the hypotheses that the host would.
 
 use peregrine_model::Finish;
 use peregrine_nn::{Ask, Choice, Choices, DeviceBeam, Question, Scoring};
@@ -6,14 +6,14 @@ use peregrine_nn::{Ask, Choice, Choices, DeviceBeam, Question, Scoring};
 use crate::Error;
 use crate::backend::Cuda;
 use crate::driver::Address;
-use crate::logits::OutputLayer;
 use crate::memory::NONE;
+use crate::output::OutputLayer;
 use crate::trial::{Shape, Trial};
 
-/// Who is at a place: the word, its row, and the path's bits.
+/// The hypothesis at a place: its word, the row it goes on from, and the bits of its path's score.
 type Place = (u32, u32, u32);
 
-/// The places of a question, and for each sentence its first place and its width.
+/// The places of a question, and for each sentence its first place and the width of its beam.
 #[derive(PartialEq)]
 struct Outcome {
     places: Vec<Option<Place>>,
@@ -26,7 +26,7 @@ struct Search {
     beam: usize,
     finish: Finish,
     scoring: Scoring,
-    /// Its first place in the last question.
+    /// The sentence's first place in the last question.
     follows: Option<u32>,
 }
 
@@ -34,10 +34,10 @@ const fn search(beam: usize, finish: Finish) -> Search {
     Search { beam, finish, scoring: Scoring::LogProbability, follows: None }
 }
 
-/// What wants no scores.
+/// Greedy search, which needs no scores.
 const GREEDY: Search = Search { scoring: Scoring::Logit, ..search(1, Finish::Shrink) };
 
-/// Searches that share a question, in turn: alike ones, and all sorts.
+/// Searches that share a question: equal ones, and mixed ones.
 const MIXTURES: [&[Search]; 5] = {
     use Finish::{Full, FullBounded, Shrink};
     [
@@ -56,28 +56,29 @@ const MIXTURES: [&[Search]; 5] = {
     ]
 };
 
-/// Lets sentences race, and then twice more, in another order and from the places of the race before. Compares who
-/// went on with what sorting all candidates gives. Gives the number of races and what was wrong.
+/// Searches the beams of many sentences on the device, in three steps, each in another order and from the places of the
+/// step before, and compares the hypotheses that go on with those of a sort of all candidates. Returns the number of
+/// searches and what was wrong.
 pub fn try_device_beams(gpu: &Cuda) -> Result<(usize, Vec<String>), Error> {
-    // Few different words: many scores are equal.
+    // Few words differ, so that many scores are equal.
     const SHAPES: [Shape; 4] = [
         Shape { rows: 12, width: 64, words: 30_000, different: 300 },
         Shape { rows: 200, width: 32, words: 9_001, different: 40 },
         Shape { rows: 35, width: 24, words: 7, different: 7 },
         Shape { rows: 140, width: 16, words: 500, different: 9 },
     ];
-    let (mut races, mut wrong) = (0, Vec::new());
+    let (mut searched, mut wrong) = (0, Vec::new());
     for shape in &SHAPES {
         let trial = Trial::new(gpu, shape);
         for mixture in MIXTURES {
             let mut searches = sentences(mixture, shape.rows);
             let mut before = None;
             for step in 0..3 {
-                let (found, expected) = race(&trial, &searches, step, before.as_ref())?;
+                let (found, expected) = search_step(&trial, &searches, step, before.as_ref())?;
                 for (search, (first, _)) in searches.iter_mut().zip(&expected.widths) {
                     search.follows = Some(*first);
                 }
-                races += searches.len();
+                searched += searches.len();
                 searches.rotate_left(1);
                 if found != expected {
                     wrong.push(difference(&found, &expected, mixture, step));
@@ -86,10 +87,10 @@ pub fn try_device_beams(gpu: &Cuda) -> Result<(usize, Vec<String>), Error> {
             }
         }
     }
-    Ok((races, wrong))
+    Ok((searched, wrong))
 }
 
-/// Sentences, a row for each of their places, until there are no more rows; the last has what is left.
+/// Sentences with a row for each of their places, until there are no more rows; the last has the rows that are left.
 fn sentences(mixture: &[Search], rows: usize) -> Vec<Search> {
     let (mut sentences, mut left) = (Vec::new(), rows);
     for search in mixture.iter().cycle() {
@@ -103,8 +104,8 @@ fn sentences(mixture: &[Search], rows: usize) -> Vec<Search> {
     sentences
 }
 
-/// What the device finds, and what it should.
-fn race(
+/// One step: what the device finds, and what a sort of all candidates finds.
+fn search_step(
     trial: &Trial,
     searches: &[Search],
     step: usize,
@@ -131,12 +132,12 @@ fn race(
     let (mut device_beams, mut first) = (Vec::new(), 0);
     for (sentence, search) in searches.iter().enumerate() {
         let beam = search.beam as u32;
-        // What ends hypotheses is among the best words: those of the second row of a beam.
+        // The end symbol is among the best words, those of the second row of a beam.
         let row = (first + 1).min(asks.len() - 1);
         device_beams.push(DeviceBeam {
             rows: beam,
             follows: search.follows,
-            // At first one beam in three is less wide.
+            // Of the first beams one in three is narrower.
             width: if sentence % 3 == 2 && beam > 1 { beam - 1 } else { beam },
             free: sentence % 4 == step,
             beam,
@@ -149,7 +150,7 @@ fn race(
     Ok((outcome(trial, &device_beams)?, sorted(&device_beams, &asks, &answers, before)))
 }
 
-/// Reads what the device keeps.
+/// Reads the places from the device.
 fn outcome(trial: &Trial, device_beams: &[DeviceBeam]) -> Result<Outcome, Error> {
     let device = trial.gpu.device();
     let lists = device.record(|segment| Ok(segment.places().lists()))?;
@@ -172,7 +173,7 @@ fn outcome(trial: &Trial, device_beams: &[DeviceBeam]) -> Result<Outcome, Error>
     Ok(Outcome { places, widths: device_beams.iter().map(width).collect() })
 }
 
-/// The same by sorting all candidates.
+/// The outcome by a sort of all candidates.
 fn sorted(
     device_beams: &[DeviceBeam],
     asks: &[Ask<'_>],
@@ -226,5 +227,5 @@ fn sorted(
 fn difference(found: &Outcome, expected: &Outcome, mixture: &[Search], step: usize) -> String {
     let first = found.places.iter().zip(&expected.places).position(|(a, b)| a != b);
     let (a, b) = first.map_or((None, None), |i| (found.places[i], expected.places[i]));
-    format!("{mixture:?}, race {step}: place {first:?} has {a:?}, not {b:?}")
+    format!("{mixture:?}, step {step}: place {first:?} has {a:?}, not {b:?}")
 }

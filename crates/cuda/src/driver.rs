@@ -1,7 +1,6 @@
-//! NVIDIA's driver, opened when it is first asked for.
+//! NVIDIA's driver API, loaded when a GPU is opened.
 //!
-//! Nothing of CUDA is needed to build or to start; a machine without a driver gets an error that
-//! says what was looked for.
+//! Nothing of CUDA is needed to build or to start; without a driver the error says what was looked for.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -9,11 +8,11 @@ use libloading::Library;
 
 use crate::Error;
 
-/// A place in the device's memory.
+/// An address of device memory.
 pub(crate) type Address = u64;
 type Handle = *mut c_void;
 
-/// Declares the driver's functions: a table of pointers, filled by name.
+/// Declares the functions of a library: a table of pointers, filled by name.
 macro_rules! functions {
     ($table:ident { $($name:ident = $symbol:literal ($($arg:ty),* $(,)?);)* }) => {
         /// Functions of the library.
@@ -24,7 +23,7 @@ macro_rules! functions {
         }
 
         impl $table {
-            /// Looks all functions up.
+            /// Looks up all functions.
             fn from_library(library: libloading::Library) -> Result<$table, libloading::Error> {
                 // SAFETY: the names and signatures are those of the library's headers, and the
                 // library stays loaded as long as the table.
@@ -85,17 +84,17 @@ functions!(Driver {
     );
 });
 
-/// `CUtensorMap`: how the copy engine finds a matrix.
+/// `CUtensorMap`: the descriptor of a matrix for TMA.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Map(pub(crate) [u8; 128]);
 
-/// A matrix of bytes, and the boxes in which it is copied.
+/// A matrix of bytes, and the boxes in which TMA copies it.
 pub(crate) struct Matrix {
     pub(crate) address: Address,
-    /// Bytes of a row,
+    /// Bytes of a row.
     pub(crate) bytes: usize,
-    /// from one row to the next,
+    /// Bytes from one row to the next.
     pub(crate) stride: usize,
     pub(crate) rows: usize,
     /// Rows of a box, which is 128 bytes wide.
@@ -122,7 +121,7 @@ pub(crate) struct LaunchAttribute {
 }
 
 impl LaunchAttribute {
-    /// The next kernel may be brought up before this one has ended.
+    /// Programmatic dependent launch: the kernel may start before the one in front of it has ended.
     pub(crate) const OVERLAPPED: LaunchAttribute = {
         let mut value = [0; 16];
         value[0] = 1;
@@ -130,17 +129,16 @@ impl LaunchAttribute {
     };
 }
 
-/// Names under which the driver is looked for.
+/// The names under which the driver is looked for.
 pub(crate) const NAMES: [&str; 2] = ["libcuda.so.1", "nvcuda.dll"];
 
 impl Driver {
-    /// How the copy engine finds a matrix. Pieces of 16 bytes are crossed on the way, as products expect
-    /// them.
+    /// The tensor map of a matrix. TMA swizzles pieces of 16 bytes within 128, as `wgmma` expects them.
     pub(crate) fn map(&self, matrix: &Matrix) -> Result<Map, Error> {
         const BYTES: c_int = 0;
         const NOT_INTERLEAVED: c_int = 0;
-        const CROSSED_IN_128_BYTES: c_int = 3;
-        const WHOLE_CACHE_LINES: c_int = 3;
+        const SWIZZLE_128_BYTES: c_int = 3;
+        const PROMOTE_TO_256_BYTES: c_int = 3;
         const ZEROS_OUTSIDE: c_int = 0;
         let mut map = Map([0; 128]);
         let size = [matrix.bytes as u64, matrix.rows as u64];
@@ -158,8 +156,8 @@ impl Driver {
                 corner.as_ptr(),
                 step.as_ptr(),
                 NOT_INTERLEAVED,
-                CROSSED_IN_128_BYTES,
-                WHOLE_CACHE_LINES,
+                SWIZZLE_128_BYTES,
+                PROMOTE_TO_256_BYTES,
                 ZEROS_OUTSIDE,
             )
         };
@@ -176,7 +174,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// The driver's result codes as errors.
+    /// Turns a result code of the driver into an error.
     pub(crate) fn check(&self, call: &'static str, code: c_int) -> Result<(), Error> {
         const OUT_OF_MEMORY: c_int = 2;
         match code {
@@ -200,7 +198,7 @@ impl Driver {
 pub(crate) fn open_first(names: &[impl AsRef<str>]) -> Result<Library, String> {
     let mut reason = String::new();
     for name in names {
-        // SAFETY: these are NVIDIA's libraries, whose initialisers ask for nothing.
+        // SAFETY: these are NVIDIA's libraries, whose initialisers have no preconditions.
         match unsafe { Library::new(name.as_ref()) } {
             Ok(library) => return Ok(library),
             Err(error) => reason = error.to_string(),

@@ -1,31 +1,33 @@
-/// What can go wrong with a GPU.
+//! Errors of the GPU.
+
+/// An error of the GPU, of its driver, or of the compiler of its kernels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no driver, so there can be no GPU.
+    /// There is no NVIDIA driver.
     #[error("no NVIDIA driver found (looked for {looked_for}): {reason}")]
     NoDriver {
-        /// Names tried.
+        /// The names that were tried.
         looked_for: String,
-        /// What the system said of the last.
+        /// The system's error for the last name.
         reason: String,
     },
-    /// There is a driver, but not that GPU.
+    /// The driver does not see this GPU.
     #[error("there is no GPU number {wanted}: the driver sees {found}")]
     NoDevice {
-        /// Number asked for.
+        /// The number asked for.
         wanted: usize,
-        /// Number of GPUs.
+        /// The number of GPUs.
         found: usize,
     },
-    /// Nothing here can run on it.
+    /// The GPU's compute capability is too low for the precision.
     #[error("{name} is too old: compute capability {found}, needed is {needed}")]
     TooOld {
-        /// The GPU.
+        /// The name of the GPU.
         name: String,
-        /// Its capability.
+        /// Its compute capability.
         found: String,
-        /// The least that will do.
+        /// The least compute capability that will do.
         needed: &'static str,
     },
     /// The kernels could not be compiled.
@@ -34,17 +36,17 @@ pub enum Error {
     /// The device's memory is full.
     #[error("the GPU's memory is full: use a smaller batch (--batch-sentences, --batch-tokens)")]
     OutOfMemory,
-    /// A call failed.
+    /// A call of the driver failed.
     #[error("{call}: {reason} (CUDA error {code})")]
     Driver {
         /// The driver's function.
         call: &'static str,
-        /// What the driver says of it.
+        /// The driver's text for the error.
         reason: String,
-        /// Its number.
+        /// The CUDA error code.
         code: i32,
     },
-    /// The network asks for something no kernel does.
+    /// The network needs something that no kernel does.
     #[error("not possible on a GPU: {0}")]
     Unsupported(String),
 }

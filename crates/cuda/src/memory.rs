@@ -1,4 +1,4 @@
-//! What networks keep on the device.
+//! Device memory: buffers, rows of activations, and the KV cache.
 
 use std::sync::Arc;
 
@@ -7,30 +7,29 @@ use crate::device::{Device, bucket};
 use crate::driver::Address;
 use crate::kernel;
 
-/// A row, a word or a place that is not there.
+/// No row, no word, no place.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Marks the number of a place of the last question.
+/// The bit that marks a number as a place of the last question.
 pub(crate) const FOLLOWS: u32 = 1 << 31;
 
-/// Rows that can always be read, whatever is in them: the first half of a tensor core's tile.
+/// Rows that can always be read, whatever is in them: half of a tensor-core tile.
 pub(crate) const FEW_ROWS: usize = 8;
 
-/// Device memory. It goes back to the lane of the thread that drops it, whose work was the last to use
-/// it: whoever gets it next on that lane is recorded later. Where it was taken for work beside that lane, it
-/// goes back there.
+/// Device memory. It goes back to the stream of the thread that drops it, whose work was the last to use it: its
+/// next owner on that stream is recorded later. What was allocated on a side stream goes back to that.
 pub(crate) struct Buffer {
     device: Arc<Device>,
-    aside: bool,
+    on_side: bool,
     pub(crate) address: Address,
     pub(crate) bytes: usize,
 }
 
 impl Buffer {
     pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Buffer, Error> {
-        let lane = device.lane()?;
-        let (address, bytes) = device.allocate(&lane, bytes)?;
-        let aside = device.is_aside();
-        Ok(Buffer { device: Arc::clone(device), aside, address, bytes })
+        let stream = device.stream()?;
+        let (address, bytes) = device.allocate(&stream, bytes)?;
+        let on_side = device.is_on_side_stream();
+        Ok(Buffer { device: Arc::clone(device), on_side, address, bytes })
     }
 
     pub(crate) fn of_floats(device: &Arc<Device>, values: &[f32]) -> Result<Buffer, Error> {
@@ -44,12 +43,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.device.give_back(self.address, self.bytes, self.aside);
+        self.device.give_back(self.address, self.bytes, self.on_side);
     }
 }
 
-/// Columns a row takes in memory: rows begin where 16 numbers begin, and what is between the last
-/// column and the next row is zero, as products need it.
+/// Columns a row takes in memory: a multiple of 16. Those after the last column are zero, as products need
+/// it.
 pub(crate) fn stride(width: usize) -> usize {
     width.next_multiple_of(16)
 }
@@ -72,11 +71,11 @@ impl Rows {
     }
 
     pub(crate) fn capacity(&self, device: &Device) -> usize {
-        let row = self.stride() * device.numbers.row_size();
+        let row = self.stride() * device.precision.row_size();
         self.buffer.as_ref().map_or(0, |buffer| buffer.bytes / row.max(1))
     }
 
-    /// Makes it `count` rows of that width; what was in them is lost.
+    /// Makes this `count` rows of that width; their contents are lost.
     pub(crate) fn shape(
         &mut self,
         device: &Arc<Device>,
@@ -86,13 +85,13 @@ impl Rows {
         let other = self.width != width;
         self.width = width;
         self.count = count;
-        // Kernels for few rows read all of those.
+        // Kernels for few rows read `FEW_ROWS` rows.
         let needed = count.max(FEW_ROWS);
         let room = self.capacity(device);
         if room < needed {
-            // The old memory goes first: it may serve again.
+            // The old memory is freed first, so that it can serve again.
             self.buffer = None;
-            let bytes = bucket(needed) * self.stride() * device.numbers.row_size();
+            let bytes = bucket(needed) * self.stride() * device.precision.row_size();
             self.buffer = Some(Buffer::new(device, bytes)?);
         }
         if width != self.stride() && (other || room < needed) {
@@ -101,8 +100,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Makes it `count` rows of that width. Rows that were there stay, new ones are zero; another
-    /// width forgets all.
+    /// Makes this `count` rows of that width. Rows that were there stay, new ones are zero; with another width all are
+    /// lost.
     pub(crate) fn resize(
         &mut self,
         device: &Arc<Device>,
@@ -119,18 +118,18 @@ impl Rows {
         if count > old { self.clear(device, old, count - old) } else { Ok(()) }
     }
 
-    /// Makes room for `count` rows and for more to come; those there are stay.
+    /// Makes room for `count` rows and for more to come; the contents stay.
     pub(crate) fn grow(&mut self, device: &Arc<Device>, count: usize) -> Result<(), Error> {
         let needed = count.max(FEW_ROWS);
         if self.capacity(device) >= needed {
             return Ok(());
         }
-        let row = self.stride() * device.numbers.row_size();
+        let row = self.stride() * device.precision.row_size();
         let new = Buffer::new(device, needed.next_power_of_two() * row)?;
         if let Some(old) = self.buffer.replace(new)
             && self.count > 0
         {
-            device.catch_up()?;
+            device.join_side_stream()?;
             copy(device, old.address, self.address(), self.count * row)?;
         }
         Ok(())
@@ -149,7 +148,7 @@ impl Rows {
     }
 }
 
-/// Keys and values by position.
+/// A KV cache: keys and values by position.
 #[derive(Default)]
 pub struct Cache {
     pub(crate) keys: Rows,
@@ -171,7 +170,7 @@ impl Cache {
 }
 
 impl Rows {
-    /// Makes at least `count` rows of that width, keeping what is in them.
+    /// Makes this at least `count` rows of that width; the contents stay.
     pub(crate) fn reserve(
         &mut self,
         device: &Arc<Device>,
@@ -187,7 +186,7 @@ impl Rows {
     }
 }
 
-/// Copies device memory, in order with all other work.
+/// Copies device memory by a kernel, in order with all other work.
 pub(crate) fn copy(device: &Device, from: Address, to: Address, bytes: usize) -> Result<(), Error> {
     const THREADS: usize = 256;
     const MOST_BLOCKS: usize = 1024;

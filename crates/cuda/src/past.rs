@@ -1,5 +1,5 @@
-//! What rows read of their own past. Only the device may know which row another goes on from, so it puts
-//! the lists together (`kernels/search.cu`); the host knows how long they are.
+//! The positions of the KV cache that rows of a decoder read of their own past. With run-ahead only the device knows
+//! which row another goes on from, so it puts the lists together (`kernels/search.cu`); the host knows their lengths.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::driver::Address;
 use crate::kernel;
 use crate::memory::{Buffer, FOLLOWS, NONE};
 
-/// What rows read of their own past: the lists of two steps in turn, each row's as far from the next as
-/// there is room for a list.
+/// The positions that rows read of their own past. The lists of two steps take turns (double buffering); each row's
+/// list has the same room.
 #[derive(Default)]
 pub struct Past {
-    /// Only where the lists are.
+    /// The places of the lists, without their contents.
     reads: Reads,
     now: PastLists,
     before: PastLists,
@@ -34,13 +34,13 @@ impl AsRef<Reads> for Past {
 }
 
 impl Past {
-    /// Records what works the lists of the next step out.
+    /// Records the kernel that puts the lists of the next step together.
     pub(crate) fn grow(
         &mut self,
         device: &Arc<Device>,
         step: PastExtension<'_>,
     ) -> Result<(), Error> {
-        /// Lists of many lengths have the same room, so that steps are recorded alike.
+        /// Lists of many lengths get the same room, so that steps are recorded alike.
         const LEAST_ROOM: usize = 64;
         std::mem::swap(&mut self.now, &mut self.before);
         let longest = step.positions.iter().max().map_or(0, |&position| position as usize + 1);

@@ -1,21 +1,20 @@
-//! Kernels made ahead, for machines that have a GPU and its driver but not the compiler.
+//! Precompiled kernels, for machines that have a GPU and its driver but not NVRTC.
 //!
-//! `kernels/portable.ptx.z` holds PTX for compute capability 8.0 (8.9 for fp8), which every newer
-//! device's driver can translate. It does without what later devices have (overlapped kernels, for one), so
-//! the compiler is preferred where there is one. Regenerate it after every change to a kernel, with NVRTC
-//! where the loader finds it:
+//! `kernels/portable.ptx.z` holds PTX for compute capability 8.0 (8.9 for fp8), which the driver of every newer
+//! device can translate. It lacks what later devices have (programmatic dependent launch, for one), so NVRTC is
+//! preferred where there is one. Regenerate it after every change to a kernel, with NVRTC where the loader finds it:
 //!
 //! ```sh
 //! cargo test -p peregrine-cuda make_portable_kernels -- --ignored
 //! ```
 //!
-//! Six texts of more than a megabyte have little in them that is new. Whole functions are the
-//! same in several precisions: they are stored once, as *pieces*. Loops are unrolled, with other
-//! registers each time: of a line its *form* is stored, without the registers' numbers, and these apart,
-//! each as its distance from the one before it of its kind. The rest is left to deflate.
+//! The six texts, of more than a megabyte each, are redundant. Functions that are the same in several precisions are
+//! stored once, as *pieces*. Unrolled loops differ in their registers only: a line is stored as its *form*, without the
+//! numbers of registers, and these are stored apart, each as its distance from the last one of its kind. Deflate does
+//! the rest.
 //!
 //! ```text
-//! a line that says what it was made from and by what
+//! a line with the checksum of the sources and the version of NVRTC
 //! a line of piece numbers for each precision
 //! a line with the number of lines of each piece
 //! 0  forms, one a line; a # stands for a register's number
@@ -30,11 +29,11 @@ use crate::precision::GpuPrecision;
 
 const STORED: &[u8] = include_bytes!("../kernels/portable.ptx.z");
 
-/// The stored kernels of a precision, as the driver takes them.
-pub(crate) fn kernels(numbers: GpuPrecision) -> Result<Vec<u8>, Error> {
-    let damaged = || Error::Compiler("the kernels made ahead are damaged".to_owned());
+/// The stored PTX of a precision, terminated by zero as the driver needs it.
+pub(crate) fn kernels(precision: GpuPrecision) -> Result<Vec<u8>, Error> {
+    let damaged = || Error::Compiler("the precompiled kernels are damaged".to_owned());
     let bytes = inflate(STORED).ok_or_else(damaged)?;
-    let mut ptx = restore(&bytes, numbers).ok_or_else(damaged)?.into_bytes();
+    let mut ptx = restore(&bytes, precision).ok_or_else(damaged)?.into_bytes();
     ptx.push(0);
     Ok(ptx)
 }
@@ -45,7 +44,7 @@ fn inflate(deflated: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn restore(bytes: &[u8], numbers: GpuPrecision) -> Option<String> {
+fn restore(bytes: &[u8], precision: GpuPrecision) -> Option<String> {
     let mut parts = bytes.splitn(3, |&byte| byte == 0);
     let mut text = || std::str::from_utf8(parts.next()?).ok();
     let (head, forms) = (text()?, text()?);
@@ -68,11 +67,11 @@ fn restore(bytes: &[u8], numbers: GpuPrecision) -> Option<String> {
         }
         pieces.push(piece);
     }
-    let wanted = list(GpuPrecision::ALL.into_iter().position(|other| other == numbers)?)?;
+    let wanted = list(GpuPrecision::ALL.into_iter().position(|other| other == precision)?)?;
     wanted.into_iter().map(|piece| pieces.get(piece).map(String::as_str)).collect()
 }
 
-/// Adds the line of that form, with its registers' numbers.
+/// Appends the line of a form, with the numbers of its registers.
 fn fill<'a>(
     form: &'a str,
     last: &mut Registers<'a>,
@@ -92,12 +91,12 @@ fn fill<'a>(
     Some(())
 }
 
-/// The letters at the end: those of a register.
+/// The kind of the register that follows: the letters at the end of a form's part.
 fn kind(part: &str) -> &str {
     &part[part.trim_end_matches(|c: char| c.is_ascii_lowercase()).len()..]
 }
 
-/// Takes a number: even ones are twice a distance, odd ones are of those below zero.
+/// Reads a distance: base-128 digits, zigzag-encoded.
 fn distance(bytes: &mut &[u8]) -> Option<i64> {
     let (mut number, mut shift) = (0_i64, 0);
     loop {
@@ -133,35 +132,35 @@ mod tests {
     use crate::compiler::{Nvrtc, SOURCE, checksum};
     use crate::device;
 
-    /// Flags for the compiler.
-    fn flags(numbers: GpuPrecision) -> Vec<String> {
-        let (major, minor) = numbers.needs();
+    /// NVRTC's flags for a precision.
+    fn flags(precision: GpuPrecision) -> Vec<String> {
+        let (major, minor) = precision.needs();
         let mut flags = vec![format!("--gpu-architecture=compute_{major}{minor}")];
-        flags.extend(numbers.flags());
+        flags.extend(precision.flags());
         flags
     }
 
-    /// What the stored kernels must have been made from.
+    /// The checksum of the sources and flags that the stored PTX must have been compiled from.
     fn origin() -> String {
         let flags: Vec<String> = GpuPrecision::ALL.into_iter().flat_map(flags).collect();
         let all = format!("{SOURCE}{}", flags.join(" "));
         format!("{:016x}", checksum(all.as_bytes()))
     }
 
-    /// The oldest version of the language that has all that is used, so that older drivers take it.
-    fn version(numbers: GpuPrecision) -> &'static str {
-        if numbers == GpuPrecision::Fp8 { ".version 8.4" } else { ".version 8.0" }
+    /// The oldest PTX version that has all that is used, so that older drivers accept it.
+    fn version(precision: GpuPrecision) -> &'static str {
+        if precision == GpuPrecision::Fp8 { ".version 8.4" } else { ".version 8.0" }
     }
 
-    /// PTX without comments and indents, labels without the number of their function.
-    fn plain(ptx: &str, numbers: GpuPrecision) -> String {
+    /// PTX without comments and indentation; labels lose the number of their function.
+    fn plain(ptx: &str, precision: GpuPrecision) -> String {
         let mut out = String::new();
         for line in ptx.lines() {
             let code = line.split("//").next().unwrap_or_default();
             let words: Vec<&str> = code.split_whitespace().collect();
             let line = words.join(" ");
             match line.starts_with(".version") {
-                true => out.push_str(version(numbers)),
+                true => out.push_str(version(precision)),
                 false => out.push_str(&without_function(&line)),
             }
             if !line.is_empty() {
@@ -230,7 +229,7 @@ mod tests {
         pieces
     }
 
-    /// Where in the list something is; new things are added.
+    /// The index of a thing in a list, to which new things are added.
     fn place<T: PartialEq>(list: &mut Vec<T>, thing: T) -> usize {
         list.iter().position(|other| *other == thing).unwrap_or_else(|| {
             list.push(thing);
@@ -242,7 +241,7 @@ mod tests {
         numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
     }
 
-    /// What is to be stored.
+    /// The contents of the file.
     fn store(texts: &[String], compiler: &str) -> Vec<u8> {
         let mut pieces: Vec<String> = Vec::new();
         let mut head = format!("{} nvrtc {compiler}\n", origin());
@@ -264,7 +263,7 @@ mod tests {
         [head.as_bytes(), &[0], forms.join("\n").as_bytes(), &[0], &form_of, &distances].concat()
     }
 
-    /// The line that says what the stored kernels were made from, and by what.
+    /// The first line: the checksum of the sources and the version of NVRTC.
     fn stored_head() -> String {
         let bytes = inflate(STORED).expect("whole");
         let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -272,10 +271,10 @@ mod tests {
     }
 
     fn make(nvrtc: &Nvrtc) -> Vec<String> {
-        let one = |numbers| {
-            let ptx = nvrtc.build(&flags(numbers)).expect("the kernels compile");
+        let one = |precision| {
+            let ptx = nvrtc.build(&flags(precision)).expect("the kernels compile");
             let ptx = String::from_utf8(ptx).expect("text");
-            plain(ptx.trim_end_matches('\0'), numbers)
+            plain(ptx.trim_end_matches('\0'), precision)
         };
         GpuPrecision::ALL.into_iter().map(one).collect()
     }
@@ -294,13 +293,13 @@ mod tests {
             return eprintln!("skipped: made by another NVRTC than {version}");
         }
         let (old, texts) = (inflate(STORED).expect("whole"), make(&nvrtc));
-        for (numbers, text) in GpuPrecision::ALL.into_iter().zip(&texts) {
-            assert!(restore(&old, numbers).as_ref() == Some(text), "{numbers:?}");
+        for (precision, text) in GpuPrecision::ALL.into_iter().zip(&texts) {
+            assert!(restore(&old, precision).as_ref() == Some(text), "{precision:?}");
         }
         assert!(old == store(&texts, &version), "not stored as it would be now");
     }
 
-    /// Not a test: makes the stored kernels anew.
+    /// Not a test: writes the precompiled kernels.
     #[test]
     #[ignore = "writes kernels/portable.ptx.z, by NVRTC"]
     fn make_portable_kernels() {
@@ -314,15 +313,15 @@ mod tests {
 
     #[test]
     fn portable_kernels_are_all_there() {
-        for numbers in GpuPrecision::ALL {
-            let ptx = String::from_utf8(kernels(numbers).expect("whole")).expect("text");
-            let (major, minor) = numbers.needs();
-            let head = format!("\n{}\n.target sm_{major}{minor}\n", version(numbers));
-            assert!(format!("\n{ptx}").contains(&head), "{numbers:?}");
-            assert!(ptx.ends_with("}\n\0"), "{numbers:?}");
-            for kernel in device::kernels(numbers) {
+        for precision in GpuPrecision::ALL {
+            let ptx = String::from_utf8(kernels(precision).expect("whole")).expect("text");
+            let (major, minor) = precision.needs();
+            let head = format!("\n{}\n.target sm_{major}{minor}\n", version(precision));
+            assert!(format!("\n{ptx}").contains(&head), "{precision:?}");
+            assert!(ptx.ends_with("}\n\0"), "{precision:?}");
+            for kernel in device::kernels(precision) {
                 let entries = ptx.matches(&format!(".entry {kernel}(")).count();
-                assert_eq!(entries, 1, "{numbers:?} {kernel}");
+                assert_eq!(entries, 1, "{precision:?} {kernel}");
             }
         }
     }
@@ -333,13 +332,13 @@ mod tests {
             ".reg .b32 %r<9>;\n@%p1 ld.f32 %f812, [%rd6+41];\nmov %r3, %tid.x; mov %r2, %r3;\n";
         let texts: Vec<String> = GpuPrecision::ALL
             .iter()
-            .map(|numbers| {
-                format!("{first}.visible .entry {}(\nadd %r70000, %r1, %r0;\n", numbers.name())
+            .map(|precision| {
+                format!("{first}.visible .entry {}(\nadd %r70000, %r1, %r0;\n", precision.name())
             })
             .collect();
         let bytes = store(&texts, "1.0");
-        for (numbers, text) in GpuPrecision::ALL.into_iter().zip(&texts) {
-            assert_eq!(restore(&bytes, numbers).as_ref(), Some(text));
+        for (precision, text) in GpuPrecision::ALL.into_iter().zip(&texts) {
+            assert_eq!(restore(&bytes, precision).as_ref(), Some(text));
         }
         for length in 0..bytes.len() {
             assert_eq!(restore(&bytes[..length], GpuPrecision::Fp8), None, "{length} bytes");

@@ -1,17 +1,19 @@
-/// How numbers are computed with on a GPU. Norms, softmax and sums are float32 in all of them.
+//! The precisions of products.
+
+/// The precision of products on a GPU. Norms, softmax and sums are float32 in all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GpuPrecision {
-    /// Single precision throughout, without tensor cores.
+    /// Float32 throughout, without tensor cores.
     Float32,
-    /// Single precision, products rounded to tf32 on tensor cores.
+    /// Float32; operands of products are rounded to tf32 for tensor cores.
     Tf32,
-    /// Half precision.
+    /// Float16.
     Float16,
     /// Bfloat16.
     Bfloat16,
-    /// Products in int8, a scale for each row of activations; the rest half precision.
+    /// Products in int8, with a quantisation scale for each row of activations; the rest in float16.
     Int8,
-    /// Products of steps in fp8 (e4m3), a scale for each row of activations; the rest half precision.
+    /// Products of decoding steps in fp8 (e4m3), with a quantisation scale for each row of activations; the rest in float16.
     Fp8,
 }
 
@@ -38,9 +40,9 @@ impl GpuPrecision {
         }
     }
 
-    /// What products of the source are computed with. They are done once a sentence, and with three bits of
-    /// mantissa their errors would be most of what fp8 loses: those of keys and queries go through a softmax, and
-    /// every word reads what comes of them.
+    /// The precision of products that see the source alone. They are computed once a sentence, and with the three
+    /// mantissa bits of fp8 their errors would be most of what fp8 loses: errors of keys and queries go through a
+    /// softmax, and every output word attends to the result.
     pub(crate) fn for_source(self) -> GpuPrecision {
         match self {
             GpuPrecision::Fp8 => GpuPrecision::Float16,
@@ -48,7 +50,7 @@ impl GpuPrecision {
         }
     }
 
-    /// Least compute capability.
+    /// The least compute capability.
     pub(crate) fn needs(self) -> (i32, i32) {
         match self {
             GpuPrecision::Fp8 => (8, 9),
@@ -56,7 +58,7 @@ impl GpuPrecision {
         }
     }
 
-    /// `ROWS` of the kernels: how activations are stored.
+    /// The macro `ROWS` of the kernels: the precision of stored activations.
     pub(crate) fn rows_code(self) -> u32 {
         match self {
             GpuPrecision::Float32 | GpuPrecision::Tf32 => 0,
@@ -65,7 +67,7 @@ impl GpuPrecision {
         }
     }
 
-    /// `PRODUCT` of the kernels.
+    /// The macro `PRODUCT` of the kernels.
     pub(crate) fn product_code(self) -> u32 {
         match self {
             GpuPrecision::Float32 => 0,
@@ -77,7 +79,7 @@ impl GpuPrecision {
         }
     }
 
-    /// Flags for the compiler of kernels.
+    /// NVRTC's flags for this precision.
     pub(crate) fn flags(self) -> [String; 3] {
         let (rows, product) = (self.rows_code(), self.product_code());
         ["-std=c++17".to_owned(), format!("-DROWS={rows}"), format!("-DPRODUCT={product}")]
@@ -97,7 +99,7 @@ impl GpuPrecision {
         }
     }
 
-    /// Whether activations are rounded to another form before a product.
+    /// Whether activations are quantised before a product.
     pub(crate) fn quantises(self) -> bool {
         self.product_size() == 1
     }
@@ -112,7 +114,7 @@ impl std::str::FromStr for GpuPrecision {
     type Err = String;
 
     fn from_str(name: &str) -> Result<GpuPrecision, String> {
-        let found = GpuPrecision::ALL.into_iter().find(|numbers| numbers.name() == name);
+        let found = GpuPrecision::ALL.into_iter().find(|precision| precision.name() == name);
         found.ok_or_else(|| "expected float32, tf32, float16, bfloat16, int8 or fp8".to_owned())
     }
 }

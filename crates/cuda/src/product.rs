@@ -1,4 +1,4 @@
-//! Dense layers: weights in the precision of products, and the choice of a kernel.
+//! Dense layers (GEMM): weights in the precision of products, and the choice of a kernel.
 
 use std::sync::Arc;
 
@@ -12,58 +12,58 @@ use crate::kernel::{self, Kernel};
 use crate::memory::{Buffer, FEW_ROWS, Rows, stride};
 use crate::precision::GpuPrecision;
 
-/// Bytes of k that kernels take at a time: rows of weights are padded to whole ones.
+/// Bytes of k that kernels take at a time. Rows of weights are padded to whole chunks.
 const CHUNK: usize = 64;
 
-/// The widest rows that are normalised by whoever multiplies them.
+/// The widest rows that a product normalises itself.
 const WIDEST_NORMED: usize = 1024;
 
-/// Whether a product may do the norm of its rows.
+/// Whether a product can normalise its own rows.
 pub(crate) fn norms(device: &Device, rows: usize, width: usize) -> bool {
-    let numbers = device.numbers;
+    let precision = device.precision;
     bucket(rows) <= FEW_ROWS
-        && (width * numbers.product_size()).is_multiple_of(CHUNK)
+        && (width * precision.product_size()).is_multiple_of(CHUNK)
         && width <= WIDEST_NORMED
-        && numbers.uses_tensor_cores()
-        && !numbers.quantises()
+        && precision.uses_tensor_cores()
+        && !precision.quantises()
 }
 
-/// One or several dense layers side by side.
+/// One dense layer, or several concatenated ones.
 pub struct Linear {
-    numbers: GpuPrecision,
+    precision: GpuPrecision,
     weights: Buffer,
-    /// Quantised precisions: a scale for each output.
+    /// The quantisation scale of each output, in quantised precisions.
     scales: Option<Buffer>,
     bias: Option<Buffer>,
-    /// Where products are done by warpgroups: for narrow tiles and for wider ones.
+    /// The TMA tensor maps of the weights for `wgmma`: of narrow tiles and of wider ones.
     maps: Option<[Map; 2]>,
     inputs: usize,
     pub(crate) outputs: usize,
 }
 
-/// Rows of the boxes in which the copy engine brings x and w: `X_BOX` and `W_BOX` of the kernels.
+/// Rows of the boxes that TMA copies of x and w: `X_BOX` and `W_BOX` of the kernels.
 const BOX: usize = 64;
 const NARROW_BOX: usize = 16;
 
-/// A product's left side as its kernel wants it.
+/// The left operand of a product, quantised where the precision needs it.
 pub(crate) struct Operand {
     pub(crate) address: Address,
     scales: Address,
     /// Bytes from row to row.
     stride: usize,
-    /// Rows there is room for.
+    /// The capacity in rows.
     room: usize,
-    /// Kept until all is recorded.
+    /// Memory that is kept until all is recorded.
     _quantised: Option<(Buffer, Buffer)>,
 }
 
-/// Where a product goes.
+/// Where a product is written, and its epilogue.
 pub(crate) struct Target {
     pub(crate) out: Address,
     pub(crate) stride: usize,
     pub(crate) activation: Activation,
     pub(crate) input: Address,
-    /// Float32, however rows are stored.
+    /// Whether it is written in float32, whatever rows are stored in.
     pub(crate) exact: bool,
     /// Whether the layer's bias is added.
     pub(crate) bias: bool,
@@ -73,19 +73,19 @@ impl Linear {
     /// Uploads weights and has the device convert them.
     pub(crate) fn prepare(
         device: &Arc<Device>,
-        numbers: GpuPrecision,
+        precision: GpuPrecision,
         parts: &[Dense<'_>],
     ) -> Result<Linear, Error> {
         let inputs = parts.first().map_or(0, |part| part.weight.columns());
         let outputs: usize = parts.iter().map(|part| part.weight.rows()).sum();
-        let row = (inputs * numbers.product_size()).next_multiple_of(CHUNK);
+        let row = (inputs * precision.product_size()).next_multiple_of(CHUNK);
         let weights = Buffer::new(device, row * outputs)?;
-        let scales = numbers.quantises().then(|| Buffer::new(device, 4 * outputs)).transpose()?;
+        let scales = precision.quantises().then(|| Buffer::new(device, 4 * outputs)).transpose()?;
         let mut first = 0;
         for part in parts {
             let rows = part.weight.rows();
             let floats = Buffer::of_floats(device, &part.weight.to_f32())?;
-            device.record_as(numbers, |segment| {
+            device.record_as(precision, |segment| {
                 let parameters = kernel::Pack {
                     w: floats.address,
                     out: weights.address + (first * row) as Address,
@@ -103,11 +103,11 @@ impl Linear {
             let (address, rows) = (weights.address, outputs);
             device.map(&Matrix { address, bytes: row, stride: row, rows, box_rows })
         };
-        let maps = match device.has_warpgroups(numbers) {
+        let maps = match device.has_warpgroups(precision) {
             true => Some([map(NARROW_BOX)?, map(BOX)?]),
             false => None,
         };
-        Ok(Linear { numbers, weights, scales, bias, maps, inputs, outputs })
+        Ok(Linear { precision, weights, scales, bias, maps, inputs, outputs })
     }
 
     /// `out = activation(x · Wᵀ + b) + input`.
@@ -118,7 +118,7 @@ impl Linear {
         target: &Target,
     ) -> Result<(), Error> {
         let operand = self.operand(device, x)?;
-        device.record_as(self.numbers, |segment| {
+        device.record_as(self.precision, |segment| {
             let rows = bucket(x.count);
             let normed = segment.take_normed(|normed| {
                 normed.out == operand.address
@@ -144,8 +144,8 @@ impl Linear {
         })
     }
 
-    /// The maps that kernels of many rows take, and their threads: with warpgroups goes a warp that has
-    /// the copy engine serve them.
+    /// The tensor maps that kernels of many rows take, and the threads of a block: with `wgmma`, one more warp, the
+    /// producer, issues the TMA copies.
     pub(crate) fn carried(
         &self,
         device: &Device,
@@ -156,7 +156,7 @@ impl Linear {
         let Some(maps) = &self.maps else { return Ok((None, threads)) };
         let x = Matrix {
             address: operand.address,
-            bytes: stride(self.inputs) * self.numbers.product_size(),
+            bytes: stride(self.inputs) * self.precision.product_size(),
             stride: operand.stride,
             rows: operand.room,
             box_rows: BOX,
@@ -169,11 +169,11 @@ impl Linear {
         self.bias.as_ref().map_or(0, |bias| bias.address)
     }
 
-    /// The rows of a product, quantised where the precision has it so.
+    /// The left operand of a product.
     pub(crate) fn operand(&self, device: &Arc<Device>, x: &Rows) -> Result<Operand, Error> {
         debug_assert_eq!(x.width, self.inputs);
-        if !self.numbers.quantises() {
-            let stride = x.stride() * self.numbers.row_size();
+        if !self.precision.quantises() {
+            let stride = x.stride() * self.precision.row_size();
             let room = x.capacity(device);
             return Ok(Operand { address: x.address(), scales: 0, stride, room, _quantised: None });
         }
@@ -201,7 +201,7 @@ impl Linear {
         })
     }
 
-    /// A product of so many rows.
+    /// The parameters of a product of `count` rows.
     pub(crate) fn product(
         &self,
         segment: &mut Segment<'_>,
@@ -209,7 +209,7 @@ impl Linear {
         target: &Target,
         count: usize,
     ) -> Result<kernel::Product, Error> {
-        let size = segment.numbers().product_size();
+        let size = segment.precision().product_size();
         Ok(kernel::Product {
             x: operand.address,
             w: self.weights.address,
@@ -230,20 +230,20 @@ impl Linear {
         })
     }
 
-    /// All give the same sums: this is only about speed.
+    /// The fastest tile. All tiles give the same sums.
     fn tile(&self, device: &Device, rows: usize) -> Tile {
-        if !self.numbers.uses_tensor_cores() {
+        if !self.precision.uses_tensor_cores() {
             return match rows {
                 0..=16 => Tile::new(kernel::product_16, (16, 64), 256, 0),
                 _ => Tile::new(kernel::product_64, (64, 64), 256, 0),
             };
         }
-        let row_bytes = (self.inputs * self.numbers.product_size()).next_multiple_of(CHUNK);
+        let row_bytes = (self.inputs * self.precision.product_size()).next_multiple_of(CHUNK);
         let few_bytes = FEW_ROWS * (row_bytes + CHUNK / 2);
         if rows <= FEW_ROWS && few_bytes <= device.most_shared() {
             return Tile::new(kernel::product_few, (FEW_ROWS, 8), 128, few_bytes);
         }
-        // Large tiles read less, but should keep about all processors busy: measured on an H200.
+        // Large tiles read less, but should keep almost all multiprocessors busy. Measured on an H200.
         let processors = device.properties.processors;
         let enough = |tile: &Tile, share: usize| {
             let tiles = rows.div_ceil(tile.rows) * self.outputs.div_ceil(tile.columns);
@@ -263,7 +263,7 @@ impl Linear {
     }
 }
 
-/// A kernel and the tile a block of it computes.
+/// A kernel, and the tile that a block of it computes.
 struct Tile {
     kernel: Kernel<kernel::Product>,
     rows: usize,
@@ -272,7 +272,7 @@ struct Tile {
     shared: usize,
 }
 
-/// Shared memory of tiles: pairs of chunks under way, of so many rows of x and w.
+/// Bytes of shared memory of a tile: `stages` pairs of chunks of the rows of x and w.
 const fn tile_bytes(rows: usize, columns: usize, stages: usize) -> usize {
     (rows + columns) * 2 * CHUNK * stages
 }
@@ -289,7 +289,7 @@ impl Tile {
         Tile { kernel, rows, columns, threads, shared }
     }
 
-    /// One that brings so many pairs of chunks into shared memory ahead.
+    /// A tile that copies so many stages into shared memory ahead.
     const fn staged(
         kernel: Kernel<kernel::Product>,
         (rows, columns): (usize, usize),
@@ -300,7 +300,7 @@ impl Tile {
     }
 }
 
-/// The biases of layers side by side; a layer without one has zeros.
+/// The concatenated biases of layers; a layer without one has zeros.
 fn joined_bias(parts: &[Dense<'_>]) -> Option<Vec<f32>> {
     parts.iter().any(|part| part.bias.is_some()).then(|| {
         let of = |part: &Dense<'_>| match part.bias {
@@ -311,7 +311,7 @@ fn joined_bias(parts: &[Dense<'_>]) -> Option<Vec<f32>> {
     })
 }
 
-/// Its number in the kernels.
+/// The number of an activation in the kernels.
 pub(crate) fn activation_code(activation: Activation) -> usize {
     match activation {
         Activation::Identity => 0,

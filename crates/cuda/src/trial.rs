@@ -1,4 +1,4 @@
-//! Output layers tried on random weights: whether they agree, and how long each takes.
+//! Output layers on random weights: whether they agree, and how long each takes.
 
 use std::time::Instant;
 
@@ -11,26 +11,25 @@ use crate::Error;
 use crate::backend::Cuda;
 use crate::device::{Segment, bucket};
 use crate::kernel;
-use crate::logits::{Logits, OutputLayer};
 use crate::memory::Rows;
-use crate::output::{self, Output};
+use crate::output::{self, Logits, Output, OutputLayer};
 
 /// Seconds the parts of an output layer take on a GPU.
 #[derive(Debug, Clone)]
 pub struct OutputTimes {
-    /// The product that writes logits.
+    /// Of the product that writes logits.
     pub product: f64,
-    /// Adding the bias.
+    /// Of adding the bias.
     pub bias: f64,
-    /// Softmax.
+    /// Of softmax.
     pub softmax: f64,
-    /// Finding the best words.
+    /// Of the top k.
     pub k_best: f64,
-    /// The last three in one kernel.
+    /// Of bias, softmax and top k in one kernel.
     pub fused: f64,
-    /// The best word only, without softmax; for one choice a row.
+    /// Of the best word only, without softmax; for one choice a row.
     pub best: Option<f64>,
-    /// From activations to the host's answer, by each layer that can.
+    /// From activations to the host's answer, for each layer that can.
     pub whole: Vec<(OutputLayer, f64)>,
 }
 
@@ -43,12 +42,12 @@ pub(crate) struct Trial {
     words: usize,
 }
 
-/// What is tried.
+/// The shape of a trial.
 pub(crate) struct Shape {
     pub(crate) rows: usize,
     pub(crate) width: usize,
     pub(crate) words: usize,
-    /// Words that differ: others have the very same scores as one of them.
+    /// The number of different words: each of the others has exactly the scores of one of them.
     pub(crate) different: usize,
 }
 
@@ -91,7 +90,7 @@ impl Trial {
         choices
     }
 
-    /// Where a layer's answers are not what the host finds in the logits, or not what a row has alone.
+    /// Where a layer's answers differ from the host's search of the logits, or from the answers of single rows.
     fn differences(&self, asks: &[Ask<'_>]) -> Vec<String> {
         let mut logits = Vec::new();
         self.gpu.logits(&self.x, &self.output, &vec![None; self.rows], &mut logits);
@@ -127,8 +126,8 @@ impl Trial {
         found
     }
 
-    /// Seconds of work on the device, the median of some rounds: recorded `TOGETHER` times, so that
-    /// the way there and back does not count, and then sent.
+    /// Seconds of work on the device, the median of some rounds. The work is recorded `TOGETHER` times and sent once, so
+    /// that the latency of a submission does not count.
     fn time(&self, rounds: usize, work: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
         const TOGETHER: usize = 20;
         self.median(rounds, || {
@@ -140,7 +139,7 @@ impl Trial {
     }
 
     fn median(&self, rounds: usize, round: impl Fn() -> Result<f64, Error>) -> Result<f64, Error> {
-        /// What was seen twice, in each of two stages, is replayed from then on.
+        /// A segment is replayed as a graph when it was seen twice in each of two stages.
         const WARM_UP: usize = 5;
         self.gpu.finish()?;
         (0..WARM_UP).try_for_each(|_| round().map(drop))?;
@@ -150,7 +149,7 @@ impl Trial {
     }
 }
 
-/// The same words, and scores as close as the order of sums allows.
+/// Whether words are the same and scores as close as the order of sums allows.
 fn alike(found: &[Choice], expected: &[Choice]) -> bool {
     const CLOSE: f32 = 1e-5;
     let close = |a: f32, b: f32| a == b || (a - b).abs() <= CLOSE * (1.0 + b.abs());
@@ -162,9 +161,10 @@ fn bits(choices: &[Choice]) -> Vec<(u32, u32)> {
     choices.iter().map(|choice| (choice.token, choice.score.to_bits())).collect()
 }
 
-/// Asks every output layer the same and compares its answers with what the host finds in the logits, and with those of
-/// single rows: words with equal scores, banned and forced ones among them, and rows that ask for much and little
-/// side by side. Gives the number of questions and what was wrong. A quick trial has fewer rows and numbers of words: a race checker needs minutes for all.
+/// Asks every output layer the same questions and compares its answers with the host's search of the logits and with the
+/// answers of single rows. Questions have words with equal scores, banned and forced words, and rows that ask for many
+/// and for few words side by side. Returns the number of questions and what was wrong. A quick trial has fewer shapes:
+/// `racecheck` of compute-sanitizer needs minutes for all.
 pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>), Error> {
     const SHAPES: [Shape; 6] = [
         Shape { rows: 1, width: 64, words: 30_000, different: 30_000 },
@@ -193,7 +193,7 @@ pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>)
                 path: 0.0,
                 scoring,
             };
-            // Some lists are too long for the papers' layers, and some for a block's memory.
+            // Some lists are too long for the papers' layers, and some for shared memory.
             let mixed = |row: usize| {
                 let ask = ask(row, SCORINGS[row % 3]);
                 let count = [(10, 40), (16, 2000)].iter().find(|(rest, _)| row % 17 == *rest);
@@ -213,8 +213,7 @@ pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>)
     Ok((questions, wrong))
 }
 
-/// Times output layers of `words` words for `rows` rows of `width` numbers that want `choices`
-/// words each.
+/// Times output layers of `words` words for `rows` rows of `width` columns that ask for `choices` words each.
 pub fn time_output_layers(
     gpu: &Cuda,
     (rows, width, words): (usize, usize, usize),
@@ -274,7 +273,7 @@ pub fn time_output_layers(
     Ok(OutputTimes { product, bias, softmax, k_best, fused, best, whole })
 }
 
-/// Numbers between -1 and 1.
+/// Pseudo-random numbers between -1 and 1.
 struct Random(u64);
 
 impl Random {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn races_and_lists_are_right() {
+fn beams_and_lists_are_right() {
     run("search", &["search.cu"]);
 }
 

@@ -1,16 +1,16 @@
 // kernels/output.cu and kernels/logits.cu on the processor. The answers of rows that ask for different things are
-// compared with what sorting all words gives, and to the last bit with what each row is answered alone.
+// compared with a sort of all words, and to the last bit with the answers of single rows.
 
 #include "processor.h"
 
-// What a block shares stays where it is.
+// Shared memory is static.
 #define __shared__ static
 #define INFINITE INFINITY
 #define PAD 8
 #define PRODUCT 0
 #define ROW_OF_WARP (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32)
 
-// Memory whose size the host says.
+// Dynamic shared memory.
 float candidates[1 << 20];
 
 struct float4 {
@@ -127,7 +127,7 @@ static Choices read(const Question &question, u32 most, const std::vector<u32> &
     return choices;
 }
 
-// In the epilogue of the product. With `places`, rows compete for those.
+// In the epilogue of the product. With `places`, for a device-side beam search.
 static Choices epilogue(const Question &question, bool places) {
     u32 most = most_of(question), rows = question.rows(), tiles = 1;
     Lists lists(question, most);
@@ -230,7 +230,7 @@ static bool close(const std::vector<Choice> &found, const std::vector<Choice> &e
     return std::equal(found.begin(), found.end(), expected.begin(), expected.end(), alike);
 }
 
-// All rows of some ways to answer, each in its company and alone.
+// All rows by some output layers, each in its batch and alone.
 static bool right(const Question &question, const char *name, std::function<Choices(const Question &)> answers) {
     Choices found = answers(question);
     for (u32 row = 0; row < question.rows(); row++) {
@@ -245,7 +245,7 @@ static bool right(const Question &question, const char *name, std::function<Choi
     return true;
 }
 
-// Scores are few, so that many are equal, and some are out of the question.
+// Few scores differ, so that many are equal, and some are minus infinity.
 static Question random_question(u32 rows, u32 words, bool lists, u32 most) {
     Question question;
     question.words = words;
@@ -283,7 +283,7 @@ int main() {
         if (!right(question, "separate", [](const Question &q) { return paper(q, 1); })) return 1;
         for (Ask &ask : question.asks) ask.count = 1, ask.scoring = 0;
         if (!right(question, "best", [](const Question &q) { return paper(q, 2); })) return 1;
-        // Both find the same, so one may stand in for the other.
+        // Both find the same words.
         if (paper(question, 0) != paper(question, 2)) return printf("fused and best differ\n"), 1;
     }
     return 0;

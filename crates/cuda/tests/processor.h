@@ -1,5 +1,5 @@
-// A device on the processor: the threads of a block take turns, each up to the next instruction by which threads
-// talk. Who includes this can include kernels after it.
+// An emulated device on the processor: the threads of a block take turns, each up to the next instruction that
+// synchronises threads. Kernels can be included after this file.
 
 #include <algorithm>
 #include <cmath>
@@ -30,15 +30,15 @@ static Three threadIdx, blockIdx, blockDim, gridDim;
 static ucontext_t scheduler, threads[MOST_THREADS];
 static u64 said[MOST_THREADS];
 
-// Threads that wait for each other.
+// A barrier.
 struct Meeting {
     u32 arrived, times;
 };
 static Meeting of_warp[MOST_THREADS / 32], of_block;
-// Meetings and ends so far.
+// Barriers and ends so far.
 static u64 events;
 
-// Returns when so many threads have come. Whoever waits lets the others have their turn.
+// Returns when so many threads have arrived; meanwhile the others run.
 static void meet(Meeting &meeting, u32 all) {
     u32 time = meeting.times, me = threadIdx.x;
     if (++meeting.arrived == all) meeting.arrived = 0, meeting.times++, events++;
@@ -56,7 +56,7 @@ static float __fadd_rn(float a, float b) { volatile float sum = a + b; return su
 static int __ffs(u32 v) { return __builtin_ffs(v); }
 static int __popc(u32 v) { return __builtin_popcount(v); }
 
-// Every lane of a warp says something, and hears what all have said.
+// Every lane of a warp gives a value and gets those of all lanes.
 template <typename Hear> static u64 together(u64 mine, Hear hear) {
     u32 warp = threadIdx.x / 32;
     said[threadIdx.x] = mine;

@@ -1,5 +1,5 @@
-// kernels/search.cu on the processor. Random races, each from the places of the one before, are compared with what
-// sorting all candidates gives, and lists of positions with what they should hold.
+// kernels/search.cu on the processor. Random beam searches, each from the places of the one before, are compared with a
+// sort of all candidates, and lists of positions with what they should hold.
 
 #include "processor.h"
 
@@ -58,8 +58,8 @@ static std::vector<Candidate> sorted_winners(const Search &search, std::vector<C
     return winners;
 }
 
-// Some races of these sentences, whose order changes. Scores are few, so that many are equal.
-static bool races(std::vector<Search> searches) {
+// Some steps of these sentences, whose order changes. Few scores differ, so that many are equal.
+static bool searches_agree(std::vector<Search> searches) {
     const u32 words = random_below(2) ? searches[0].beam : 3 + random_below(60), sentences = searches.size();
     u32 places = 0, widest = 0;
     for (Search &search : searches) {
@@ -70,7 +70,7 @@ static bool races(std::vector<Search> searches) {
     Kept kept[2] = {Kept(places), Kept(places)};
     for (u32 step = 0; step < 4; step++) {
         Kept &before = kept[(step + 1) % 2], &after = kept[step % 2];
-        std::vector<Contest> contests;
+        std::vector<DeviceBeam> device_beams;
         std::vector<u32> counts, forced;
         std::vector<float> paths;
         std::vector<std::vector<Candidate>> lists;
@@ -82,7 +82,7 @@ static bool races(std::vector<Search> searches) {
             bool follows = step > 0 && s != step; // one begins anew
             u32 width = follows ? before.widths[search.first_place] : 1 + random_below(beam), free = random_below(6) == 0;
             u32 rows = follows ? beam : 1 + random_below(search.finish == 0 ? width : beam);
-            contests.push_back({(u32)lists.size(), rows, follows ? search.first_place : NONE, follows ? 999 : width, free, beam,
+            device_beams.push_back({(u32)lists.size(), rows, follows ? search.first_place : NONE, follows ? 999 : width, free, beam,
                                 search.finish, search.end, first_place});
             first_place += beam;
             for (u32 r = 0; r < rows; r++) {
@@ -109,51 +109,51 @@ static bool races(std::vector<Search> searches) {
             for (size_t k = std::max<size_t>(counts[r], 1); k < most; k++) answer_words[r * most + k] = 5;
         }
         Asked asked{counts.data(), forced.data(), 0, 0, 0, most};
-        Race given{contests.data(), paths.data(), answer_words.data(), answer_scores.data(), before.places(), after.places()};
-        launch({sentences + 3, 1}, 32, [&] { race(asked, given, &sentences); });
+        BeamSearch given{device_beams.data(), paths.data(), answer_words.data(), answer_scores.data(), before.places(), after.places()};
+        launch({sentences + 3, 1}, 32, [&] { device_beam_search(asked, given, &sentences); });
         for (u32 s = 0; s < sentences; s++) {
-            const Contest &contest = contests[s];
-            bool follows = contest.follows != NONE;
+            const DeviceBeam &device_beam = device_beams[s];
+            bool follows = device_beam.follows != NONE;
             std::vector<Candidate> all;
-            for (u32 r = 0; r < contest.rows; r++) {
-                if (follows && before.words[contest.follows + r] == NONE) continue;
-                float path = follows ? before.paths[contest.follows + r] : paths[contest.first_row + r];
-                for (Candidate c : lists[contest.first_row + r])
-                    c.path = path + (contest.free ? 0.0f : c.path), all.push_back(c);
+            for (u32 r = 0; r < device_beam.rows; r++) {
+                if (follows && before.words[device_beam.follows + r] == NONE) continue;
+                float path = follows ? before.paths[device_beam.follows + r] : paths[device_beam.first_row + r];
+                for (Candidate c : lists[device_beam.first_row + r])
+                    c.path = path + (device_beam.free ? 0.0f : c.path), all.push_back(c);
             }
-            u32 width = follows ? before.widths[contest.follows] : contest.width;
+            u32 width = follows ? before.widths[device_beam.follows] : device_beam.width;
             std::vector<Candidate> winners = sorted_winners(searches[s], all, width);
-            bool right = after.widths[contest.first_place] == width;
-            for (u32 p = 0; p < contest.beam; p++) {
-                u32 at = contest.first_place + p;
+            bool right = after.widths[device_beam.first_place] == width;
+            for (u32 p = 0; p < device_beam.beam; p++) {
+                u32 at = device_beam.first_place + p;
                 bool there = p < winners.size();
                 right &= after.words[at] == (there ? winners[p].word : NONE);
-                right &= after.parents[at] == (there ? winners[p].row : contest.first_row);
+                right &= after.parents[at] == (there ? winners[p].row : device_beam.first_row);
                 right &= !there || __float_as_uint(after.paths[at]) == __float_as_uint(winners[p].path);
             }
             if (!right) {
-                printf("beam %u, finish %u, step %u, sentence %u of %u\n", contest.beam, contest.finish, step, s, sentences);
+                printf("beam %u, finish %u, step %u, sentence %u of %u\n", device_beam.beam, device_beam.finish, step, s, sentences);
                 return false;
             }
-            searches[s].first_place = contest.first_place;
+            searches[s].first_place = device_beam.first_place;
         }
     }
     return true;
 }
 
-static bool grows(bool raced, bool with_words) {
+static bool grows(bool searched, bool with_words) {
     const u32 rows = 20, room = 128, before_room = 64;
     std::vector<u32> before(rows * before_room), parents(50), lists(rows * room), from, positions, own, first;
     for (u32 &position : before) position = random_below(10000);
     for (u32 &parent : parents) parent = random_below(rows);
     for (u32 r = 0; r < rows; r++) {
-        u32 place = random_below(raced ? 50 : rows);
+        u32 place = random_below(searched ? 50 : rows);
         positions.push_back(r < 8 ? r % 4 : random_below(64));
         own.push_back(10000 + r);
         first.push_back(positions[r] < 2 ? 20000 + r : NONE);
         from.push_back(positions[r] == 0 ? NONE : r % 3 ? FOLLOWS | place : random_below(rows));
     }
-    Growth growth = {lists.data(), room, before.data(), before_room, from.data(), raced ? parents.data() : nullptr, positions.data(),
+    Growth growth = {lists.data(), room, before.data(), before_room, from.data(), searched ? parents.data() : nullptr, positions.data(),
                      own.data(), first.data()};
     // By the first of the warps that look a row's word up, and by none of the others.
     launch({24, 2}, 32, [&] {
@@ -166,7 +166,7 @@ static bool grows(bool raced, bool with_words) {
     });
     for (u32 r = 0; r < rows; r++) {
         u32 parent = from[r] & ~FOLLOWS;
-        if (raced && from[r] != parent && from[r] != NONE) parent = parents[parent];
+        if (searched && from[r] != parent && from[r] != NONE) parent = parents[parent];
         for (u32 i = 0; i <= positions[r]; i++) {
             u32 known = first[r] == NONE ? before[parent * before_room + i] : first[r];
             if (lists[r * room + i] != (i > 0 && i == positions[r] ? own[r] : known)) return printf("list of row %u\n", r), false;
@@ -178,15 +178,15 @@ static bool grows(bool raced, bool with_words) {
 int main() {
     for (u32 beam : {1, 2, 3, 4, 8, 17, 32})
         for (u32 finish = 0; finish < 3; finish++)
-            if (!races(std::vector<Search>(5, {beam, finish, 0, 0}))) return 1;
+            if (!searches_agree(std::vector<Search>(5, {beam, finish, 0, 0}))) return 1;
     // All sorts in one question.
     for (u32 round = 0; round < 40; round++) {
         std::vector<Search> searches(5 + random_below(8));
         for (Search &search : searches) search = {1 + random_below(random_below(2) ? 4 : 32), random_below(3), 0, 0};
-        if (!races(searches)) return 1;
+        if (!searches_agree(searches)) return 1;
     }
-    for (bool raced : {false, true})
+    for (bool searched : {false, true})
         for (bool with_words : {false, true})
-            if (!grows(raced, with_words)) return 1;
+            if (!grows(searched, with_words)) return 1;
     return 0;
 }

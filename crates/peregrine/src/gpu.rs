@@ -29,7 +29,7 @@ pub(crate) fn prepare(model: &mut Model, compute: &Compute) -> Result<Option<OnG
         networks.push(prepare_with(gpu.clone(), architecture, &weights, speedups)?);
     }
     gpu.finish()?;
-    let (precision, device) = (gpu.numbers().name(), gpu.properties().name.clone());
+    let (precision, device) = (gpu.precision().name(), gpu.properties().name.clone());
     Ok(Some(OnGpu { networks, precision, device }))
 }
 

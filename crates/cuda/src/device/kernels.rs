@@ -1,8 +1,8 @@
-//! Which kernels there are.
+//! The names of all kernels.
 
 use crate::precision::GpuPrecision;
 
-/// Kernels that may ask for more shared memory than a block gets by default.
+/// Kernels that need more dynamic shared memory than the 48 KiB a block gets by default.
 pub(super) const LARGE_SHARED: [&str; 12] = [
     "product_few",
     "product_normed_512",
@@ -17,11 +17,11 @@ pub(super) const LARGE_SHARED: [&str; 12] = [
     "merge",
     "attention_weights",
 ];
-/// What they may ask for where the device has it.
+/// Bytes of dynamic shared memory they may have, if the device has as much.
 pub(super) const MOST_SHARED: usize = 160 << 10;
 
-/// Names of the kernels a precision has.
-pub(crate) fn kernels(numbers: GpuPrecision) -> impl Iterator<Item = &'static str> {
+/// The names of the kernels of a precision.
+pub(crate) fn kernels(precision: GpuPrecision) -> impl Iterator<Item = &'static str> {
     const ALL: [&str; 34] = [
         "embed",
         "embed_grown",
@@ -48,7 +48,7 @@ pub(crate) fn kernels(numbers: GpuPrecision) -> impl Iterator<Item = &'static st
         "pack",
         "best_narrow",
         "merge",
-        "race",
+        "device_beam_search",
         "grow_lists",
         "begin_best",
         "add_bias",
@@ -80,8 +80,8 @@ pub(crate) fn kernels(numbers: GpuPrecision) -> impl Iterator<Item = &'static st
         "attend_tile_64",
         "attend_tile_128",
     ];
-    let tiles = if numbers.row_size() == 2 { &TILES[..] } else { &[] };
-    let products = if numbers.uses_tensor_cores() { &TENSOR[..] } else { &PLAIN };
-    let quantise: &[&str] = if numbers.quantises() { &["quantise"] } else { &[] };
+    let tiles = if precision.row_size() == 2 { &TILES[..] } else { &[] };
+    let products = if precision.uses_tensor_cores() { &TENSOR[..] } else { &PLAIN };
+    let quantise: &[&str] = if precision.quantises() { &["quantise"] } else { &[] };
     ALL.iter().chain(tiles).chain(products).chain(quantise).copied()
 }

@@ -1,99 +1,33 @@
-//! What verbs record: lists laid into a stage, and kernels with what they take.
+//! Recording: the backend's operations stage their lists and record kernel launches with their parameters.
 
 use peregrine_nn::Reads;
 
-use super::lanes::rounded;
-use super::{Answer, Device, FIRST_STAGE, Lane, Launch, Recorder, bucket};
+use super::pool::rounded;
+use super::recorder::{
+    Answer, Grown, Launch, Normed, Parties, Places, Recorder, StagedReads, Stored,
+};
+use super::streams::WorkerStream;
+use super::{Device, FIRST_STAGE, bucket};
 use crate::Error;
 use crate::driver::{Address, Map};
 use crate::kernel::{self, Kernel, as_u32};
 use crate::precision::GpuPrecision;
 
-/// Rows whose keys and values were just stored.
-pub(crate) struct Stored {
-    pub(crate) rows: Address,
-    pub(crate) keys: Address,
-    pub(crate) key_column: usize,
-    /// Where to, and where that is written on the device.
-    pub(crate) at: Vec<u32>,
-    pub(crate) staged_at: Address,
-}
-
-/// Rows that were just normalised.
-pub(crate) struct Normed {
-    /// What they were,
-    pub(crate) raw: Address,
-    /// and where they are.
-    pub(crate) out: Address,
-    pub(crate) rows: usize,
-    pub(crate) width: usize,
-    pub(crate) norm: kernel::Norm,
-}
-
-/// Lists of positions on the device.
-#[derive(Clone, Copy)]
-pub(crate) struct StagedReads {
-    /// Start and end of each row's list,
-    pub(crate) spans: Address,
-    /// in this.
-    pub(crate) list: Address,
-    /// Where rows share lists.
-    pub(crate) parties: Option<Parties>,
-}
-
-/// Rows that share lists, in parties.
-#[derive(Clone, Copy)]
-pub(crate) struct Parties {
-    /// The first row and the number of rows of each.
-    pub(crate) address: Address,
-    pub(crate) count: usize,
-    /// Whether there are more rows in some than half a tile of a tensor core has.
-    pub(crate) large: bool,
-    /// The rows that are in none of them, and how many, if any.
-    pub(crate) single: Option<(Address, usize)>,
-}
-
-/// Lists of positions that were put together on the device.
-pub(crate) struct Grown {
-    /// Of the [`Reads`] that stand for them.
-    pub(crate) identity: u64,
-    pub(crate) lists: Address,
-    /// The last position of each.
-    pub(crate) last: Vec<u32>,
-}
-
-/// Who is at the places of a question.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Places {
-    pub(super) memory: (Address, usize),
-    /// How many there may be.
-    room: usize,
-}
-
-impl Places {
-    /// One list after the other.
-    pub(crate) fn lists(self) -> kernel::Places {
-        let [words, parents, paths, widths] =
-            [0, 1, 2, 3].map(|list| self.memory.0 + (4 * list * self.room) as Address);
-        kernel::Places { words, parents, paths, widths }
-    }
-}
-
-/// Where work is recorded.
+/// What operations record into: the segment of a stream that is sent to the device as a whole.
 pub(crate) struct Segment<'a> {
     pub(super) device: &'a Device,
-    /// Whose kernels are launched.
-    pub(super) numbers: GpuPrecision,
-    pub(super) lane: &'a Lane,
+    /// The precision of the kernels that are launched.
+    pub(super) precision: GpuPrecision,
+    pub(super) stream: &'a WorkerStream,
     pub(super) recorder: &'a mut Recorder,
 }
 
 impl Segment<'_> {
-    pub(crate) fn numbers(&self) -> GpuPrecision {
-        self.numbers
+    pub(crate) fn precision(&self) -> GpuPrecision {
+        self.precision
     }
 
-    /// Lays numbers into the stage, with room for a rounded number of them; the rest is zero.
+    /// Stages a list of numbers, padded with zeros to a rounded length.
     pub(crate) fn stage(&mut self, numbers: &[u32]) -> Result<Address, Error> {
         let bytes = numbers.len() * 4;
         // SAFETY: u32 are plain bytes.
@@ -101,7 +35,7 @@ impl Segment<'_> {
         self.stage_bytes(new, bucket(numbers.len()) * 4)
     }
 
-    /// The same with structures.
+    /// Stages a list of structures, padded with default ones to a rounded length.
     pub(crate) fn stage_all<T: kernel::Value + Copy + Default>(
         &mut self,
         structures: &[T],
@@ -113,9 +47,9 @@ impl Segment<'_> {
         self.stage_bytes(&bytes, bytes.len())
     }
 
-    /// The same with bytes; the place is good for numbers of eight bytes.
+    /// Stages bytes, aligned to 16 and padded with zeros to `room` bytes.
     pub(crate) fn stage_bytes(&mut self, new: &[u8], room: usize) -> Result<Address, Error> {
-        /// How many of the last pieces are compared with a new one.
+        /// A new piece is compared with so many of the last ones: an equal one is staged once.
         const LOOK_BACK: usize = 12;
         let room = room.max(new.len()).next_multiple_of(16);
         let current = self.recorder.current;
@@ -149,8 +83,8 @@ impl Segment<'_> {
         unsafe { std::slice::from_raw_parts(stage.host.address.cast::<u8>().add(place), length) }
     }
 
-    /// A larger stage keeps what is laid into it; what was recorded names places of the old one,
-    /// which therefore goes to the device first.
+    /// Makes room in the stage. A larger stage keeps its contents; recorded launches hold addresses of the old
+    /// one, which is therefore copied to the device first.
     fn make_room(&mut self, bytes: usize) -> Result<(), Error> {
         let stage = &self.recorder.stages[self.recorder.current];
         if stage.used + bytes <= stage.host.bytes {
@@ -161,7 +95,7 @@ impl Segment<'_> {
         let host = self
             .device
             .host_memory(size)
-            .inspect_err(|_| self.lane.give_back(device, rounded(size)))?;
+            .inspect_err(|_| self.stream.give_back(device, rounded(size)))?;
         let driver = &self.device.driver;
         let stage = &mut self.recorder.stages[self.recorder.current];
         let old = std::mem::replace(&mut stage.host, host);
@@ -170,7 +104,7 @@ impl Segment<'_> {
             return Ok(());
         }
         // SAFETY: both are larger than what is used. The old memory is freed once, after the device
-        // has read what it holds: addresses in it were already handed out.
+        // has read it: its addresses were already handed out.
         unsafe {
             stage
                 .host
@@ -178,21 +112,21 @@ impl Segment<'_> {
                 .cast::<u8>()
                 .copy_from_nonoverlapping(old.address.cast(), stage.used);
             let code =
-                (driver.copy_to_device)(old_device, old.address, stage.used, self.lane.stream);
+                (driver.copy_to_device)(old_device, old.address, stage.used, self.stream.handle);
             driver.check("cuMemcpyHtoD", code)?;
-            driver.check("cuStreamSynchronize", (driver.stream_wait)(self.lane.stream))?;
+            driver.check("cuStreamSynchronize", (driver.stream_wait)(self.stream.handle))?;
             (driver.host_free)(old.address);
         }
-        self.lane.give_back(old_device, rounded(old.bytes));
+        self.stream.give_back(old_device, rounded(old.bytes));
         Ok(())
     }
 
-    /// A number the kernels read from memory.
+    /// Stages a number that kernels read from memory, so that a graph serves any value of it.
     pub(crate) fn count(&mut self, count: usize) -> Result<Address, Error> {
         self.stage(&[as_u32(count)?])
     }
 
-    /// Lists of positions; laid down once however often they are read.
+    /// Stages lists of positions, once however often they are read.
     pub(crate) fn reads(&mut self, reads: &Reads) -> Result<StagedReads, Error> {
         let identity = reads.identity();
         let known = self.recorder.staged_reads.iter().find(|(id, _)| *id == identity);
@@ -215,7 +149,7 @@ impl Segment<'_> {
         Ok(staged)
     }
 
-    /// Parties of rows that share a list, if there are any.
+    /// Stages the parties of rows that share a list, if there are any.
     fn parties(&mut self, reads: &Reads) -> Result<Option<Parties>, Error> {
         let large = reads.parties().any(|rows| rows.len() > 8);
         let most = if large { 16 } else { 8 };
@@ -229,7 +163,7 @@ impl Segment<'_> {
         if count == 0 {
             return Ok(None);
         }
-        // There are more blocks than parties; theirs have no rows.
+        // The grid is rounded up: the parties of further blocks have no rows.
         staged.resize(2 * bucket(count), 0);
         let single = (0..reads.len()).filter(|&row| !reads.is_in_party(row)).map(as_u32);
         let single = single.collect::<Result<Vec<u32>, Error>>()?;
@@ -240,8 +174,8 @@ impl Segment<'_> {
         Ok(Some(Parties { address: self.stage(&staged)?, count, large, single }))
     }
 
-    /// Memory the host can [read](Device::read) later, of `words` four-byte words. The answer before
-    /// the last one must have been read: its memory is taken again.
+    /// Page-locked memory of `words` four-byte words that the host can [read](Device::read) later. The answer before
+    /// the last one must have been read: its memory is reused.
     pub(crate) fn answer(&mut self, words: usize) -> Result<Answer, Error> {
         let bytes = (words * 4).next_power_of_two().max(4096);
         let number = self.recorder.next_answer;
@@ -251,10 +185,11 @@ impl Segment<'_> {
             let old = std::mem::replace(&mut self.recorder.answers[number], new);
             if !old.address.is_null() {
                 let driver = &self.device.driver;
-                // SAFETY: our stream, and memory that is freed once, when nothing is under way that
-                // could write to it.
+                // SAFETY: our stream, and memory that is freed once, when no kernel is in flight that could
+                // write to it.
                 unsafe {
-                    driver.check("cuStreamSynchronize", (driver.stream_wait)(self.lane.stream))?;
+                    driver
+                        .check("cuStreamSynchronize", (driver.stream_wait)(self.stream.handle))?;
                     (driver.host_free)(old.address);
                 }
             }
@@ -262,14 +197,14 @@ impl Segment<'_> {
         Ok(Answer { number, address: self.recorder.answers[number].address as Address })
     }
 
-    /// Where the words of the last question's places are, and their rows: nowhere, where those have the
-    /// same numbers.
+    /// The words of the last question's places, and the rows they go on from: 0 if a place has the number of
+    /// its row.
     pub(crate) fn followed(&self) -> (Address, Address) {
         self.recorder.followed
     }
 
-    /// Where to put the best words of the rows, so many in all. Unless there is a race, a row has one, and
-    /// that is what the next step may go on from.
+    /// Memory for the best words of all rows. Without a device-side beam search a row has one, from which the next
+    /// step may go on.
     pub(crate) fn next_latest(&mut self, words: usize) -> Result<Address, Error> {
         let latest = std::mem::take(&mut self.recorder.latest);
         self.recorder.latest = self.at_least(4 * words, latest)?;
@@ -277,14 +212,14 @@ impl Segment<'_> {
         Ok(self.recorder.latest.0)
     }
 
-    /// Who is at the places of the last race, and where to put who will be at those of the next, which the
-    /// next step may go on from.
+    /// The places of the last device-side beam search, and memory for those of the next one, from which the next
+    /// step may go on.
     pub(crate) fn next_places(&mut self, places: usize) -> Result<(Places, Places), Error> {
         self.recorder.places.swap(0, 1);
         let before = self.recorder.places[1];
         let old = std::mem::take(&mut self.recorder.places[0]);
         let room = bucket(places);
-        // Four lists, of which the last has a width where each sentence's places begin.
+        // Four lists; the last holds the width of a sentence's beam at its first place.
         let after = Places { memory: self.at_least(4 * 4 * room, old.memory)?, room };
         self.recorder.places[0] = after;
         let lists = after.lists();
@@ -292,25 +227,25 @@ impl Segment<'_> {
         Ok((before, after))
     }
 
-    /// Who is at the places of the last race.
+    /// The places of the last device-side beam search.
     pub(crate) fn places(&self) -> Places {
         self.recorder.places[0]
     }
 
-    /// Memory of at least that size: the old, or else new, and the old goes back. No room is made where
-    /// there is none, since that takes the recorder.
+    /// Memory of at least `bytes`: the old, or else new, and the old goes back. A full device is not trimmed here,
+    /// since that needs the recorder.
     fn at_least(&mut self, bytes: usize, old: (Address, usize)) -> Result<(Address, usize), Error> {
         if old.1 >= bytes {
             return Ok(old);
         }
         if old.1 > 0 {
-            self.lane.give_back(old.0, old.1);
+            self.stream.give_back(old.0, old.1);
         }
-        self.device.take(self.lane, bytes)
+        self.device.take(self.stream, bytes)
     }
 
-    /// Says what the launch just recorded writes: lists that kernels read before the one before them has
-    /// ended, so that this one must have.
+    /// Says which lists the last launch writes. Kernels read lists before their predecessor has ended, so this launch
+    /// must have ended before.
     pub(crate) fn just_grown(&mut self, grown: Grown) {
         self.recorder.grown = Some(grown);
         if let Some(launch) = self.recorder.launches.last_mut() {
@@ -318,7 +253,7 @@ impl Segment<'_> {
         }
     }
 
-    /// Records a kernel.
+    /// Records a launch.
     pub(crate) fn launch<P: kernel::Value>(
         &mut self,
         kernel: Kernel<P>,
@@ -330,7 +265,7 @@ impl Segment<'_> {
         self.launch_mapped(kernel, grid, block, shared, (parameters, None))
     }
 
-    /// Records a kernel, perhaps with maps of its operands.
+    /// Records a launch, perhaps with tensor maps of its operands.
     pub(crate) fn launch_mapped<P: kernel::Value>(
         &mut self,
         kernel: Kernel<P>,
@@ -339,7 +274,7 @@ impl Segment<'_> {
         shared: usize,
         (parameters, maps): (&P, Option<[Map; 2]>),
     ) -> Result<(), Error> {
-        let function = self.device.function(self.numbers, kernel.name);
+        let function = self.device.function(self.precision, kernel.name);
         let Some(function) = function.filter(|_| kernel.maps || maps.is_none()) else {
             return Err(Error::Unsupported(format!("kernel {}", kernel.name)));
         };
@@ -370,19 +305,19 @@ impl Segment<'_> {
         Ok(())
     }
 
-    /// Says what the launch just recorded stores.
+    /// Says what the last launch stores.
     pub(crate) fn just_stored(&mut self, stored: Stored) {
         self.recorder.filled.push(stored.keys);
         self.recorder.stored = Some(stored);
     }
 
-    /// Whether a kernel of this segment puts something into the cache with those keys.
+    /// Whether a launch of this segment writes the KV cache with these keys.
     pub(crate) fn has_stored(&self, keys: Address) -> bool {
         self.recorder.filled.contains(&keys)
     }
 
-    /// If the last launch did nothing but store what `same` describes, each row what it reads last, takes it
-    /// back: who asks will store it. The place says where to.
+    /// Takes the last launch back if it did nothing but store what `same` describes, each row the position that it reads
+    /// last: the caller's kernel stores it. Returns the list of positions.
     pub(crate) fn take_stored(
         &mut self,
         reads: &Reads,
@@ -404,13 +339,13 @@ impl Segment<'_> {
         Some(stored.staged_at)
     }
 
-    /// Says what the launch just recorded normalises.
+    /// Says what the last launch normalises.
     pub(crate) fn just_normed(&mut self, normed: Normed) {
         self.recorder.normed = Some(normed);
     }
 
-    /// If the last launch did nothing but normalise what `same` describes, takes it back: who asks will
-    /// do it.
+    /// Takes the last launch back if it did nothing but normalise what `same` describes: the caller's kernel does
+    /// it.
     pub(crate) fn take_normed(&mut self, same: impl FnOnce(&Normed) -> bool) -> Option<Normed> {
         let normed = self.recorder.normed.take_if(|normed| same(normed))?;
         let launch = self.recorder.launches.pop()?;
@@ -418,13 +353,13 @@ impl Segment<'_> {
         Some(normed)
     }
 
-    /// Says of how many rows the launch just recorded looks the words up, and what it takes.
+    /// Says how many words the last launch looks up, and its parameters.
     pub(crate) fn just_embedded(&mut self, rows: usize, words: kernel::Embedding) {
         self.recorder.embedded = Some((rows, words));
     }
 
-    /// If the last launch did nothing but look the words of so many rows up, takes it back: who asks will do it,
-    /// on this grid.
+    /// Takes the last launch back if it did nothing but look up the words of `rows` rows: the caller's kernel does it,
+    /// on the same grid.
     pub(crate) fn take_embedded(&mut self, rows: usize) -> Option<([usize; 2], kernel::Embedding)> {
         let (_, words) = self.recorder.embedded.take_if(|embedded| embedded.0 == rows)?;
         let launch = self.recorder.launches.pop()?;
@@ -432,7 +367,7 @@ impl Segment<'_> {
         Some((launch.grid.map(|n| n as usize), words))
     }
 
-    /// Room for rows that are normalised by whoever reads them next.
+    /// Memory for rows that the next product normalises.
     pub(crate) fn raw(&mut self, bytes: usize) -> Result<Address, Error> {
         self.recorder.raw.swap(0, 1);
         let raw = std::mem::take(&mut self.recorder.raw[0]);
@@ -440,7 +375,7 @@ impl Segment<'_> {
         Ok(self.recorder.raw[0].0)
     }
 
-    /// Records a kernel that gives each row a warp, for up to `rows` rows.
+    /// Records a launch of a warp a row.
     pub(crate) fn launch_rows<P: kernel::Value>(
         &mut self,
         kernel: Kernel<P>,
@@ -450,7 +385,7 @@ impl Segment<'_> {
         self.launch_warps(kernel, [row_blocks(rows), 1], parameters)
     }
 
-    /// Records a kernel that gives every 256 columns of a row a warp.
+    /// Records a launch of a warp for every 256 columns of a row.
     pub(crate) fn launch_columns<P: kernel::Value>(
         &mut self,
         kernel: Kernel<P>,
@@ -461,7 +396,7 @@ impl Segment<'_> {
         self.launch_warps(kernel, [row_blocks(rows), width.div_ceil(256)], parameters)
     }
 
-    /// Records a kernel of blocks of a warp a row.
+    /// Records a launch of blocks of [`ROWS_A_BLOCK`] warps.
     pub(crate) fn launch_warps<P: kernel::Value>(
         &mut self,
         kernel: Kernel<P>,
@@ -472,10 +407,10 @@ impl Segment<'_> {
     }
 }
 
-/// Blocks a grid may have in its second dimension: so many tiles of words, or of columns.
+/// Blocks a grid may have in its second dimension, that of tiles of words or of columns.
 const MOST_BLOCKS_DOWN: usize = 65_535;
 
-/// Rows a block has where a row takes a warp.
+/// Rows of a block where a row takes a warp.
 const ROWS_A_BLOCK: usize = 8;
 
 fn row_blocks(rows: usize) -> usize {

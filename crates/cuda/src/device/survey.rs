@@ -1,4 +1,4 @@
-//! Which GPUs there are, and what they can do.
+//! The GPUs of this machine and their properties.
 
 use std::ffi::c_int;
 use std::path::PathBuf;
@@ -7,37 +7,37 @@ use crate::Error;
 use crate::compiler::{Nvrtc, cache_folder};
 use crate::driver::Driver;
 
-/// What a GPU is.
+/// Properties of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Properties {
-    /// Its number among the machine's GPUs.
+    /// The number among the machine's GPUs.
     pub number: usize,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Compute capability.
+    /// The compute capability, major and minor.
     pub capability: (i32, i32),
     /// Bytes of memory.
     pub memory: usize,
-    /// Multiprocessors.
+    /// The number of multiprocessors.
     pub processors: usize,
     /// Bytes of shared memory a block may have: 163 KiB on 8.0, 99 on 8.6 and 8.9, 227 on 9.0.
     pub shared: usize,
-    /// Version of the driver, 1000 times the major one and ten times the minor one.
+    /// The version of the driver: 1000 times the major one plus ten times the minor one.
     pub driver: i32,
 }
 
-/// What was looked for on this machine, and found.
+/// What of CUDA this machine has.
 #[derive(Debug)]
 pub struct Survey {
-    /// The GPUs the driver sees, or why there are none.
+    /// The GPUs that the driver sees, or why there are none.
     pub devices: Result<Vec<Properties>, Error>,
-    /// Version of the compiler of kernels, or why there is none.
+    /// The version of NVRTC, or why there is none.
     pub compiler: Result<String, Error>,
-    /// Where compiled kernels are kept.
+    /// The folder of compiled kernels.
     pub cache: Option<PathBuf>,
 }
 
-/// Looks for a driver, GPUs and a compiler.
+/// Looks for a driver, GPUs and NVRTC.
 pub fn survey() -> Survey {
     Survey {
         devices: devices(),
@@ -66,7 +66,7 @@ pub(super) fn properties(driver: &Driver, number: usize) -> Result<Properties, E
     const SHARED: c_int = 97;
     let (mut device, mut version, mut memory) = (0, 0, 0);
     let mut name = [0; 256];
-    // SAFETY: places for the results, as large as the driver is told.
+    // SAFETY: places for the results, as large as the arguments say.
     unsafe {
         driver.check("cuDeviceGet", (driver.device_get)(&mut device, number as c_int))?;
         driver.check("cuDriverGetVersion", (driver.version)(&mut version))?;

@@ -1,8 +1,8 @@
-//! What is recorded, sent, kept and given back, on a driver that has no device.
+//! What is recorded, submitted, kept and given back, on the fake driver.
 
 use std::sync::mpsc;
 
-use super::sending::MOST_GRAPHS;
+use super::submit::MOST_GRAPHS;
 use super::*;
 use crate::fake::{Fake, Launched};
 use crate::kernel;
@@ -12,9 +12,8 @@ const ROOM: usize = 64 << 20;
 
 impl Device {
     /// A device of the fake driver.
-    pub(crate) fn on_fake(fake: &Fake, numbers: GpuPrecision) -> Result<Device, Error> {
-        let kernels = |target: &Target| Ok(Code { bytes: vec![0], capability: target.capability });
-        Device::with_driver(fake.driver(), 0, numbers, kernels)
+    pub(crate) fn on_fake(fake: &Fake, precision: GpuPrecision) -> Result<Device, Error> {
+        Device::on_fake_driver(fake.driver(), 0, precision)
     }
 }
 
@@ -157,7 +156,9 @@ fn what_is_abandoned_never_runs_and_keeps_no_memory() {
     let device = open(&fake);
     drop(Buffer::new(&device, 40 << 20).expect("memory"));
     work(&device, 1, 8);
-    device.beside(|| drop(Buffer::new(&device, 10 << 20).expect("memory"))).expect("done beside");
+    device
+        .run_on_side_stream(|| drop(Buffer::new(&device, 10 << 20).expect("memory")))
+        .expect("side work");
     work(&device, 2, 8);
     device.abandon().expect("abandoned");
     work(&device, 3, 8);
@@ -166,26 +167,26 @@ fn what_is_abandoned_never_runs_and_keeps_no_memory() {
     assert!(device.new_memory(60 << 20).is_ok(), "nothing was kept");
 }
 
-/// What ran since this was last asked: its queue, and how many kernels of the other it waited for.
+/// The launches since the last call: the stream of each, and how many kernels of the other stream it waited for.
 fn waits(fake: &Fake, other: usize) -> Vec<(usize, usize)> {
     fake.world(|w| {
-        let of = |(queue, launched): (usize, Launched)| {
-            (queue, launched.after.get(&other).copied().unwrap_or(0))
+        let of = |(stream, launched): (usize, Launched)| {
+            (stream, launched.after.get(&other).copied().unwrap_or(0))
         };
         w.ran.drain(..).map(of).collect()
     })
 }
 
 #[test]
-fn what_is_done_beside_is_waited_for_where_it_is_joined() {
+fn side_work_is_waited_for_where_it_is_joined() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
-    let own = device.lane().expect("a lane").stream as usize;
+    let own = device.stream().expect("a stream").handle as usize;
     work(&device, 1, 8);
-    let beside = device.beside(|| work(&device, 2, 8)).expect("done beside");
+    let side_work = device.run_on_side_stream(|| work(&device, 2, 8)).expect("side work");
     let other = fake.world(|w| w.ran.last().expect("a kernel").0);
     assert_ne!(own, other);
-    let twice = |queue, waited| vec![(queue, waited); 2];
+    let twice = |stream, waited| vec![(stream, waited); 2];
     // It goes off at once, after all that was recorded before.
     assert_eq!(waits(&fake, own), [(own, 0), (own, 1), (other, 2), (other, 2)]);
     let step = |number| {
@@ -194,19 +195,19 @@ fn what_is_done_beside_is_waited_for_where_it_is_joined() {
         waits(&fake, other)
     };
     assert_eq!(step(3), twice(own, 0), "nobody has joined it");
-    device.join(&beside).expect("joined");
+    device.join(&side_work).expect("joined");
     assert_eq!(step(4), twice(own, 2));
     // The next is not waited for by those who join the first.
-    let _next = device.beside(|| work(&device, 5, 8)).expect("done beside");
+    let _next = device.run_on_side_stream(|| work(&device, 5, 8)).expect("side work");
     waits(&fake, other);
-    device.join(&beside).expect("joined");
+    device.join(&side_work).expect("joined");
     assert_eq!(step(6), twice(own, 2));
-    device.catch_up().expect("joined");
+    device.join_side_stream().expect("joined");
     assert_eq!(step(7), twice(own, 4));
 }
 
 #[test]
-fn what_is_done_beside_is_one_segment() {
+fn side_work_is_one_segment() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
     let parts = || {
@@ -216,59 +217,60 @@ fn what_is_done_beside_is_one_segment() {
             assert!(fake.ran().is_empty());
         }
     };
-    device.beside(parts).expect("done beside");
+    device.run_on_side_stream(parts).expect("side work");
     assert_eq!(fake.ran().len(), 2 * 5);
 }
 
 #[test]
-fn what_is_done_beside_is_replayed_too() {
+fn side_work_is_replayed_too() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
     for number in 0..6 {
-        device.beside(|| work(&device, number, 8)).expect("done beside");
+        device.run_on_side_stream(|| work(&device, number, 8)).expect("side work");
         work(&device, number, 8);
         device.finish().expect("finished");
     }
     let before = fake.world(|w| (w.launches, w.replays));
-    device.beside(|| work(&device, 7, 8)).expect("done beside");
+    device.run_on_side_stream(|| work(&device, 7, 8)).expect("side work");
     let after = fake.world(|w| (w.launches, w.replays));
     assert_eq!((after.0 - before.0, after.1 - before.1), (0, 1));
 }
 
 #[test]
-fn memory_taken_beside_goes_back_there() {
+fn memory_of_a_side_stream_goes_back_there() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
     let buffer = || Buffer::new(&device, 1 << 20).expect("memory");
     let mut taken = None;
-    device.beside(|| taken = Some(buffer())).expect("done beside");
+    device.run_on_side_stream(|| taken = Some(buffer())).expect("side work");
     let taken = taken.map(|buffer| buffer.address).expect("memory");
-    assert_ne!(buffer().address, taken, "work beside may still use it");
-    device.beside(|| assert_eq!(buffer().address, taken)).expect("done beside");
-    // Where memory is scarce all that is at rest goes, whichever lane it is of.
+    assert_ne!(buffer().address, taken, "side work may still use it");
+    device.run_on_side_stream(|| assert_eq!(buffer().address, taken)).expect("side work");
+    // Where memory is scarce all that is at rest goes, whichever stream it belongs to.
     drop(Buffer::new(&device, 63 << 20).expect("room was made"));
 }
 
 #[test]
-fn work_beside_that_fails_leaves_nothing_behind() {
+fn side_work_that_fails_leaves_nothing_behind() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
     let fails = || {
         work(&device, 1, 8);
         std::panic::resume_unwind(Box::new("a fault"));
     };
-    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| device.beside(fails)));
+    let failed =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| device.run_on_side_stream(fails)));
     assert!(failed.is_err());
-    assert!(!device.is_aside());
-    let own = device.lane().expect("a lane").stream as usize;
+    assert!(!device.is_on_side_stream());
+    let own = device.stream().expect("a stream").handle as usize;
     work(&device, 2, 8);
     device.finish().expect("finished");
-    device.beside(|| ()).expect("nothing to do");
+    device.run_on_side_stream(|| ()).expect("nothing to do");
     assert_eq!(waits(&fake, own), [(own, 0), (own, 1)]);
 }
 
 #[test]
-fn every_thread_has_a_lane_and_leaves_it_to_the_next() {
+fn every_thread_has_a_stream_and_leaves_it_to_the_next() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
     let stream_of_a_thread = || {
@@ -280,19 +282,19 @@ fn every_thread_has_a_lane_and_leaves_it_to_the_next() {
         fake.world(|w| w.ran.last().map(|(stream, _)| *stream))
     };
     let first = stream_of_a_thread();
-    assert_eq!(stream_of_a_thread(), first, "the lane of a thread that ended");
+    assert_eq!(stream_of_a_thread(), first, "the stream of a thread that ended");
     // Two at a time.
     let (to_main, from_thread) = mpsc::channel();
     let (to_thread, from_main) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let device = &device;
         scope.spawn(move || {
-            let lane = device.lane().expect("a lane");
-            to_main.send(lane.stream as usize).expect("sent");
+            let stream = device.stream().expect("a stream");
+            to_main.send(stream.handle as usize).expect("sent");
             from_main.recv().expect("told to end");
         });
         let theirs = from_thread.recv().expect("a stream");
-        assert_ne!(device.lane().expect("a lane").stream as usize, theirs);
+        assert_ne!(device.stream().expect("a stream").handle as usize, theirs);
         to_thread.send(()).expect("sent");
     });
 }
@@ -308,14 +310,14 @@ fn what_a_thread_left_unsent_is_not_sent_by_the_next() {
     assert!(fake.ran().is_empty());
 }
 
-/// One that has a lane keeps memory for what it does next; one that has none gives it back to the driver.
+/// A thread with a stream keeps memory in its pool; a thread without one returns it to the driver.
 #[test]
 fn memory_is_not_lost_with_the_thread_that_drops_it() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
     let buffer = || Buffer::new(&device, 1 << 20).expect("memory");
     let address = buffer().address;
-    assert_eq!(buffer().address, address, "kept by the lane");
+    assert_eq!(buffer().address, address, "kept in the pool");
     let used = fake.world(|w| w.used());
     let elsewhere = buffer();
     std::thread::scope(|scope| scope.spawn(move || drop(elsewhere)).join().expect("a thread"));
@@ -471,7 +473,7 @@ fn after_a_failure_everything_fails() {
     let fake = Fake::new(ROOM);
     let device = open(&fake);
     let buffer = Buffer::new(&device, 4).expect("memory");
-    let beside = device.beside(|| work(&device, 1, 8)).expect("done beside");
+    let side_work = device.run_on_side_stream(|| work(&device, 1, 8)).expect("side work");
     let answer = device.record(|segment| {
         let answer = segment.answer(4)?;
         let copy = kernel::CopyWords { to: answer.address, ..Default::default() };
@@ -486,18 +488,21 @@ fn after_a_failure_everything_fails() {
     };
     fails(device.read(sent, 4, |_| ()));
     fails(device.finish());
-    // Not even now that the queue was waited for.
+    // Not even after the stream was waited for.
     fails(device.read(sent, 4, |_| ()));
     fails(device.upload(buffer.address, &[0; 4]));
     fails(device.download(buffer.address, &mut [0.0]));
-    fails(device.join(&beside));
-    fails(device.catch_up());
-    fails(device.beside(|| ()).map(drop));
+    fails(device.join(&side_work));
+    fails(device.join_side_stream());
+    fails(device.run_on_side_stream(|| ()).map(drop));
     fails(device.abandon());
     fails(Buffer::new(&device, 1 << 20).map(drop));
     fails(device.record(|segment| segment.stage(&[1]).map(drop)));
-    drop((buffer, beside, device));
-    assert!(!fake.world(|w| w.is_empty()), "what is lost is lost");
+    drop((buffer, side_work, device));
+    assert!(fake.world(|w| w.is_empty()), "all goes with the context");
+    let device = open(&fake);
+    work(&device, 1, 8);
+    device.finish().expect("a new context is sound");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! What kernels take.
+//! The parameters of kernels.
 //!
 //! Every parameter of a `__global__` function and every field of a structure in `kernels/` is declared here under its
-//! own name, and a kernel can only be launched with what is declared for it. Tests compare the
-//! declarations with the sources, and their sizes with what the compiler made of those.
+//! own name, and a kernel can only be launched with the parameters declared for it. Tests compare the declarations
+//! with the sources, and their sizes with the compiled PTX.
 //!
 //! | sources | here |
 //! |---|---|
@@ -22,7 +22,7 @@ mod tests;
 /// A kernel that takes a `P`.
 pub(crate) struct Kernel<P> {
     pub(crate) name: &'static str,
-    /// Whether maps of its operands may follow, for the copy engine: `MAPS` in the sources.
+    /// Whether tensor maps of its operands may follow, for TMA: `MAPS` in the sources.
     pub(crate) maps: bool,
     takes: PhantomData<fn(&P)>,
 }
@@ -41,14 +41,14 @@ impl<P> Kernel<P> {
     }
 }
 
-/// Something a kernel takes.
+/// A parameter of a kernel.
 pub(crate) trait Value {
-    /// Its place is a multiple of this.
+    /// The alignment in bytes.
     const ALIGNMENT: usize;
     fn pack(&self, to: &mut Packer<'_>);
 }
 
-/// Lays values out as C does, from `start` on.
+/// Packs values with the layout of C, from `start` on.
 pub(crate) struct Packer<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
@@ -81,7 +81,7 @@ pub(crate) fn append(value: &impl Value, bytes: &mut Vec<u8>) -> Result<(), Erro
     }
 }
 
-/// A number as kernels take it.
+/// A number as a kernel's `u32`.
 pub(crate) fn as_u32(number: usize) -> Result<u32, Error> {
     let too_large = |_| Error::Unsupported(format!("a size of {number} (at most {})", u32::MAX));
     u32::try_from(number).map_err(too_large)
@@ -182,11 +182,11 @@ macro_rules! structures {
     };
 }
 
-/// Whether maps follow a structure.
+/// Whether tensor maps follow a structure.
 const ALONE: bool = false;
 const MAPS: bool = true;
 
-/// Kernels that take one structure, and perhaps maps.
+/// Kernels that take one structure, and perhaps tensor maps.
 macro_rules! kernels_of_a_structure {
     ($($type:ident $parameter:ident $maps:ident: $($kernel:ident),+;)+) => {
         $($(
@@ -241,7 +241,7 @@ structures! {
         count: Address,
     }
     Norm { scale: Address, bias: Address, epsilon: f32, centred: usize }
-    /// What recurrent states are read from.
+    /// Where recurrent states are read from.
     Sources { from: Address, before: Address, parents: Address }
     Attend {
         queries: Address,
@@ -281,7 +281,7 @@ structures! {
         activation: usize,
         exact_out: usize,
     }
-    /// What is asked of every row.
+    /// What every row asks.
     Asked {
         counts: Address,
         forced: Address,
@@ -290,7 +290,7 @@ structures! {
         probabilities: Address,
         most: usize,
     }
-    /// What tiles of the output layer found.
+    /// The findings of tiles of the output layer.
     Found {
         scores: Address,
         words: Address,
@@ -299,13 +299,13 @@ structures! {
         forced: Address,
         tiles: usize,
     }
-    /// Rows that share their words, and one tile of those. Read from memory.
+    /// Rows that share their shortlist, and one tile of its words; read from memory.
     Task { first_row: usize, rows: usize, tile: usize, columns: usize, words: Address }
     WideBest { p: Product, asked: Asked, found: Found }
     Logits { values: Address, bias: Address, stride: usize, columns: usize, count: Address }
-    /// Who is at the places of a question.
+    /// The places of a question: the hypotheses that go on.
     Places { words: Address, parents: Address, paths: Address, widths: Address }
-    /// A sentence's part in a race. Read from memory.
+    /// The beam of a sentence; read from memory.
     DeviceBeam {
         first_row: usize,
         rows: usize,
@@ -317,7 +317,7 @@ structures! {
         end: usize,
         first_place: usize,
     }
-    Race {
+    BeamSearch {
         device_beams: Address,
         paths: Address,
         words: Address,
@@ -564,6 +564,6 @@ kernels_of_parameters! {
         scores: Address,
         latest: Address,
     }
-    Races: race { asked: Asked, race: Race, count: Address }
+    DeviceBeamSearch: device_beam_search { asked: Asked, search: BeamSearch, count: Address }
     GrowLists: grow_lists { g: Growth, count: Address }
 }

@@ -161,9 +161,9 @@ fn size(kind: &str) -> (usize, usize) {
 
 #[test]
 fn parameters_are_as_large_as_the_compiler_has_them() {
-    for numbers in GpuPrecision::ALL {
-        let ptx = String::from_utf8(portable::kernels(numbers).expect("whole")).expect("text");
-        for kernel in device::kernels(numbers) {
+    for precision in GpuPrecision::ALL {
+        let ptx = String::from_utf8(portable::kernels(precision).expect("whole")).expect("text");
+        for kernel in device::kernels(precision) {
             let declared = declared(kernel).expect(kernel);
             let sizes: Vec<_> = declared.fields.iter().map(|(_, kind)| size(kind)).collect();
             let compiled = parameter_sizes(&ptx, kernel);

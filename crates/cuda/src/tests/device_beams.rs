@@ -1,11 +1,11 @@
-//! Races: what they are given, and what goes on from their places.
+//! Device-side beam search: its parameters, and what goes on from its places.
 
 use super::*;
 
 impl Subject {
-    /// Asks for `count` words a row, which then race: two rows a sentence, of which every other has a beam of four and the
-    /// others have one of two.
-    fn race(&self, count: usize, follows: bool) {
+    /// Asks for `count` words a row and has the device search their beams: two rows a sentence, every other sentence with
+    /// a beam of four and the others with one of two.
+    fn search_beams(&self, count: usize, follows: bool) {
         let path = |row: usize| Ask { path: -(row as f32), ..ask(count, Scoring::LogProbability) };
         let asks: Vec<Ask<'_>> = (0..self.rows).map(path).collect();
         let device_beam = |sentence: usize| DeviceBeam {
@@ -26,77 +26,77 @@ impl Subject {
     }
 }
 
-// Where the addresses a race is given stand in its parameters.
-const CONTESTS: usize = 48;
+// Where addresses stand in the parameters of `device_beam_search`.
+const DEVICE_BEAMS: usize = 48;
 const PATHS: usize = 56;
 const ANSWERS: usize = 64;
 const BEFORE: usize = 80;
 const AFTER: usize = 112;
 
 #[test]
-fn rows_race_over_what_was_found() {
+fn beams_are_searched_over_what_was_found() {
     let fake = Fake::new(1 << 30);
     let subject = Subject::new(&fake, GpuPrecision::Float16, 40);
     assert_eq!(subject.gpu.run_ahead(), RunAhead::Beams);
-    subject.race(8, false);
-    let (merge, race) = (last(&fake, "merge"), last(&fake, "race"));
+    subject.search_beams(8, false);
+    let (merge, search) = (last(&fake, "merge"), last(&fake, "device_beam_search"));
     // Words and scores are read where they were left on the device.
     let latest = merge.parameters.len() - 24;
-    assert_eq!(race.address(ANSWERS), merge.address(latest));
-    assert_eq!(race.address(ANSWERS + 8), merge.address(latest + 8));
-    assert_eq!(race.grid, [3, 1], "a warp for each of 20 sentences, rounded up");
+    assert_eq!(search.address(ANSWERS), merge.address(latest));
+    assert_eq!(search.address(ANSWERS + 8), merge.address(latest + 8));
+    assert_eq!(search.grid, [3, 1], "a warp for each of 20 sentences, rounded up");
     fake.world(|w| {
-        let field = |n: u64, i: u64| w.word(race.address(CONTESTS) + 36 * n + 4 * i);
+        let field = |n: u64, i: u64| w.word(search.address(DEVICE_BEAMS) + 36 * n + 4 * i);
         let device_beam = |n: u64| [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|i| field(n, i));
         assert_eq!(device_beam(0), [0, 2, u32::MAX, 3, 0, 4, 1, 7, 0]);
         assert_eq!(device_beam(1), [2, 2, u32::MAX, 3, 1, 2, 0, 8, 4]);
         assert_eq!(device_beam(2), [4, 2, u32::MAX, 3, 0, 4, 2, 9, 6]);
         assert_eq!(device_beam(19), [38, 2, u32::MAX, 3, 1, 2, 0, 26, 58]);
-        assert_eq!(w.word(race.address(PATHS) + 4 * 39), (-39.0_f32).to_bits());
+        assert_eq!(w.word(search.address(PATHS) + 4 * 39), (-39.0_f32).to_bits());
     });
     // Ten beams of four and ten of two: 60 places, rounded up.
-    assert_eq!(race.address(AFTER + 8) - race.address(AFTER), 4 * 64);
-    assert_eq!(fake.ran(), ["best_middle", "merge", "race"]);
+    assert_eq!(search.address(AFTER + 8) - search.address(AFTER), 4 * 64);
+    assert_eq!(fake.ran(), ["best_middle", "merge", "device_beam_search"]);
     // The next reads what this one wrote.
-    subject.race(8, true);
-    let next = last(&fake, "race");
+    subject.search_beams(8, true);
+    let next = last(&fake, "device_beam_search");
     for list in 0..4 {
-        assert_eq!(next.address(BEFORE + 8 * list), race.address(AFTER + 8 * list));
-        assert_ne!(next.address(AFTER + 8 * list), race.address(AFTER + 8 * list));
+        assert_eq!(next.address(BEFORE + 8 * list), search.address(AFTER + 8 * list));
+        assert_ne!(next.address(AFTER + 8 * list), search.address(AFTER + 8 * list));
     }
-    assert_eq!(fake.world(|w| w.word(next.address(CONTESTS) + 36 + 8)), 4);
-    // One without a race leaves no scores behind.
+    assert_eq!(fake.world(|w| w.word(next.address(DEVICE_BEAMS) + 36 + 8)), 4);
+    // A question without beams leaves no scores behind.
     subject.best(OutputLayer::Epilogue, 1, Scoring::Logit);
     let merge = last(&fake, "merge");
     assert_eq!(merge.address(latest + 8), 0);
 }
 
 #[test]
-fn races_are_replayed() {
+fn searches_are_replayed() {
     let fake = Fake::new(1 << 30);
     let subject = Subject::new(&fake, GpuPrecision::Float16, 40);
     let mut launches = Vec::new();
     for step in 0..8 {
-        subject.race(8, step > 0);
+        subject.search_beams(8, step > 0);
         launches.push(fake.world(|w| std::mem::take(&mut w.launches)));
     }
     assert!(launches[0] > 0, "{launches:?}");
     assert_eq!(launches[6..], [0, 0], "{launches:?}");
 }
 
-/// What the host had to find is given to the race.
+/// Answers that the host had to find are staged for the search.
 #[test]
-fn lists_of_the_host_race_too() {
+fn lists_of_the_host_are_searched_too() {
     let fake = Fake::new(1 << 30);
     fake.world(|w| w.capability = (8, 6));
     let subject = Subject::new(&fake, GpuPrecision::Float16, 12);
-    subject.race(2000, false);
+    subject.search_beams(2000, false);
     subject.gpu.finish().expect("finished");
-    let race = last(&fake, "race");
+    let search = last(&fake, "device_beam_search");
     // All scores are zero on a device that computes nothing.
-    let third = fake.world(|w| w.word(race.address(ANSWERS) + 4 * (2000 + 3)));
+    let third = fake.world(|w| w.word(search.address(ANSWERS) + 4 * (2000 + 3)));
     assert_eq!(third, 3);
-    assert_eq!(fake.ran(), ["product_thin", "race"]);
+    assert_eq!(fake.ran(), ["product_thin", "device_beam_search"]);
     // What only some rows had the host find, goes with what the device found for the others.
     let mut asks = vec![ask(2, Scoring::LogProbability); 12];
     asks[11] = ask(2000, Scoring::LogProbability);
@@ -114,16 +114,16 @@ fn lists_of_the_host_race_too() {
     let question = Question { asks: &asks, device_beams: Some(&device_beams) };
     subject.gpu.top_k(&subject.x, &subject.output, &none, question, &mut pending);
     subject.gpu.finish().expect("finished");
-    let race = last(&fake, "race");
+    let search = last(&fake, "device_beam_search");
     let words = |row: u64| {
-        fake.world(|w| [0, 1, 2, 3].map(|k| w.word(race.address(ANSWERS) + 4 * (2000 * row + k))))
+        fake.world(|w| [0, 1, 2, 3].map(|k| w.word(search.address(ANSWERS) + 4 * (2000 * row + k))))
     };
     assert_eq!(words(10), [0, 0, u32::MAX, u32::MAX]);
     assert_eq!(words(11), [0, 1, 2, 3]);
-    assert_eq!(fake.ran(), ["best_narrow", "merge", "product_thin", "race"]);
+    assert_eq!(fake.ran(), ["best_narrow", "merge", "product_thin", "device_beam_search"]);
 }
 
-/// The papers' layers leave no lists to race over.
+/// The papers' layers leave no lists to search.
 #[test]
 fn only_the_usual_layer_lets_beams_run_ahead() {
     let fake = Fake::new(1 << 30);
@@ -177,14 +177,14 @@ const LISTS: usize = 80;
 fn the_device_puts_lists_of_the_past_together() {
     let fake = Fake::new(1 << 30);
     let subject = Subject::new(&fake, GpuPrecision::Float16, 40);
-    subject.race(8, false);
-    let race = last(&fake, "race");
+    subject.search_beams(8, false);
+    let search = last(&fake, "device_beam_search");
     let mut past = Default::default();
     attend_past(&subject, &mut past, &[10, 20, 30], &[]);
     let grow = last(&fake, "embed_grown");
-    // Words and parents are where the race left them.
-    assert_eq!(grow.address(40), race.address(AFTER));
-    assert_eq!(grow.address(LISTS + 40), race.address(AFTER + 8));
+    // Words and parents are where the search left them.
+    assert_eq!(grow.address(40), search.address(AFTER));
+    assert_eq!(grow.address(LISTS + 40), search.address(AFTER + 8));
     let staged = |launched: &Launched, place: usize| {
         fake.world(|w| [0, 4, 8].map(|i| w.word(launched.address(place) + i)))
     };
@@ -236,12 +236,13 @@ fn states_follow_places() {
         assert_eq!(staged(place + 8, 2), [4, 6], "{kernel}");
         assert_eq!(Some(launched.address(place + 16)), parents, "{kernel}");
     };
-    for raced in [false, true] {
+    for searched in [false, true] {
         subject.best(OutputLayer::Epilogue, 1, Scoring::Logit);
-        if raced {
-            subject.race(8, false);
+        if searched {
+            subject.search_beams(8, false);
         }
-        let parents = if raced { last(&fake, "race").address(AFTER + 8) } else { 0 };
+        let parents =
+            if searched { last(&fake, "device_beam_search").address(AFTER + 8) } else { 0 };
         gpu.load(&state, moves, &mut out);
         gpu.finish().expect("finished");
         check("load_states", 16, Some(parents));

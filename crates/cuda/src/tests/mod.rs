@@ -1,5 +1,5 @@
-//! Verbs on a driver that has no device: which kernels they choose, that a question asked again is
-//! replayed, and what happens when memory is full.
+//! The backend on the fake driver: which kernels operations choose, that a question asked again is replayed, and what
+//! happens when memory is full.
 
 use peregrine_model::{Finish, Spacing, Weight, made_up_model, preset};
 use peregrine_nn::{
@@ -12,9 +12,8 @@ use crate::backend::{Cuda, Table};
 use crate::device::Device;
 use crate::device_beam_trial::try_device_beams;
 use crate::fake::{Fake, Launched};
-use crate::logits::OutputLayer;
 use crate::memory::Rows;
-use crate::output::Output;
+use crate::output::{Output, OutputLayer};
 use crate::precision::GpuPrecision;
 use crate::trial::{time_output_layers, try_output_layers};
 
@@ -33,8 +32,8 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(fake: &Fake, numbers: GpuPrecision, rows: usize) -> Subject {
-        let gpu = Cuda::on(Device::on_fake(fake, numbers).expect("a device"));
+    fn new(fake: &Fake, precision: GpuPrecision, rows: usize) -> Subject {
+        let gpu = Cuda::on(Device::on_fake(fake, precision).expect("a device"));
         let weight = Weight::from_f32(vec![WORDS, WIDTH], &vec![0.5; WORDS * WIDTH]);
         let bias = Weight::from_f32(vec![WORDS], &vec![0.5; WORDS]);
         let layer = Dense { weight: &weight, bias: Some(&bias), alpha: None };
@@ -92,11 +91,11 @@ fn the_output_layer_suits_the_number_of_rows() {
         (GpuPrecision::Float32, 1, "best_narrow"),
         (GpuPrecision::Float32, 300, "best_narrow"),
     ];
-    for (numbers, rows, expected) in cases {
+    for (precision, rows, expected) in cases {
         let fake = Fake::new(1 << 30);
-        let subject = Subject::new(&fake, numbers, rows);
+        let subject = Subject::new(&fake, precision, rows);
         subject.best(OutputLayer::Epilogue, 4, Scoring::LogProbability);
-        assert_eq!(fake.ran(), [expected, "merge"], "{numbers:?}, {rows} rows");
+        assert_eq!(fake.ran(), [expected, "merge"], "{precision:?}, {rows} rows");
     }
     let fake = Fake::new(1 << 30);
     let subject = Subject::new(&fake, GpuPrecision::Int8, 40);
@@ -123,11 +122,11 @@ fn every_output_layer_has_its_kernels() {
     }
 }
 
-/// Where the lists of what is asked stand among the parameters of `merge`.
+/// Offsets of the question's lists in the parameters of `merge`.
 const COUNTS: usize = 0;
 const PROBABILITIES: usize = 32;
 
-/// How words are scored is a row's own matter.
+/// Each row has its own scoring.
 #[test]
 fn rows_are_scored_as_each_asks() {
     use Scoring::{LogProbability, LogProbabilityOfAllowed, Logit};
@@ -149,14 +148,14 @@ fn rows_are_scored_as_each_asks() {
     assert_eq!(staged(COUNTS), [1, 4, 2, 3, 3]);
     assert_eq!(staged(PROBABILITIES), [0, 1, 2, 0, 0]);
     assert_eq!(fake.ran(), ["best_middle", "merge"]);
-    // Who wants no more than the best word is answered with the others.
+    // Rows that ask for the best word only are answered with the others.
     let asks = [ask(1, Logit), ask(1, LogProbability)].repeat(20);
     subject.answers(OutputLayer::Best, &asks);
     let ran = fake.ran();
     assert_eq!(ran.last().map(String::as_str), Some("fused_best"), "{ran:?}");
 }
 
-/// The same question again and again costs one launch, whatever the layer.
+/// The same question again is one graph launch, whatever the layer.
 #[test]
 fn questions_are_replayed() {
     for layer in OutputLayer::ALL {
@@ -172,9 +171,9 @@ fn questions_are_replayed() {
     }
 }
 
-/// Lists too long for a block's memory are looked through by the host, and devices differ in that.
+/// The host searches lists that do not fit shared memory, of which devices have different amounts.
 #[test]
-fn long_lists_heed_the_memory_of_a_block() {
+fn long_lists_must_fit_shared_memory() {
     for (capability, expected) in
         [((9, 0), &["best_narrow", "merge"]), ((8, 6), &["product_thin", "copy_words"])]
     {
@@ -188,9 +187,9 @@ fn long_lists_heed_the_memory_of_a_block() {
     }
 }
 
-/// Sums of exponentials have other bits on the host: only those who ask for too much are answered there.
+/// A log-sum-exp has other last bits on the host: only rows that ask for too many words are answered there.
 #[test]
-fn long_lists_are_their_own_rows_affair() {
+fn long_lists_change_no_other_row() {
     for layer in [OutputLayer::Epilogue, OutputLayer::Fused] {
         let fake = Fake::new(1 << 30);
         fake.world(|w| w.capability = (8, 6));
@@ -199,7 +198,7 @@ fn long_lists_are_their_own_rows_affair() {
         asks[5] = ask(2000, Scoring::LogProbability);
         asks[7] = ask(40, Scoring::LogProbability);
         let choices = subject.answers(layer, &asks);
-        // All words there are, in their order: all scores are zero on a device that computes nothing.
+        // All words, in their order: all scores are zero on a device that computes nothing.
         assert_eq!(choices.of(5).len(), WORDS);
         assert!(choices.of(5).iter().zip(0..).all(|(choice, word)| choice.token == word));
         assert_eq!([0, 4, 6, 7, 11].map(|row| choices.of(row).len()), [4, 4, 4, 40, 4]);
@@ -208,7 +207,7 @@ fn long_lists_are_their_own_rows_affair() {
             fake.world(|w| [4, 5, 6, 7].map(|row| w.word(merge.address(COUNTS) + 4 * row)));
         let epilogue = layer == OutputLayer::Epilogue;
         assert_eq!(counts, if epilogue { [4, 0, 4, 40] } else { [0, 0, 0, 40] });
-        // The next step goes on from the best word of each row, whoever found it.
+        // The next step goes on from the best word of each row, found by the device or by the host.
         subject.gpu.finish().expect("finished");
         let copy = last(&fake, "copy_words");
         assert_eq!(fake.world(|w| w.word(copy.address(0) + 4 * 5)), 0);
@@ -220,7 +219,7 @@ fn long_lists_are_their_own_rows_affair() {
     }
 }
 
-/// What a block needs is a matter of the words it looks at.
+/// The shared memory of a block depends on the words it searches.
 #[test]
 fn short_lists_of_words_need_little_memory() {
     let fake = Fake::new(1 << 30);
@@ -238,7 +237,7 @@ fn short_lists_of_words_need_little_memory() {
 
 #[test]
 fn alignments_too_long_for_a_block_go_through_memory() {
-    /// Where the address of that memory is.
+    /// The offset of that memory's address in the parameters.
     const SCRATCH: usize = 72;
     let fake = Fake::new(1 << 30);
     let subject = Subject::new(&fake, GpuPrecision::Float16, 1);
@@ -256,7 +255,7 @@ fn alignments_too_long_for_a_block_go_through_memory() {
     assert_eq!(weights(65_000), (65_000, true));
 }
 
-/// Kernels that do nothing give wrong answers, and the trial must see it.
+/// Kernels that do nothing give wrong answers, which the trial must notice.
 #[test]
 fn a_trial_notices_wrong_answers() {
     let fake = Fake::new(1 << 30);
@@ -272,8 +271,8 @@ fn a_trial_notices_wrong_answers() {
 fn a_trial_notices_wrong_winners() {
     let fake = Fake::new(1 << 30);
     let gpu = Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device"));
-    let (races, wrong) = try_device_beams(&gpu).expect("a trial");
-    assert!(races > 100);
+    let (searches, wrong) = try_device_beams(&gpu).expect("a trial");
+    assert!(searches > 100);
     // All three ways to end a beam, whatever its width.
     assert!(wrong.len() > 12, "{wrong:?}");
 }
@@ -288,7 +287,7 @@ fn all_layers_that_can_are_timed() {
     }
 }
 
-/// Verbs end a worker by a panic that says why; here with memory that is full.
+/// A failed operation unwinds with a fault, here with memory that is full.
 #[test]
 fn a_full_device_is_told_by_a_fault() {
     let fake = Fake::new(8 << 20);
@@ -315,7 +314,7 @@ fn last(fake: &Fake, kernel: &str) -> Launched {
 }
 
 impl Subject {
-    /// Looks a word up that stands at a position, and gives the first number added for that.
+    /// Looks up a word at a position and returns the first number of the position's vector.
     fn position(&self, fake: &Fake, table: &Table, positions: &PositionTable, at: u32) -> f32 {
         let positions = Some(positions);
         let words = Embed { ids: &[Some(1)], scale: 1.0, at: &[at], positions, follows: &[] };
@@ -326,7 +325,7 @@ impl Subject {
     }
 }
 
-/// Where the positions are in the structure `Embedding`.
+/// The offset of the positions in the structure `Embedding`.
 const POSITIONS: usize = 48;
 
 fn position_table(rows: usize, first: f32) -> PositionTable {
@@ -365,7 +364,7 @@ fn positions_go_with_the_table_they_were_added_to() {
     assert_eq!(used(), before);
 }
 
-/// A kernel would read what is behind the vectors.
+/// A kernel would read beyond the vectors.
 #[test]
 fn positions_beyond_the_table_are_refused() {
     let fake = Fake::new(1 << 30);

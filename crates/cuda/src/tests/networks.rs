@@ -10,10 +10,10 @@ fn session(fake: &Fake, shape: &str) -> Box<dyn Network> {
     prepare(gpu, &member.architecture, &member.weights).expect("all weights").session()
 }
 
-/// Whether the hypotheses of a sentence come in parties is a matter of its own search: not of who was admitted after
-/// it, nor of who is in the batch.
+/// Whether the hypotheses of a sentence form a party depends on its own search alone: not on sentences admitted later,
+/// nor on the batch.
 #[test]
-fn whether_rows_come_in_parties_is_a_matter_of_the_search() {
+fn whether_rows_form_parties_depends_on_the_search() {
     // Where the parameters of attention are.
     const COUNT: usize = 56;
     const PARTIES: usize = 96;
@@ -59,7 +59,7 @@ fn whether_rows_come_in_parties_is_a_matter_of_the_search() {
     });
 }
 
-/// Those who want alignments change nothing for others: the same kernels run, in the same order, and one more.
+/// Alignments change nothing for other sentences: the same kernels run, in the same order, and one more.
 #[test]
 fn alignments_take_a_kernel_more_and_change_no_other() {
     for (shape, more) in
@@ -83,7 +83,7 @@ fn alignments_take_a_kernel_more_and_change_no_other() {
         let kernels = |launched: &[Launched]| -> Vec<(String, [u32; 2])> {
             launched.iter().map(|l| (l.kernel.clone(), l.grid)).collect()
         };
-        // A question that nobody has heard the answer of yet.
+        // A question whose answer has not been read yet.
         let plain = step(false);
         let with = step(true);
         let (mut found, expected) = (kernels(&with), kernels(&plain));
@@ -98,7 +98,7 @@ fn alignments_take_a_kernel_more_and_change_no_other() {
     }
 }
 
-/// Sentences are encoded beside the steps of others, and only a step that reads them waits for that.
+/// Sentences are encoded on the side stream, and only a step that reads them waits for that.
 #[test]
 fn steps_wait_for_the_encoding_of_those_they_read() {
     for shape in ["student", "gru", "rnnfc-s3"] {
@@ -109,14 +109,14 @@ fn steps_wait_for_the_encoding_of_those_they_read() {
         let long = session.admit(&[Sentence { source: &[5; 100], words: None, beam: false }])[0];
         session.release(long);
         fake.ran();
-        // The queue of what was sent last and how much that is in all, what it waited for at the least.
+        // The stream of the last launch, the number of its launches so far, and what the first of them waited for.
         let sent = || {
             fake.world(|w| {
-                let (queue, last) = w.ran.last().expect("a kernel").clone();
+                let (stream, last) = w.ran.last().expect("a kernel").clone();
                 let waited = |(_, launched): &(usize, Launched)| launched.after.clone();
                 let first = w.ran.first().map(waited).expect("a kernel");
-                assert!(w.ran.drain(..).all(|(other, _)| other == queue), "{shape}");
-                (queue, last.after[&queue] + 1, first)
+                assert!(w.ran.drain(..).all(|(other, _)| other == stream), "{shape}");
+                (stream, last.after[&stream] + 1, first)
             })
         };
         let sentence = Sentence { source: &[5, 6, 7], words: None, beam: false };
@@ -128,28 +128,28 @@ fn steps_wait_for_the_encoding_of_those_they_read() {
             sent()
         };
         let first = session.admit(&[sentence])[0];
-        let (beside, encoded, _) = sent();
+        let (side, encoded, _) = sent();
         let (own, stepped, waited) = step(&mut session, &[(first, Origin::Start)]);
-        assert_ne!(own, beside);
-        assert_eq!(waited[&beside], encoded, "{shape}: the first step reads what was encoded");
+        assert_ne!(own, side);
+        assert_eq!(waited[&side], encoded, "{shape}: the first step reads what was encoded");
         let second = session.admit(&[sentence])[0];
         let (_, both_encoded, waited) = sent();
         assert_eq!(waited[&own], stepped, "{shape}: what is encoded may take rows just left");
         let on = Origin::Row { row: 0, token: 9 };
         let (.., waited) = step(&mut session, &[(first, on)]);
-        assert_eq!(waited[&beside], encoded, "{shape}: nobody reads the second sentence yet");
+        assert_eq!(waited[&side], encoded, "{shape}: no step reads the second sentence yet");
         let (.., waited) = step(&mut session, &[(first, on), (second, Origin::Start)]);
-        assert_eq!(waited[&beside], both_encoded, "{shape}");
-        // One that nobody ever read: its rows are not given to others before they are written.
+        assert_eq!(waited[&side], both_encoded, "{shape}");
+        // A sentence that is never read: its rows are not reused before they are written.
         let third = session.admit(&[sentence])[0];
         let (_, all_encoded, _) = sent();
         session.release(third);
         let (.., waited) = step(&mut session, &[(first, on)]);
-        assert_eq!(waited[&beside], all_encoded, "{shape}");
+        assert_eq!(waited[&side], all_encoded, "{shape}");
     }
 }
 
-/// A cache that grows is copied; what is being written to it must be there.
+/// A KV cache that grows is copied, after all that is being written to it.
 #[test]
 fn caches_that_grow_wait_for_what_is_encoded() {
     let fake = Fake::new(1 << 30);
@@ -159,24 +159,25 @@ fn caches_that_grow_wait_for_what_is_encoded() {
     let network = prepare(gpu, &member.architecture, &member.weights).expect("all weights");
     let mut session = network.session();
     session.admit(&[Sentence { source: &[5; 3], words: None, beam: false }]);
-    let encoded = fake.world(|w| w.ran.drain(..).next_back().map(|(queue, l)| l.after[&queue] + 1));
+    let encoded =
+        fake.world(|w| w.ran.drain(..).next_back().map(|(stream, l)| l.after[&stream] + 1));
     let encoded = encoded.expect("a kernel");
     session.admit(&[Sentence { source: &[5; 100], words: None, beam: false }]);
     fake.world(|w| {
-        let (beside, _) = w.ran.last().expect("a kernel").clone();
-        // Not those of caches that nobody else knows.
+        let (side, _) = w.ran.last().expect("a kernel").clone();
+        // Not those of caches that only the side stream uses.
         let copies = w
             .ran
             .iter()
-            .filter(|(queue, launched)| *queue != beside && launched.kernel == "copy_words");
-        let waited: Vec<_> = copies.map(|(_, copy)| copy.after.get(&beside)).collect();
+            .filter(|(stream, launched)| *stream != side && launched.kernel == "copy_words");
+        let waited: Vec<_> = copies.map(|(_, copy)| copy.after.get(&side)).collect();
         assert!(!waited.is_empty() && waited.iter().all(|waited| *waited == Some(&encoded)));
     });
 }
 
-/// In turn, everything is one queue's.
+/// In turn, everything is on one stream.
 #[test]
-fn nothing_is_done_beside_where_that_is_not_wanted() {
+fn without_a_side_stream_everything_is_on_one_stream() {
     let fake = Fake::new(1 << 30);
     let gpu =
         Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device")).in_turn(true);
@@ -187,8 +188,8 @@ fn nothing_is_done_beside_where_that_is_not_wanted() {
     assert!(!session.encodes_on_side_stream());
     let slots = session.admit(&[Sentence { source: &[5, 6, 7], words: None, beam: false }]);
     session.step(&[Row { slot: slots[0], from: Origin::Start, position: 0 }], false);
-    let queues = fake.world(|w| w.ran.iter().map(|(queue, _)| *queue).collect::<Vec<_>>());
-    assert!(queues.iter().all(|&queue| queue == queues[0]));
+    let streams = fake.world(|w| w.ran.iter().map(|(stream, _)| *stream).collect::<Vec<_>>());
+    assert!(streams.iter().all(|&stream| stream == streams[0]));
 }
 
 /// In fp8 the source is encoded in float16, and steps are not.

@@ -1,4 +1,4 @@
-//! A worker whose device fails tells everybody whom it concerns, and goes on.
+//! A worker whose device fails reports it to the requests of its batch, and goes on.
 
 use std::sync::Arc;
 
@@ -56,12 +56,10 @@ fn a_device_that_fails_is_told_to_the_requests_it_concerns() {
     // An error that leaves the context alone is over with its batch.
     fake.world(|world| world.broken = false);
     assert!(translate(&mut worker, 3).iter().all(Result::is_ok));
-    // One that ends it is not: the model has to be opened again.
+    // One that ends it is not: the model must be opened again.
     fake.world(|world| world.dead = true);
     for _ in 0..2 {
         let results = translate(&mut worker, 3);
         assert!(results.iter().all(failed), "{results:?}");
     }
-    drop(worker);
-    fake.world(|world| world.dead = false);
 }

@@ -1,9 +1,9 @@
-//! How recorded work goes to the device, and how answers come back.
+//! Submission: a recorded segment goes to its stream, as launches or as a graph, and answers come back.
 
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::recorder::{Answer, Graph, Recorder, Sent, Stage};
-use super::{Device, Lane, lock, null, null_mut};
+use super::{Device, WorkerStream, lock, null, null_mut};
 use crate::Error;
 use crate::driver::{LaunchAttribute, LaunchConfig, Map};
 
@@ -11,16 +11,16 @@ use crate::driver::{LaunchAttribute, LaunchConfig, Map};
 const BUFFER_POINTER: usize = 1;
 /// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
 const BUFFER_SIZE: usize = 2;
-/// Graphs kept before all are forgotten.
+/// All graphs of a stream are forgotten when there are so many.
 pub(super) const MOST_GRAPHS: usize = 1024;
 
 impl Device {
-    /// Sends all recorded work off, kernels that write `answer` among it.
+    /// Sends all recorded work, with the kernels that write `answer`.
     pub(crate) fn send(&self, answer: Answer) -> Result<Sent, Error> {
-        let lane = self.lane()?;
-        let mut recorder = lock(&lane.recorder);
+        let stream = self.stream()?;
+        let mut recorder = lock(&stream.recorder);
         let stage = recorder.current;
-        self.submit(&lane, &mut recorder)?;
+        self.submit(&stream, &mut recorder)?;
         Ok(Sent { answer: answer.number, stage })
     }
 
@@ -31,8 +31,8 @@ impl Device {
         words: usize,
         read: impl FnOnce(&[u32]) -> T,
     ) -> Result<T, Error> {
-        let lane = self.lane()?;
-        let mut recorder = lock(&lane.recorder);
+        let stream = self.stream()?;
+        let mut recorder = lock(&stream.recorder);
         self.wait_for(&mut recorder.stages[sent.stage])?;
         let answer = &recorder.answers[sent.answer];
         let words = words.min(answer.bytes / 4);
@@ -41,14 +41,14 @@ impl Device {
         Ok(read(answer))
     }
 
-    /// Lets the next answer have the memory of the last one, which has been read: then one from before it may still be
+    /// Gives the next answer the memory of the last one, which has been read. The one before it may then still be
     /// waited for.
     pub(crate) fn reuse_answer(&self, read: Sent) -> Result<(), Error> {
-        lock(&self.lane()?.recorder).next_answer = read.answer;
+        lock(&self.stream()?.recorder).next_answer = read.answer;
         Ok(())
     }
 
-    /// Waits for what was last sent off with a stage.
+    /// Waits for what was last sent with a stage.
     fn wait_for(&self, stage: &mut Stage) -> Result<(), Error> {
         if !stage.in_flight {
             return Ok(());
@@ -56,18 +56,18 @@ impl Device {
         // SAFETY: an event of ours, made when the stage was first sent.
         let code = unsafe { (self.driver.event_wait)(stage.sent) };
         self.driver.check("cuEventSynchronize", code)?;
-        // Not before: after a failure nobody may take what is there for an answer.
+        // Not earlier: after a failure the memory holds no answer.
         stage.in_flight = false;
         Ok(())
     }
 
-    /// Marks the end of what was sent off with a stage.
-    fn mark(&self, lane: &Lane, stage: &mut Stage) -> Result<(), Error> {
+    /// Records the event at the end of what was sent with a stage.
+    fn mark(&self, stream: &WorkerStream, stage: &mut Stage) -> Result<(), Error> {
         if stage.sent.is_null() {
             stage.sent = self.new_event()?;
         }
         // SAFETY: our event and our stream.
-        let code = unsafe { (self.driver.event_record)(stage.sent, lane.stream) };
+        let code = unsafe { (self.driver.event_record)(stage.sent, stream.handle) };
         stage.in_flight = true;
         self.driver.check("cuEventRecord", code)
     }
@@ -80,71 +80,79 @@ impl Device {
         self.driver.check("cuEventCreate", code).map(|()| event)
     }
 
-    pub(super) fn wait(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
+    pub(super) fn wait(&self, stream: &WorkerStream, recorder: &mut Recorder) -> Result<(), Error> {
         // SAFETY: our stream.
-        let code = unsafe { (self.driver.stream_wait)(lane.stream) };
+        let code = unsafe { (self.driver.stream_wait)(stream.handle) };
         self.driver.check("cuStreamSynchronize", code)?;
         recorder.stages.iter_mut().for_each(|stage| stage.in_flight = false);
         Ok(())
     }
 
-    /// Sends the recorded segment to the device. One that cannot be sent is forgotten: it would only fail again.
-    pub(super) fn submit(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
+    /// Sends the recorded segment. One that cannot be sent is forgotten: it would only fail again.
+    pub(super) fn submit(
+        &self,
+        stream: &WorkerStream,
+        recorder: &mut Recorder,
+    ) -> Result<(), Error> {
         if recorder.launches.is_empty() {
             return Ok(());
         }
-        let sent = self.replay_or_launch(lane, recorder);
+        let sent = self.replay_or_launch(stream, recorder);
         if sent.is_err() {
-            // Part of it may be under way and read the stage; if waiting fails too, nothing is.
-            let _ = self.wait(lane, recorder);
+            // Part of it may be in flight and read the stage; if waiting fails too, nothing is.
+            let _ = self.wait(stream, recorder);
         }
         recorder.forget_segment();
         sent?;
-        self.mark(lane, &mut recorder.stages[recorder.current])?;
+        self.mark(stream, &mut recorder.stages[recorder.current])?;
         recorder.current = (recorder.current + 1) % recorder.stages.len();
         self.wait_for(&mut recorder.stages[recorder.current])
     }
 
-    fn replay_or_launch(&self, lane: &Lane, recorder: &mut Recorder) -> Result<(), Error> {
+    fn replay_or_launch(
+        &self,
+        stream: &WorkerStream,
+        recorder: &mut Recorder,
+    ) -> Result<(), Error> {
         let key = recorder.key();
         match recorder.graphs.get(&key).copied() {
-            Some(Graph::Ready(graph)) => self.replay(lane, graph),
-            Some(Graph::SeenOnce) => match self.capture(lane, recorder) {
+            Some(Graph::Ready(graph)) => self.replay(stream, graph),
+            Some(Graph::SeenOnce) => match self.capture(stream, recorder) {
                 Ok(graph) => {
                     recorder.graphs.insert(key, Graph::Ready(graph));
-                    self.replay(lane, graph)
+                    self.replay(stream, graph)
                 }
-                // It can do without.
-                Err(Error::OutOfMemory) => self.launch(lane, recorder),
+                // Without a graph it is launched kernel by kernel.
+                Err(Error::OutOfMemory) => self.launch(stream, recorder),
                 Err(error) => Err(error),
             },
             None => {
                 if recorder.graphs.len() >= MOST_GRAPHS {
-                    self.wait(lane, recorder)?;
+                    self.wait(stream, recorder)?;
                     recorder.forget_graphs(&self.driver);
                 }
                 recorder.graphs.insert(key, Graph::SeenOnce);
-                self.launch(lane, recorder)
+                self.launch(stream, recorder)
             }
         }
     }
 
-    fn replay(&self, lane: &Lane, graph: *mut c_void) -> Result<(), Error> {
-        // SAFETY: a graph of the lane's recorder, made by `capture` and not yet destroyed.
-        let code = unsafe { (self.driver.graph_launch)(graph, lane.stream) };
+    fn replay(&self, stream: &WorkerStream, graph: *mut c_void) -> Result<(), Error> {
+        // SAFETY: a graph of the stream's recorder, made by `capture` and not yet destroyed.
+        let code = unsafe { (self.driver.graph_launch)(graph, stream.handle) };
         self.driver.check("cuGraphLaunch", code)
     }
 
-    /// The segment as a graph.
-    fn capture(&self, lane: &Lane, recorder: &Recorder) -> Result<*mut c_void, Error> {
+    /// Captures the segment as a graph.
+    fn capture(&self, stream: &WorkerStream, recorder: &Recorder) -> Result<*mut c_void, Error> {
         const THREAD_LOCAL: c_int = 1;
         let (mut graph, mut executable) = (null(), null());
         // SAFETY: our stream; places for handles; the graph is destroyed once, if there is one.
         unsafe {
-            let begun = (self.driver.capture_begin)(lane.stream, THREAD_LOCAL);
+            let begun = (self.driver.capture_begin)(stream.handle, THREAD_LOCAL);
             self.driver.check("cuStreamBeginCapture", begun)?;
-            let launched = self.launch(lane, recorder);
-            let ended = (self.driver.capture_end)(lane.stream, &mut graph);
+            let launched = self.launch(stream, recorder);
+            let ended = (self.driver.capture_end)(stream.handle, &mut graph);
             let made = launched.and_then(|()| {
                 self.driver.check("cuStreamEndCapture", ended)?;
                 let made = (self.driver.graph_instantiate)(&mut executable, graph, 0);
@@ -157,8 +165,8 @@ impl Device {
         }
     }
 
-    /// Puts the segment into the stream.
-    fn launch(&self, lane: &Lane, recorder: &Recorder) -> Result<(), Error> {
+    /// Launches the segment's kernels, after the copy of its stage.
+    fn launch(&self, stream: &WorkerStream, recorder: &Recorder) -> Result<(), Error> {
         let stage = &recorder.stages[recorder.current];
         if stage.used > 0 {
             // SAFETY: both sides of a stage are as long; the host's is page-locked and not written
@@ -168,26 +176,26 @@ impl Device {
                     stage.device,
                     stage.host.address,
                     stage.used,
-                    lane.stream,
+                    stream.handle,
                 )
             };
             self.driver.check("cuMemcpyHtoD", code)?;
         }
         for (i, launch) in recorder.launches.iter().enumerate() {
-            // The first kernel must see the whole stage.
+            // The first kernel must see the whole stage, so it is no programmatic dependent launch.
             let overlapped = self.overlaps && i > 0 && !recorder.launches[i - 1].ends_first;
             let config = LaunchConfig {
                 grid: [launch.grid[0], launch.grid[1], 1],
                 block: [launch.block, 1, 1],
                 shared_bytes: launch.shared,
-                stream: lane.stream,
+                stream: stream.handle,
                 attributes: &LaunchAttribute::OVERLAPPED,
                 attribute_count: c_uint::from(overlapped),
             };
             let parameters = &recorder.parameters[launch.parameters.clone()];
             let mut size = parameters.len();
             let place = |at: usize| parameters[at..].as_ptr().cast_mut().cast::<c_void>();
-            // The driver's way to say: a buffer of packed parameters, its size, the end.
+            // `CU_LAUNCH_PARAM_*`: a buffer of packed parameters, its size, the end.
             let mut extra: [*mut c_void; 5] = [
                 BUFFER_POINTER as *mut c_void,
                 place(0),
@@ -195,7 +203,7 @@ impl Device {
                 (&raw mut size).cast(),
                 null(),
             ];
-            // Where maps must lie only the driver knows: then each parameter is named.
+            // Only the driver knows the alignment of tensor maps: with them each parameter is passed by itself.
             let map = |from_end: usize| place(size - from_end * size_of::<Map>());
             let mut apart = match launch.mapped {
                 true => [place(0), map(2), map(1)],
@@ -205,7 +213,7 @@ impl Device {
                 false => (null_mut(), extra.as_mut_ptr()),
                 true => (apart.as_mut_ptr(), null_mut()),
             };
-            // SAFETY: the parameters are those declared for the kernel, which tests hold to its source, and
+            // SAFETY: the parameters are those declared for the kernel, which tests compare with its source, and
             // the addresses in them are of memory that lives on.
             let code = unsafe { (self.driver.launch)(&config, launch.function, named, packed) };
             self.driver.check("cuLaunchKernel", code)?;

@@ -1,190 +1,27 @@
-//! A driver without a device, for tests of what needs none: it keeps memory, queues and graphs as the
-//! real one does, and remembers what it was asked; kernels do nothing.
-//!
-//! The driver's functions take no argument of ours, so there is one fake for all: who has a [`Fake`] has
-//! it to himself.
+//! The functions of the fake driver.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::{Clock, DONE, ILLEGAL_ADDRESS, Launched, Work, World, world};
 use crate::driver::{Address, Driver, LaunchConfig, Map};
 
 type Handle = *mut c_void;
 
-const DONE: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const OUT_OF_MEMORY: c_int = 2;
 const INVALID_CONTEXT: c_int = 201;
 const NOT_FOUND: c_int = 500;
-const ILLEGAL_ADDRESS: c_int = 700;
-
-/// How many kernels have ended for certain, by their queue.
-pub(crate) type Clock = BTreeMap<usize, usize>;
-
-/// A kernel as the driver got it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Launched {
-    pub(crate) kernel: String,
-    pub(crate) grid: [u32; 2],
-    /// Whether it may be brought up while the one before runs.
-    pub(crate) overlapped: bool,
-    pub(crate) parameters: Vec<u8>,
-    /// What it waited for.
-    pub(crate) after: Clock,
-}
-
-impl Launched {
-    /// The address at this place of the parameters.
-    pub(crate) fn address(&self, place: usize) -> Address {
-        u64::from_le_bytes(self.parameters[place..place + 8].try_into().expect("eight bytes"))
-    }
-}
-
-#[derive(Clone)]
-enum Work {
-    Launch(Launched),
-    /// To the device, from a place of the host's memory that is read when it is done.
-    Copy {
-        to: Address,
-        from: usize,
-        bytes: usize,
-    },
-}
-
-/// What exists in the driver, and what it has done.
-#[derive(Default)]
-pub(crate) struct World {
-    /// Bytes the device has.
-    pub(crate) room: usize,
-    /// Compute capability of the device.
-    pub(crate) capability: (i32, i32),
-    /// A kernel the module does not have.
-    pub(crate) missing: Option<&'static str>,
-    /// Whether launches fail,
-    pub(crate) broken: bool,
-    /// or are not even taken.
-    pub(crate) refuses_launches: bool,
-    /// Whether a kernel has gone wrong: all that needs the context fails from then on.
-    pub(crate) dead: bool,
-    /// Whether no context can be made current.
-    pub(crate) unavailable: bool,
-    /// Whether there is no memory for graphs.
-    pub(crate) no_graphs: bool,
-    memory: BTreeMap<Address, Vec<u64>>,
-    host: BTreeMap<usize, Vec<u64>>,
-    kernels: Vec<String>,
-    /// Shared memory that kernels may have beyond what all may.
-    shared: BTreeMap<usize, u32>,
-    streams: Vec<usize>,
-    events: Vec<usize>,
-    graphs: BTreeMap<usize, Vec<Work>>,
-    /// What has ended when a queue goes on, or an event is met.
-    clocks: BTreeMap<usize, Clock>,
-    /// What is being recorded, and for which queue.
-    recording: Option<(usize, Vec<Work>)>,
-    contexts: usize,
-    modules: usize,
-    last_handle: usize,
-    /// Kernels in the order in which they ran, with their queue.
-    pub(crate) ran: Vec<(usize, Launched)>,
-    /// Of those, launched one by one,
-    pub(crate) launches: usize,
-    /// and graphs launched.
-    pub(crate) replays: usize,
-}
-
-impl World {
-    /// Bytes of device memory in use.
-    pub(crate) fn used(&self) -> usize {
-        self.memory.values().map(|words| 8 * words.len()).sum()
-    }
-
-    /// Graphs that exist.
-    pub(crate) fn graphs(&self) -> usize {
-        self.graphs.len()
-    }
-
-    /// Whether everything was given back.
-    pub(crate) fn is_empty(&self) -> bool {
-        let memory = self.memory.is_empty() && self.host.is_empty();
-        let queues = self.streams.is_empty() && self.events.is_empty();
-        let handles = queues && self.graphs.is_empty();
-        memory && handles && self.contexts == 0 && self.modules == 0
-    }
-
-    /// A four-byte word of device memory.
-    pub(crate) fn word(&self, address: Address) -> u32 {
-        let (start, words) = self.memory.range(..=address).next_back().expect("memory");
-        let at = (address - start) as usize;
-        (words[at / 8] >> (8 * (at % 8))) as u32
-    }
-
-    fn handle(&mut self) -> usize {
-        self.last_handle += 1;
-        self.last_handle
-    }
-
-    fn run(&mut self, stream: usize, work: &Work) -> c_int {
-        match work {
-            Work::Launch(_) if self.broken => return ILLEGAL_ADDRESS,
-            Work::Launch(launched) => {
-                let clock = self.clocks.entry(stream).or_default();
-                let after = clock.clone();
-                *clock.entry(stream).or_default() += 1;
-                self.ran.push((stream, Launched { after, ..launched.clone() }));
-            }
-            Work::Copy { to, from, bytes } => {
-                let (start, words) = self.memory.range_mut(..=*to).next_back().expect("memory");
-                let at = (to - start) as usize;
-                assert!(at + bytes <= 8 * words.len(), "a copy beyond the end of memory");
-                // SAFETY: the caller of the driver says the bytes are there; the place was checked.
-                unsafe {
-                    let to = words.as_mut_ptr().cast::<u8>().add(at);
-                    to.copy_from_nonoverlapping(*from as *const u8, *bytes);
-                }
-            }
-        }
-        DONE
-    }
-
-    /// Does work, or records it if the queue is being recorded.
-    fn enqueue(&mut self, stream: usize, work: Work) -> c_int {
-        assert!(self.streams.contains(&stream), "work for a queue that does not exist");
-        match &mut self.recording {
-            Some((recorded, list)) if *recorded == stream => {
-                list.push(work);
-                DONE
-            }
-            _ => {
-                self.launches += usize::from(matches!(work, Work::Launch(_)));
-                self.run(stream, &work)
-            }
-        }
-    }
-}
-
-static WORLD: Mutex<Option<World>> = Mutex::new(None);
-static TURN: Mutex<()> = Mutex::new(());
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn world<T>(action: impl FnOnce(&mut World) -> T) -> T {
-    action(lock(&WORLD).as_mut().expect("a fake that is in use"))
-}
 
 thread_local! {
     /// The context that is current on this thread.
-    static CURRENT: Cell<usize> = const { Cell::new(0) };
+    pub(super) static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The context of the only device.
-const CONTEXT: usize = 1;
+pub(super) const CONTEXT: usize = 1;
 
-/// What a call does that needs the context.
+/// Does what a call does that needs the context.
 fn in_context(action: impl FnOnce(&mut World) -> c_int) -> c_int {
     world(|w| match () {
         () if CURRENT.get() != CONTEXT => INVALID_CONTEXT,
@@ -193,81 +30,54 @@ fn in_context(action: impl FnOnce(&mut World) -> c_int) -> c_int {
     })
 }
 
-/// The fake, until it is dropped.
-pub(crate) struct Fake(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
-
-impl Fake {
-    /// A machine with one GPU that has room for so many bytes.
-    pub(crate) fn new(room: usize) -> Fake {
-        let turn = lock(&TURN);
-        CURRENT.set(0);
-        *lock(&WORLD) = Some(World { room, capability: (9, 0), ..World::default() });
-        Fake(turn)
-    }
-
-    /// Looks at the world, or changes it.
-    pub(crate) fn world<T>(&self, action: impl FnOnce(&mut World) -> T) -> T {
-        world(action)
-    }
-
-    /// What another library may do on this thread: makes a context of its own current.
-    pub(crate) fn use_other_context(&self) {
-        CURRENT.set(CONTEXT + 1);
-    }
-
-    /// Names of the kernels that ran since this was last asked.
-    pub(crate) fn ran(&self) -> Vec<String> {
-        world(|w| w.ran.drain(..).map(|(_, launched)| launched.kernel).collect())
-    }
-
-    pub(crate) fn driver(&self) -> Driver {
-        Driver {
-            init,
-            version,
-            error_text,
-            device_count,
-            device_get,
-            device_name,
-            device_attribute,
-            device_memory,
-            context_flags,
-            context_retain,
-            context_release,
-            context_get,
-            context_set,
-            memory_allocate,
-            memory_free,
-            host_allocate,
-            host_free,
-            copy_to_device,
-            copy_to_host,
-            stream_create,
-            stream_destroy,
-            stream_wait,
-            stream_wait_event,
-            event_create,
-            event_destroy,
-            event_record,
-            event_wait,
-            module_load,
-            module_unload,
-            module_function,
-            function_attribute,
-            launch,
-            capture_begin,
-            capture_end,
-            graph_instantiate,
-            graph_destroy,
-            graph_launch,
-            graph_exec_destroy,
-            map_encode,
-            _library: None,
-        }
+/// The table of all functions.
+pub(super) fn driver() -> Driver {
+    Driver {
+        init,
+        version,
+        error_text,
+        device_count,
+        device_get,
+        device_name,
+        device_attribute,
+        device_memory,
+        context_flags,
+        context_retain,
+        context_release,
+        context_get,
+        context_set,
+        memory_allocate,
+        memory_free,
+        host_allocate,
+        host_free,
+        copy_to_device,
+        copy_to_host,
+        stream_create,
+        stream_destroy,
+        stream_wait,
+        stream_wait_event,
+        event_create,
+        event_destroy,
+        event_record,
+        event_wait,
+        module_load,
+        module_unload,
+        module_function,
+        function_attribute,
+        launch,
+        capture_begin,
+        capture_end,
+        graph_instantiate,
+        graph_destroy,
+        graph_launch,
+        graph_exec_destroy,
+        map_encode,
+        _library: None,
     }
 }
 
-// What follows is called as the real functions are, with places for results that are valid and texts
-// that end in zero: that is what makes it sound.
+// The functions below are called as the real ones are, with valid places for results and texts that end in zero: that
+// makes them sound.
 
 /// Puts a result where the caller wants it.
 ///
@@ -327,7 +137,7 @@ unsafe extern "C" fn context_retain(context: *mut Handle, _: c_int) -> c_int {
     unsafe { put(context, CONTEXT as Handle) }
 }
 unsafe extern "C" fn context_release(_: c_int) -> c_int {
-    world(|w| w.contexts -= 1);
+    world(World::release_context);
     DONE
 }
 unsafe extern "C" fn context_get(context: *mut Handle) -> c_int {
@@ -406,7 +216,7 @@ unsafe extern "C" fn stream_destroy(stream: Handle) -> c_int {
 }
 unsafe extern "C" fn stream_wait(stream: Handle) -> c_int {
     in_context(|w| {
-        assert!(w.streams.contains(&(stream as usize)), "a queue that does not exist");
+        assert!(w.streams.contains(&(stream as usize)), "a stream that does not exist");
         DONE
     })
 }
@@ -415,8 +225,8 @@ unsafe extern "C" fn stream_wait_event(stream: Handle, event: Handle, _: c_uint)
         assert!(w.recording.is_none(), "no graph waits for what is outside it");
         let met = w.clocks.get(&(event as usize)).cloned().unwrap_or_default();
         let clock = w.clocks.entry(stream as usize).or_default();
-        for (queue, ended) in met {
-            let known = clock.entry(queue).or_default();
+        for (other, ended) in met {
+            let known = clock.entry(other).or_default();
             *known = ended.max(*known);
         }
         DONE
@@ -487,7 +297,7 @@ unsafe extern "C" fn function_attribute(function: Handle, _: c_int, bytes: c_int
     DONE
 }
 
-/// What a block may have, by the compute capability.
+/// Bytes of shared memory a block may have, by the compute capability.
 fn shared_memory() -> c_int {
     let kibibytes = match world(|w| w.capability) {
         (8, 0) => 163,

@@ -1,6 +1,6 @@
-// Numbers: how they are stored, converted and passed through functions.
+// Precision: how activations are stored and converted, and the functions applied to them.
 //
-// A build of these files serves one precision. ROWS says how activations are stored
+// These files are compiled for one precision at a time. ROWS says how activations are stored
 // (0 float32, 1 float16, 2 bfloat16); all arithmetic outside products is float32.
 // No header of the CUDA toolkit is used: NVRTC alone can compile this.
 
@@ -12,22 +12,22 @@ typedef unsigned long long u64;
 #define NONE 0xffffffffu
 #define INFINITE __int_as_float(0x7f800000)
 
-__device__ __forceinline__ float from_half(u16 h) {
+__device__ __forceinline__ float from_float16(u16 h) {
     float f;
     asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
     return f;
 }
 
-__device__ __forceinline__ u16 to_half(float f) {
+__device__ __forceinline__ u16 to_float16(float f) {
     u16 h;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return h;
 }
 
-__device__ __forceinline__ float from_bfloat(u16 h) { return __uint_as_float((u32)h << 16); }
+__device__ __forceinline__ float from_bfloat16(u16 h) { return __uint_as_float((u32)h << 16); }
 
-// Round to nearest, ties to even; infinities stay, and no not-a-number comes here.
-__device__ __forceinline__ u16 to_bfloat(float f) {
+// Round to nearest, ties to even. Infinities stay; there are no NaNs here.
+__device__ __forceinline__ u16 to_bfloat16(float f) {
     u32 bits = __float_as_uint(f);
     return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
@@ -38,20 +38,21 @@ __device__ __forceinline__ float up(act v) { return v; }
 __device__ __forceinline__ act down(float v) { return v; }
 #elif ROWS == 1
 typedef u16 act;
-__device__ __forceinline__ float up(act v) { return from_half(v); }
-__device__ __forceinline__ act down(float v) { return to_half(v); }
+__device__ __forceinline__ float up(act v) { return from_float16(v); }
+__device__ __forceinline__ act down(float v) { return to_float16(v); }
 #else
 typedef u16 act;
-__device__ __forceinline__ float up(act v) { return from_bfloat(v); }
-__device__ __forceinline__ act down(float v) { return to_bfloat(v); }
+__device__ __forceinline__ float up(act v) { return from_bfloat16(v); }
+__device__ __forceinline__ act down(float v) { return to_bfloat16(v); }
 #endif
 
-// Eight neighbouring activations; `from` must be aligned to their size.
+// Eight adjacent activations, as float32.
 struct Eight {
     float v[8];
 };
 
-// The same as they are stored: half the registers while they are on their way.
+// Eight adjacent activations as they are stored: half the registers while loads are in flight.
+// Loads and stores need addresses aligned to their size.
 #if ROWS == 0
 struct Packed {
     float4 a, b;
@@ -98,7 +99,7 @@ __device__ __forceinline__ void store8(act *to, const Eight &e) {
 #endif
 }
 
-// Copies a row as one warp: eight numbers a lane where they can be had at once.
+// Copies a row as one warp: eight activations a lane where the row is aligned.
 __device__ __forceinline__ void copy_row(const act *__restrict__ from, act *__restrict__ to, u32 width, bool aligned) {
     u32 lane = threadIdx.x % 32;
     if (aligned && width % 8 == 0) {
@@ -115,7 +116,7 @@ __device__ __forceinline__ float power_of_two(float x) {
     return y;
 }
 
-// For rows of two bytes within 1e-6 and in a quarter of the time.
+// tanh; for rows of two bytes an approximation within 1e-6, in a quarter of the time.
 __device__ __forceinline__ float quick_tanh(float x) {
 #if ROWS == 0
     return tanhf(x);
@@ -128,7 +129,7 @@ __device__ __forceinline__ float quick_tanh(float x) {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// The costlier functions, out of line: products apply them in fully unrolled loops.
+// The costlier activations, out of line: epilogues apply them in fully unrolled loops.
 __device__ __noinline__ float activate_slowly(u32 kind, float x) {
     switch (kind) {
     case 2: return x * sigmoid(x);
@@ -146,9 +147,9 @@ __device__ __forceinline__ float activate(u32 kind, float x) {
     return kind == 0 ? x : kind == 1 ? fmaxf(x, 0.0f) : activate_slowly(kind, x);
 }
 
-// Every kernel begins with one of these. The next kernel may be brought up while this one runs
-// (its blocks wait in `after_previous`); nothing another kernel wrote may be read, and nothing be
-// written, before `after_previous`.
+// Programmatic dependent launch: every kernel begins with one of these. The next kernel may be launched
+// while this one runs (its blocks wait in `after_previous`). Before `after_previous` a kernel must not
+// read what another kernel wrote, and must not write.
 __device__ __forceinline__ void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -166,7 +167,7 @@ __device__ __forceinline__ void begin() {
     after_previous();
 }
 
-// Sums and maxima over a warp: every lane gets the result, in an order that never varies.
+// Sums and maxima over a warp: every lane gets the result, in a fixed order.
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
     for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);

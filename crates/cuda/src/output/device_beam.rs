@@ -1,4 +1,4 @@
-//! Which hypotheses go on, found out by the device itself (`kernels/search.cu`).
+//! Device-side beam search: the device chooses the hypotheses that go on, without the host (`kernels/search.cu`).
 
 use peregrine_model::Finish;
 use peregrine_nn::{Ask, Choices, DeviceBeam};
@@ -9,7 +9,7 @@ use crate::driver::Address;
 use crate::kernel;
 use crate::memory::NONE;
 
-/// Records contests over answers, [`kernel::Asked::most`] a row: words and their scores.
+/// Records the search of beams over the answers, words and scores, [`kernel::Asked::most`] a row.
 pub(crate) fn record(
     segment: &mut Segment<'_>,
     device_beams: &[DeviceBeam],
@@ -40,7 +40,7 @@ pub(crate) fn record(
     }
     let paths: Vec<u32> = asks.iter().map(|ask| ask.path.to_bits()).collect();
     let (before, after) = segment.next_places(first_place)?;
-    let race = kernel::Race {
+    let search = kernel::BeamSearch {
         device_beams: segment.stage_all(&staged)?,
         paths: segment.stage(&paths)?,
         words,
@@ -48,11 +48,12 @@ pub(crate) fn record(
         before: before.lists(),
         after: after.lists(),
     };
-    let parameters = kernel::Races { asked, race, count: segment.count(device_beams.len())? };
-    segment.launch_rows(kernel::race, device_beams.len(), &parameters)
+    let count = segment.count(device_beams.len())?;
+    let parameters = kernel::DeviceBeamSearch { asked, search, count };
+    segment.launch_rows(kernel::device_beam_search, device_beams.len(), &parameters)
 }
 
-/// Answers that the host has found, as a race wants them.
+/// Stages answers that the host has found, as the search of beams reads them.
 pub(crate) fn stage(
     segment: &mut Segment<'_>,
     answer: &Choices,

@@ -1,0 +1,273 @@
+//! Attention: of transformers, over a KV cache; and of recurrent networks, over the encoder's rows.
+
+use std::sync::Arc;
+
+use peregrine_nn::{Attention, Reads};
+
+use super::Cuda;
+use crate::Error;
+use crate::device::{Device, Parties, Stored, bucket};
+use crate::driver::Address;
+use crate::kernel::{self, Kernel};
+use crate::memory::{Buffer, Cache, Rows, stride};
+
+/// The widest head that kernels can do, in columns.
+const WIDEST_HEAD: usize = 256;
+/// Warps of a block of the attention kernels.
+const ATTEND_WARPS: usize = 4;
+/// Warps of a block of the kernel `align`.
+const ALIGN_WARPS: usize = 8;
+
+/// Attention weights, in the order of the lists of positions they belong to.
+#[derive(Default)]
+pub struct Weights {
+    buffer: Option<Buffer>,
+    count: usize,
+}
+
+impl Weights {
+    pub(super) fn address(&self) -> Address {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.address)
+    }
+
+    /// Copies the weights to the host.
+    pub(super) fn read(&self, device: &Arc<Device>, out: &mut Vec<f32>) -> Result<(), Error> {
+        out.clear();
+        let Some(buffer) = &self.buffer else { return Ok(()) };
+        let answer = device.record(|segment| {
+            let answer = segment.answer(self.count)?;
+            let (from, to, words) = (buffer.address, answer.address, self.count as u64);
+            let grid = [self.count.div_ceil(256).max(1), 1];
+            let parameters = kernel::CopyWords { from, to, words };
+            segment.launch(kernel::copy_words, grid, 256, 0, &parameters)?;
+            Ok(answer)
+        })?;
+        let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
+        let sent = device.send(answer)?;
+        device.read(sent, self.count, read)?;
+        device.reuse_answer(sent)
+    }
+}
+
+/// Stores keys and values in the KV cache, at the positions `at`.
+pub(super) fn store(
+    device: &Device,
+    x: &Rows,
+    key_column: usize,
+    at: &[u32],
+    cache: &Cache,
+) -> Result<(), Error> {
+    let width = (x.width - key_column) / 2;
+    device.record(|segment| {
+        let places = segment.stage(at)?;
+        let parameters = kernel::Store {
+            x: x.address(),
+            x_stride: x.stride(),
+            key_column,
+            at: places,
+            keys: cache.keys.address(),
+            values: cache.values.address(),
+            stride: stride(width),
+            width,
+            count: segment.count(at.len())?,
+        };
+        segment.launch_rows(kernel::store, at.len(), &parameters)?;
+        let (rows, keys) = (x.address(), cache.keys.address());
+        let at = at.to_vec();
+        segment.just_stored(Stored { rows, keys, key_column, at, staged_at: places });
+        Ok(())
+    })
+}
+
+/// Attention over a KV cache.
+pub(super) fn attend(
+    device: &Arc<Device>,
+    queries: &Rows,
+    to: &Attention<'_, Cuda>,
+    out: &mut Rows,
+) -> Result<(), Error> {
+    let count = to.reads.len();
+    out.shape(device, count, to.width)?;
+    let teams = teams(to)?;
+    device.record(|segment| {
+        let staged = segment.reads(to.reads)?;
+        let party =
+            staged.parties.and_then(|parties| Some((parties, tile_kernel(device, to, parties)?)));
+        // In a step of a decoder each row reads, last of all, the position it has just stored. Then one
+        // kernel stores and attends.
+        let own = segment.take_stored(to.reads, |stored| {
+            let (rows, keys) = (queries.address(), to.cache.keys.address());
+            party.is_none()
+                && (stored.rows, stored.keys, stored.key_column) == (rows, keys, to.width)
+        });
+        let mut parameters = kernel::Attend {
+            queries: queries.address(),
+            keys: to.cache.keys.address(),
+            values: to.cache.values.address(),
+            at: own.unwrap_or(0),
+            spans: staged.spans,
+            lists: staged.list,
+            out: out.address(),
+            count: segment.count(count)?,
+            query_stride: queries.stride(),
+            stride: to.cache.keys.stride(),
+            width: to.width,
+            size: teams.size,
+            team: teams.team,
+            heads: to.heads,
+            out_stride: out.stride(),
+            early: (!segment.has_stored(to.cache.keys.address())).into(),
+            parties: 0,
+            rows: 0,
+        };
+        let grid = |blocks, heads| [bucket(blocks), to.heads.div_ceil(heads)];
+        let single = match party {
+            Some((parties, _)) => parties.single,
+            None => Some((0, count)),
+        };
+        if let Some((rows, single)) = single {
+            (parameters.rows, parameters.count) = (rows, segment.count(single)?);
+            let grid = grid(single, teams.heads);
+            segment.launch(teams.kernel, grid, 32 * ATTEND_WARPS, 0, &parameters)?;
+        }
+        if let Some((parties, kernel)) = party {
+            parameters.parties = parties.address;
+            let grid = grid(parties.count, ATTEND_WARPS);
+            segment.launch(kernel, grid, 32 * ATTEND_WARPS, 0, &parameters)?;
+        }
+        Ok(())
+    })
+}
+
+/// The mean of the attention weights of the first `heads` heads, for alignments.
+pub(super) fn attention_weights(
+    device: &Arc<Device>,
+    queries: &Rows,
+    to: &Attention<'_, Cuda>,
+    heads: usize,
+    out: &mut Vec<f32>,
+) -> Result<(), Error> {
+    let lanes = (to.width / to.heads).div_ceil(8).next_power_of_two();
+    let Teams { size, .. } = teams(to)?;
+    let mut starts = Vec::with_capacity(to.reads.len());
+    let (mut total, mut longest) = (0, 0);
+    for row in 0..to.reads.len() {
+        let length = to.reads.of(row).len();
+        starts.push(total as u32);
+        total += length;
+        longest = longest.max(length);
+    }
+    // The scores of a row are in shared memory, or in global memory if they do not fit.
+    let in_block = 4 * bucket(longest) <= device.most_shared();
+    let shared = if in_block { 4 * bucket(longest) } else { 0 };
+    let scratch = (!in_block).then(|| Buffer::new(device, 4 * bucket(total))).transpose()?;
+    let answer = device.record(|segment| {
+        let staged = segment.reads(to.reads)?;
+        let answer = segment.answer(total)?;
+        let parameters = kernel::AttentionWeights {
+            queries: queries.address(),
+            query_stride: queries.stride(),
+            keys: to.cache.keys.address(),
+            stride: to.cache.keys.stride(),
+            spans: staged.spans,
+            lists: staged.list,
+            starts: segment.stage(&starts)?,
+            size,
+            team: lanes,
+            heads,
+            scratch: scratch.as_ref().map_or(0, |scratch| scratch.address),
+            out: answer.address,
+            count: segment.count(starts.len())?,
+        };
+        let (grid, threads) = ([bucket(starts.len()), 1], 32 * ATTEND_WARPS);
+        segment.launch(kernel::attention_weights, grid, threads, shared, &parameters)?;
+        Ok(answer)
+    })?;
+    out.clear();
+    let read = |words: &[u32]| out.extend(words.iter().map(|&word| f32::from_bits(word)));
+    let sent = device.send(answer)?;
+    device.read(sent, total, read)?;
+    device.reuse_answer(sent)
+}
+
+/// The attention weights of a recurrent network.
+pub(super) fn align(
+    device: &Arc<Device>,
+    queries: &Rows,
+    keys: &Rows,
+    reads: &Reads,
+    energy: Option<&Rows>,
+    weights: &mut Weights,
+) -> Result<(), Error> {
+    let count = reads.positions().len();
+    let enough = weights.buffer.as_ref().is_some_and(|buffer| buffer.bytes >= 4 * count);
+    if !enough {
+        weights.buffer = None;
+        weights.buffer = Some(Buffer::new(device, 4 * bucket(count))?);
+    }
+    weights.count = count;
+    let out = weights.address();
+    device.record(|segment| {
+        let staged = segment.reads(reads)?;
+        let parameters = kernel::Align {
+            queries: queries.address(),
+            query_stride: queries.stride(),
+            keys: keys.address(),
+            stride: keys.stride(),
+            spans: staged.spans,
+            lists: staged.list,
+            energy: energy.map_or(0, Rows::address),
+            width: queries.width,
+            weights: out,
+            count: segment.count(reads.len())?,
+        };
+        let grid = [bucket(reads.len()), 1];
+        segment.launch(kernel::align, grid, 32 * ALIGN_WARPS, 0, &parameters)
+    })
+}
+
+/// The tensor-core kernel for rows that share lists, if there is one for this width of heads.
+fn tile_kernel(
+    device: &Device,
+    to: &Attention<'_, Cuda>,
+    parties: Parties,
+) -> Option<Kernel<kernel::Attend>> {
+    if device.precision.row_size() != 2 {
+        return None;
+    }
+    Some(match (to.width / to.heads, parties.large) {
+        (32, false) => kernel::attend_few_32,
+        (32, true) => kernel::attend_tile_32,
+        (64, false) => kernel::attend_few_64,
+        (64, true) => kernel::attend_tile_64,
+        (128, false) => kernel::attend_few_128,
+        (128, true) => kernel::attend_tile_128,
+        _ => return None,
+    })
+}
+
+/// How the lanes of warps share heads.
+struct Teams {
+    kernel: Kernel<kernel::Attend>,
+    /// Lanes that share a head.
+    team: usize,
+    /// Columns of a head.
+    size: usize,
+    /// Heads of a block.
+    heads: usize,
+}
+
+fn teams(to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
+    let size = to.width / to.heads;
+    if size > WIDEST_HEAD {
+        let text = format!("attention heads of {size} columns (at most {WIDEST_HEAD})");
+        return Err(Error::Unsupported(text));
+    }
+    let lanes = size.div_ceil(8).next_power_of_two();
+    let (kernel, team, heads) = match size {
+        _ if size != 8 * lanes => (kernel::attend, lanes, ATTEND_WARPS),
+        0..64 => (kernel::attend_wide_1, lanes, 32 / lanes),
+        _ => (kernel::attend_wide_2, lanes / 2, 64 / lanes),
+    };
+    Ok(Teams { kernel, team, size, heads })
+}

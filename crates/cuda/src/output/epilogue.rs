@@ -1,0 +1,177 @@
+//! Top k and log-sum-exp in the epilogue of the output layer's product: every block leaves the findings of a tile
+//! of words, which one more kernel merges. Logits are never written.
+
+use std::sync::Arc;
+
+use peregrine_model::Activation;
+use peregrine_nn::{Ask, Question};
+
+use super::device_beam;
+use super::layer::{Group, Selection, groups};
+use super::question::{Asking, Pending, asked, room_for};
+use crate::Error;
+use crate::device::{Device, Segment, bucket};
+use crate::driver::Address;
+use crate::kernel;
+use crate::memory::Buffer;
+use crate::product::{LARGE_BYTES, MIDDLE_BEST_BYTES, Target};
+
+/// Words of a tile, which a block searches.
+const TILE: usize = 128;
+/// Rows of a block of the kernels for few rows, all with the same shortlist.
+const FEW_ROWS: usize = 16;
+
+impl Asking<'_> {
+    /// Bytes of shared memory for the candidates of all tiles of a row.
+    pub(super) fn shared(self, ask: &Ask<'_>, words: Option<&Selection>) -> usize {
+        let tiles = bucket(self.tiles(words)).min(self.tiles(None));
+        8 * tiles * if ask.count == 0 { 0 } else { room_for(ask.count) }
+    }
+
+    /// The tiles of a row's words.
+    fn tiles(self, words: Option<&Selection>) -> usize {
+        words.map_or(self.output.linear.outputs, |words| words.words.len()).div_ceil(TILE)
+    }
+
+    /// Asks a question in the epilogue of the product.
+    pub(super) fn ask_epilogue(
+        self,
+        question: Question<'_>,
+        pending: &mut Pending,
+    ) -> Result<(), Error> {
+        let Asking { device, x, output, selections, .. } = self;
+        let (asks, linear) = (question.asks, &output.linear);
+        let all = linear.outputs;
+        let groups = groups(selections);
+        let tile_counts: Vec<usize> = selections.iter().map(|&words| self.tiles(words)).collect();
+        let tiles = bucket(tile_counts.iter().copied().max().unwrap_or(0));
+        let most = room_for(asks.iter().map(|ask| ask.count).max().unwrap_or(0));
+        let rows = bucket(x.count);
+        let found = Found::new(device, rows, tiles, most)?;
+        let operand = linear.operand(device, x)?;
+        let answer = device.record(|segment| {
+            let count = segment.count(x.count)?;
+            if asks.iter().any(|ask| ask.forced.is_some()) {
+                let parameters = kernel::BeginBest { forced: found.forced.address, count };
+                let grid = [rows.div_ceil(256), 1];
+                segment.launch(kernel::begin_best, grid, 256, 0, &parameters)?;
+            }
+            let asked = asked(segment, question, most)?;
+            let activation = Activation::Identity;
+            let nowhere =
+                Target { out: 0, stride: 0, activation, input: 0, exact: true, bias: true };
+            let p = linear.product(segment, &operand, &nowhere, x.count)?;
+            let best = kernel::WideBest { p, asked, found: found.lists() };
+            let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
+            let wide = shared_words && rows > FEW_ROWS && device.precision.uses_tensor_cores();
+            let all_tiles = all.div_ceil(TILE);
+            match (wide, rows) {
+                (true, 0..=64) => {
+                    let (maps, threads) = linear.carried(device, &operand, TILE, 128)?;
+                    let (grid, shared) = ([1, all_tiles], MIDDLE_BEST_BYTES);
+                    let parameters = (&best, maps);
+                    segment.launch_mapped(
+                        kernel::best_middle,
+                        grid,
+                        threads,
+                        shared,
+                        parameters,
+                    )?;
+                }
+                (true, _) => {
+                    let (maps, threads) = linear.carried(device, &operand, TILE, 256)?;
+                    let (grid, shared) = ([rows.div_ceil(128), all_tiles], LARGE_BYTES);
+                    let parameters = (&best, maps);
+                    segment.launch_mapped(kernel::best_large, grid, threads, shared, parameters)?;
+                }
+                (false, _) => launch_tasks(segment, &groups, all, best)?,
+            }
+            let tile_counts: Vec<u32> = tile_counts.iter().map(|&tiles| tiles as u32).collect();
+            let answer = segment.answer(2 * rows * most)?;
+            let latest = segment.next_latest(2 * rows * most)?;
+            let latest_scores = latest + (4 * rows * most) as Address;
+            let merge = kernel::Merge {
+                asked,
+                found: best.found,
+                tile_counts: segment.stage(&tile_counts)?,
+                answer_words: answer.address,
+                answer_scores: answer.address + (4 * rows * most) as Address,
+                latest,
+                latest_scores: question.device_beams.map_or(0, |_| latest_scores),
+                count,
+            };
+            let shared = asks.iter().zip(selections).map(|(ask, &words)| self.shared(ask, words));
+            let shared = shared.max().unwrap_or(0);
+            segment.launch(kernel::merge, [rows, 1], 128, shared, &merge)?;
+            if let Some(device_beams) = question.device_beams {
+                device_beam::record(segment, device_beams, asks, asked, (latest, latest_scores))?;
+            }
+            Ok(answer)
+        })?;
+        pending.send(device, answer, (rows, most), question)
+    }
+}
+
+/// Records blocks of rows that share their shortlist, each with one tile of its words.
+fn launch_tasks(
+    segment: &mut Segment<'_>,
+    groups: &[Group<'_>],
+    all: usize,
+    kernel::WideBest { p, asked, found }: kernel::WideBest,
+) -> Result<(), Error> {
+    let tensor = segment.precision().uses_tensor_cores();
+    let few = groups.iter().all(|group| group.rows <= FEW_ROWS / 2);
+    let (kernel, together, threads) = match (tensor, few) {
+        (true, true) => (kernel::best_few, FEW_ROWS, 128),
+        (true, false) => (kernel::best_narrow, FEW_ROWS, 128),
+        (false, _) => (kernel::best_narrow, 64, 256),
+    };
+    let mut tasks = Vec::new();
+    for group in groups {
+        let columns = group.words(all);
+        let words = group.address();
+        for first in (0..group.rows).step_by(together) {
+            let (first_row, rows) = (group.first + first, together.min(group.rows - first));
+            let task = |tile| kernel::Task { first_row, rows, tile, columns, words };
+            tasks.extend((0..columns.div_ceil(TILE)).map(task));
+        }
+    }
+    let grid = [bucket(tasks.len()), 1];
+    let tasks = segment.stage_all(&tasks)?;
+    segment.launch(kernel, grid, threads, 0, &kernel::NarrowBest { p, asked, found, tasks })
+}
+
+/// The findings of tiles: their top k, and maxima and sums of the log-sum-exp.
+struct Found {
+    scores: Buffer,
+    words: Buffer,
+    maxima: Buffer,
+    sums: Buffer,
+    forced: Buffer,
+    tiles: usize,
+}
+
+impl Found {
+    fn new(device: &Arc<Device>, rows: usize, tiles: usize, most: usize) -> Result<Found, Error> {
+        let buffer = |numbers: usize| Buffer::new(device, 4 * numbers);
+        Ok(Found {
+            scores: buffer(rows * tiles * most)?,
+            words: buffer(rows * tiles * most)?,
+            maxima: buffer(rows * tiles)?,
+            sums: buffer(rows * tiles)?,
+            forced: buffer(rows)?,
+            tiles,
+        })
+    }
+
+    fn lists(&self) -> kernel::Found {
+        kernel::Found {
+            scores: self.scores.address,
+            words: self.words.address,
+            maxima: self.maxima.address,
+            sums: self.sums.address,
+            forced: self.forced.address,
+            tiles: self.tiles,
+        }
+    }
+}
