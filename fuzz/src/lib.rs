@@ -96,6 +96,8 @@ pub fn check(opened: Result<Model, ModelError>) {
         if let Some(shortlist) = &model.shortlist {
             let words = shortlist.select(&framed);
             assert!(words.is_sorted(), "{words:?}");
+            let size = member.architecture.target_vocabulary();
+            assert!(words.last().is_none_or(|&word| (word as usize) < size), "{words:?} of {size}");
         }
     }
     model.describe();
