@@ -1,0 +1,104 @@
+//! What the targets share: a network small enough to be opened thousands of times a second, a folder for
+//! its files, and what is tried on every model that opens.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+
+use peregrine_model::{
+    Architecture, Model, ModelError, OpenOptions, TransformerSize, export, made_up_model,
+    marian_transformer, open,
+};
+use tempfile::TempDir;
+
+/// A transformer of one layer and 12 words.
+pub fn small_model() -> Model {
+    let size = TransformerSize {
+        width: 4,
+        inner: 4,
+        heads: 2,
+        encoder_layers: 1,
+        decoder_layers: 1,
+        words: 12,
+    };
+    let network = Architecture::Transformer(marian_transformer(size));
+    made_up_model(network, 1).expect("a model")
+}
+
+/// A folder with the files of a model, which a target changes in each run.
+pub struct Folder(TempDir);
+
+impl Folder {
+    /// Marian's `model.npz` and `vocab.yml`.
+    pub fn marian() -> Folder {
+        let folder = Folder(TempDir::new().expect("a folder"));
+        let model = small_model();
+        export::marian_npz(&model.members[0], &folder.path("model.npz")).expect("model.npz");
+        folder.write("vocab.yml", words(&model).as_bytes());
+        folder
+    }
+
+    /// A CTranslate2 directory.
+    pub fn ctranslate2() -> Folder {
+        let folder = Folder(TempDir::new().expect("a folder"));
+        export::ctranslate2(&small_model(), folder.0.path()).expect("a directory");
+        folder
+    }
+
+    /// A checkpoint for Hugging Face's MarianMT.
+    pub fn huggingface() -> Folder {
+        let folder = Folder(TempDir::new().expect("a folder"));
+        export::huggingface(&small_model(), folder.0.path()).expect("a checkpoint");
+        folder
+    }
+
+    /// The path of a file.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Replaces a file.
+    pub fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).expect("a file");
+    }
+
+    /// Opens the folder, or a file in it.
+    pub fn open(&self, name: &str) -> Result<Model, ModelError> {
+        open(&[self.path(name)], &OpenOptions::default())
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// The text of the small model's `vocab.yml`.
+fn words(model: &Model) -> String {
+    let ids = 0..model.source.size() as u32;
+    ids.map(|id| format!("{:?}: {id}\n", model.source.token(id))).collect()
+}
+
+/// A model is refused with a message of one line, or it reads and writes text without a fault.
+pub fn check(opened: Result<Model, ModelError>) {
+    let model = match opened {
+        Ok(model) => model,
+        Err(error) => {
+            let message = error.to_string();
+            assert!(!message.contains('\n'), "{message:?}");
+            return;
+        }
+    };
+    let ids = model.source.encode("w2 w3 <unk> </s> w99").ids;
+    model.target.decode(&ids);
+    for member in &model.members {
+        let framed = member.architecture.source_frame().frame(&ids);
+        if let Some(shortlist) = &model.shortlist {
+            let words = shortlist.select(&framed);
+            assert!(words.is_sorted(), "{words:?}");
+            let size = member.architecture.target_vocabulary();
+            assert!(words.last().is_none_or(|&word| (word as usize) < size), "{words:?} of {size}");
+        }
+    }
+    model.describe();
+}
