@@ -12,50 +12,16 @@
 //!
 //! Additions have the same order for one row and for four.
 
-use std::ops::Range;
 
 use super::softmax::softmax;
+use super::typed_read::TypedRead;
 use super::{CacheRead, Queries, ROWS, transposed};
-use crate::attention::kv_cache::{Bfloat16, CacheNumber, CachePrecision, CacheView};
+use crate::attention::kv_cache::{Bfloat16, CacheNumber, CachePrecision};
 use crate::isa::float16::Float16;
-use crate::isa::lanes::{LANES, array, multiply_add};
+use crate::isa::lanes::{LANES, array, multiply_add, zero_padded};
 use crate::isa::vectors::{Vectors, vector_kernel};
 use crate::memory::arena::Aligned;
 use crate::technique::{Technique, Techniques};
-
-/// A [`CacheRead`] of numbers of type `T`.
-#[derive(Clone, Copy)]
-pub(super) struct TypedRead<'a, T> {
-    pub(super) view: CacheView<'a, T>,
-    pub(super) positions: &'a [u32],
-    heads: usize,
-    next: &'a [u32],
-}
-
-impl<'a, T: CacheNumber> TypedRead<'a, T> {
-    fn new(read: CacheRead<'a>) -> TypedRead<'a, T> {
-        let CacheRead { cache, positions, heads, next } = read;
-        TypedRead { view: cache.view(), positions, heads, next }
-    }
-
-    pub(super) fn head_width(&self) -> usize {
-        self.view.width / self.heads
-    }
-
-    fn columns_of(&self, head: usize) -> Range<usize> {
-        head * self.head_width()..(head + 1) * self.head_width()
-    }
-
-    /// Weights of a position: one a head and padding.
-    fn padded_heads(&self) -> usize {
-        self.heads.next_power_of_two()
-    }
-
-    /// Weights of a row, padding included.
-    fn stride(&self) -> usize {
-        (self.positions.len() * self.padded_heads()).next_multiple_of(LANES)
-    }
-}
 
 /// Prefetches the next positions: the first piece of every position, then the second of every position, and so on.
 /// Memory delivers lines of many pages faster than lines of one (see `memory::prefetch`).
@@ -302,14 +268,6 @@ fn reduce_scores<I: Vectors, const R: usize, T: CacheNumber>(
         let to = &mut row.as_chunks_mut::<LANES>().0[vector];
         isa.store(isa.multiply(isa.sums(products), scale), to);
     }
-}
-
-/// Fewer than sixteen numbers, padded with zeros.
-#[inline(always)]
-pub(super) fn zero_padded<T: CacheNumber>(numbers: &[T]) -> [T; LANES] {
-    let mut lanes = [T::zeroed(); LANES];
-    lanes[..numbers.len()].copy_from_slice(numbers);
-    lanes
 }
 
 /// Weighted sums of the values of `H` heads, `V` vectors each, from a head and a column on. Returns the heads and the columns

@@ -29,6 +29,7 @@ mod softmax;
 #[cfg(test)]
 mod tests;
 mod transposed;
+mod typed_read;
 
 use peregrine_nn::Reads;
 

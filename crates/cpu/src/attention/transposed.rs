@@ -11,7 +11,7 @@
 //! The bits of a row do not depend on the other rows.
 
 use super::Queries;
-use super::float::TypedRead;
+use super::typed_read::TypedRead;
 use crate::attention::kv_cache::CacheNumber;
 use crate::isa::lanes::{LANES, array, exp};
 use crate::isa::vectors::Vectors;

@@ -3,6 +3,8 @@
 //! Sums are accumulated lane by lane and the lanes added in a fixed order: a result depends on its input alone, never on how many
 //! rows are computed together.
 
+use bytemuck::Zeroable;
+
 /// Numbers of a vector: one AVX-512 register, two AVX2 registers.
 pub(crate) const LANES: usize = 16;
 
@@ -22,6 +24,14 @@ pub(crate) fn array<T: Copy, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
 pub(crate) fn multiply_add<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     const ALWAYS: bool = cfg!(any(target_feature = "fma", target_arch = "aarch64"));
     if FMA || ALWAYS { a.mul_add(b, c) } else { multiply_add_in_doubles(a, b, c) }
+}
+
+/// At most sixteen numbers, padded with zeros.
+#[inline(always)]
+pub(crate) fn zero_padded<T: Copy + Zeroable>(numbers: &[T]) -> [T; LANES] {
+    let mut lanes = [T::zeroed(); LANES];
+    lanes[..numbers.len()].copy_from_slice(numbers);
+    lanes
 }
 
 /// `a · b + c`, rounded once, with instructions of every processor. `mul_add` would call a library function, which prevents

@@ -1,7 +1,6 @@
 //! Order of int8 keys and values within cache lines, and their quantisation.
 
-use crate::attention::float::zero_padded;
-use crate::isa::lanes::{LANES, largest_magnitude};
+use crate::isa::lanes::{LANES, largest_magnitude, zero_padded};
 use crate::isa::vectors::Vectors;
 use crate::memory::arena::CacheLine;
 
