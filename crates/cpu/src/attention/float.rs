@@ -12,7 +12,6 @@
 //!
 //! Additions have the same order for one row and for four.
 
-
 use super::softmax::softmax;
 use super::typed_read::TypedRead;
 use super::{CacheRead, Queries, ROWS, transposed};
