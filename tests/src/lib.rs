@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use peregrine::{Compute, OpenOptions, Options, Request, Translation, Translator};
 
 pub use reference::{optional, shared};
-pub use tally::{Tally, Verdict, compare_greedy, compare_lists, is_close};
+pub use tally::{Tally, Verdict, compare_greedy, compare_lists, is_close, same_choices};
 
 /// Log-probabilities of sentences agree within this share of themselves; those of words, absolutely.
 pub const SCORE_TOLERANCE: f32 = 1e-3;

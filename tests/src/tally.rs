@@ -157,6 +157,30 @@ pub fn compare_lists(tally: &mut Tally, ours: &Translation, theirs: &[Entry]) ->
     swapped.map_or(Verdict::Same, Verdict::Tie)
 }
 
+/// Compares rows of weights with a hard alignment: where another source token was chosen, the two must
+/// weigh the same.
+pub fn same_choices(ours: &[Vec<f32>], theirs: &[usize]) -> Verdict {
+    if ours.len() != theirs.len() {
+        return Verdict::Different(format!("{} rows, not {}", ours.len(), theirs.len()));
+    }
+    let mut verdict = Verdict::Same;
+    for (target, (row, &theirs)) in ours.iter().zip(theirs).enumerate() {
+        let largest = row.iter().copied().fold(f32::MIN, f32::max);
+        let Some(&weight) = row.get(theirs) else {
+            return Verdict::Different(format!("token {target}: no source token {theirs}"));
+        };
+        if row.iter().position(|&w| w == largest) == Some(theirs) {
+            continue;
+        }
+        if largest - weight > TIE {
+            let how = format!("token {target}: {theirs} weighs {weight}, another {largest}");
+            return Verdict::Different(how);
+        }
+        verdict = Verdict::Tie(format!("token {target}: {weight} and {largest}"));
+    }
+    verdict
+}
+
 fn same_features(tally: &mut Tally, ours: &[f32], theirs: &[f32]) -> bool {
     let close: Vec<bool> = ours.iter().zip(theirs).map(|(&a, &b)| tally.score(a, b)).collect();
     ours.len() == theirs.len() && close.into_iter().all(|close| close)

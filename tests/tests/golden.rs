@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use peregrine::marian_format::{Fields, best_line};
 use peregrine::{Compute, OpenOptions, ShortlistChoice, ShortlistFile, Translation, Translator};
-use peregrine_tests::marian::{Entry, n_best, split_word_scores};
+use peregrine_tests::marian::{n_best, split_word_scores};
 use peregrine_tests::{
     Tally, Verdict, beam, compare_greedy, compare_lists, lines, open, open_as, shared, translate,
 };
@@ -239,32 +239,61 @@ fn with_vocabulary(golden: &Path) -> OpenOptions {
     OpenOptions { vocabularies: Some((vocabulary.clone(), vocabulary)), ..OpenOptions::default() }
 }
 
-/// Marian computes these in int8, with activations scaled by batch, so there is no threshold.
+/// The least share of lines whose best translation has Marian's words, and the least share of common bigrams, for
+/// models that Marian computes in int8 with activations scaled by batch, so that it cannot be followed exactly. The
+/// least measured are 0.755 and 0.907.
+const INT8_SAME: f64 = 0.7;
+const INT8_OVERLAP: f64 = 0.88;
+
 #[test]
 fn int8_files_translate() {
-    int8_files(&Compute::float32(), "float32");
-    int8_files(&Compute::int8(), "int8");
-}
-
-fn int8_files(compute: &Compute, name: &str) {
     let Some(golden) = golden() else { return };
     let input = lines(&golden.join("inputs/test.en"));
     for model in ["transformer-post", "transformer-ssru"] {
         let folder = golden.join(model);
         let file = folder.join("model.intgemm8.bin");
-        let translator = open_as(&file, &with_vocabulary(&golden), compute);
+        let float32 = open_as(&file, &with_vocabulary(&golden), &Compute::float32());
+        let int8 = open_as(&file, &with_vocabulary(&golden), &Compute::int8());
         for (search, size, power) in [("greedy", 1, 0.0), ("beam4-norm1", 4, 1.0)] {
-            let translations = translate(&translator, &input, &beam(&translator, size, power));
-            let file = folder.join(format!("out/bin-intgemm8-{search}.nbest.gz"));
-            let lists = n_best(&file);
-            assert_eq!(translations.len(), lists.len());
-            let best = |list: &Vec<Entry>| list[0].words.clone();
-            let same = translations
-                .iter()
-                .zip(&lists)
-                .filter(|(ours, theirs)| ours.alternatives[0].tokens.join(" ") == best(theirs));
-            let (same, total) = (same.count(), lists.len());
-            println!("{model} int8 file in {name}, {search}: {same} of {total} as Marian");
+            let best = |translator: &Translator| -> Vec<String> {
+                let translations = translate(translator, &input, &beam(translator, size, power));
+                translations.iter().map(|t| t.alternatives[0].tokens.join(" ")).collect()
+            };
+            let reference = folder.join(format!("out/bin-intgemm8-{search}.nbest.gz"));
+            let marian: Vec<String> =
+                n_best(&reference).into_iter().map(|list| list[0].words.clone()).collect();
+            let (float32, int8) = (best(&float32), best(&int8));
+            check_overlap(&format!("{model} {search}, float32 and Marian"), &float32, &marian);
+            check_overlap(&format!("{model} {search}, int8 and Marian"), &int8, &marian);
+            check_overlap(&format!("{model} {search}, int8 and float32"), &int8, &float32);
         }
     }
+}
+
+fn check_overlap(what: &str, ours: &[String], theirs: &[String]) {
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    let same = ours.iter().zip(theirs).filter(|(a, b)| a == b).count();
+    let (share, overlap) = (same as f64 / ours.len() as f64, bigram_overlap(ours, theirs));
+    println!("{what}: {same} of {} the same, {overlap:.3} of bigrams in common", ours.len());
+    assert!(share >= INT8_SAME && overlap >= INT8_OVERLAP, "{what}: {share} {overlap}");
+}
+
+/// The share of bigrams that translations have in common, clipped line by line as in BLEU.
+fn bigram_overlap(ours: &[String], theirs: &[String]) -> f64 {
+    let bigrams = |line: &str| -> Vec<(String, String)> {
+        let words: Vec<&str> = line.split_whitespace().chain(["</s>"]).collect();
+        words.windows(2).map(|pair| (pair[0].to_owned(), pair[1].to_owned())).collect()
+    };
+    let (mut common, mut total) = (0, 0);
+    for (ours, theirs) in ours.iter().zip(theirs) {
+        let (ours, mut theirs) = (bigrams(ours), bigrams(theirs));
+        total += ours.len() + theirs.len();
+        for bigram in ours {
+            if let Some(found) = theirs.iter().position(|other| *other == bigram) {
+                theirs.swap_remove(found);
+                common += 2;
+            }
+        }
+    }
+    common as f64 / total as f64
 }

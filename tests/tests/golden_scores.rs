@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use peregrine::marian_format::{AlignmentStyle, Fields, best_line};
 use peregrine::{OpenOptions, Options, Scored, Translator};
 use peregrine_tests::marian::{hard, soft, split_word_scores};
-use peregrine_tests::{TIE, Tally, Verdict, beam, lines, open, shared, translate};
+use peregrine_tests::{Tally, Verdict, beam, lines, open, same_choices, shared, translate};
 
 /// Every transformer, and where its source lines are.
 const TRANSFORMERS: [(&str, &str); 6] = [
@@ -80,30 +80,6 @@ fn same_weights(ours: &[Vec<f32>], theirs: &[Vec<f32>], worst: &mut f32) -> bool
     let weights = ours.iter().flatten().zip(theirs.iter().flatten());
     *worst = weights.map(|(a, b)| (a - b).abs()).fold(*worst, f32::max);
     shape(ours) == shape(theirs) && *worst <= WEIGHT_TOLERANCE
-}
-
-/// Compares rows of weights with a hard alignment: where another source token was chosen, the two must
-/// weigh the same.
-fn same_choices(ours: &[Vec<f32>], theirs: &[usize]) -> Verdict {
-    if ours.len() != theirs.len() {
-        return Verdict::Different(format!("{} rows, not {}", ours.len(), theirs.len()));
-    }
-    let mut verdict = Verdict::Same;
-    for (target, (row, &theirs)) in ours.iter().zip(theirs).enumerate() {
-        let largest = row.iter().copied().fold(f32::MIN, f32::max);
-        let Some(&weight) = row.get(theirs) else {
-            return Verdict::Different(format!("token {target}: no source token {theirs}"));
-        };
-        if row.iter().position(|&w| w == largest) == Some(theirs) {
-            continue;
-        }
-        if largest - weight > TIE {
-            let how = format!("token {target}: {theirs} weighs {weight}, another {largest}");
-            return Verdict::Different(how);
-        }
-        verdict = Verdict::Tie(format!("token {target}: {weight} and {largest}"));
-    }
-    verdict
 }
 
 #[test]
