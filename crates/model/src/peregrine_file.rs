@@ -98,7 +98,9 @@ fn read(source: &Source) -> Result<Model, ModelError> {
         true => source_side.clone(),
         false => tokenizer(path, tensors, &header.target)?,
     };
-    let shortlist = header.shortlist.map(|rules| shortlist(path, tensors, rules)).transpose()?;
+    let words = header.architecture.target_vocabulary();
+    let shortlist =
+        header.shortlist.map(|rules| shortlist(path, tensors, rules, words)).transpose()?;
     Ok(Model {
         dialect: header.dialect,
         members: vec![Member { path: path.clone(), architecture: header.architecture, weights }],
@@ -165,7 +167,18 @@ fn tokenizer(path: &Path, tensors: &Tensors, text: &Text) -> Result<Arc<Tokenize
     tokenizer.map(Arc::new).map_err(|error| ModelError::invalid(path, error.to_string()))
 }
 
-fn shortlist(path: &Path, tensors: &Tensors, rules: Rules) -> Result<Shortlist, ModelError> {
+/// Reads the shortlist of a network with so many target words.
+fn shortlist(
+    path: &Path,
+    tensors: &Tensors,
+    rules: Rules,
+    words: usize,
+) -> Result<Shortlist, ModelError> {
+    if rules.target_size > words {
+        let size = rules.target_size;
+        let problem = format!("the shortlist is for {size} target words, the network has {words}");
+        return Err(ModelError::invalid(path, problem));
+    }
     let numbers = |name: &str| -> Result<Vec<u32>, ModelError> {
         let values = tensors.get(name).and_then(Tensor::to_i64);
         let numbers = values.and_then(|v| v.into_iter().map(|n| u32::try_from(n).ok()).collect());

@@ -311,6 +311,9 @@ fn corrupt_peregrine_headers() {
         assert!(message.contains(part) && message.contains("m.peregrine"), "{part}: {message}");
     }
     let rules = json!({"first": 1, "target_size": 21, "end": 0, "include_source": false});
+    let large = json!({"first": 1, "target_size": 1u64 << 60, "end": 0, "include_source": false});
+    let said = message(with_header(|h| h["shortlist"] = large));
+    assert!(said.contains("the network has 21"), "{said}");
     let message = message(with_header(|h| h["shortlist"] = rules));
     assert!(message.contains("shortlist.offsets"), "{message}");
 }
