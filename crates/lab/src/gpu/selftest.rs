@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for &numbers in precisions {
         failures += usize::from(!output_layers_agree(number, numbers, args.quick)?);
     }
-    failures += usize::from(!races_agree(number)?);
+    failures += usize::from(!device_beams_agree(number)?);
     if failures > 0 {
         bail!("{failures} comparisons failed");
     }
@@ -102,10 +102,10 @@ fn output_layers_agree(number: usize, numbers: GpuPrecision, quick: bool) -> any
 }
 
 /// Whether the device lets those hypotheses go on that search would; says so in a line.
-fn races_agree(number: usize) -> anyhow::Result<bool> {
-    let (races, wrong) = try_device_beams(&Cuda::open(number, GpuPrecision::Float32)?)?;
+fn device_beams_agree(number: usize) -> anyhow::Result<bool> {
+    let (searches, wrong) = try_device_beams(&Cuda::open(number, GpuPrecision::Float32)?)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
-    show!("beams on the device     {races} races, {verdict}");
+    show!("beams on the device     {searches} searches, {verdict}");
     wrong.iter().take(3).for_each(|difference| show!("  {difference}"));
     Ok(wrong.is_empty())
 }
