@@ -110,30 +110,3 @@ fn help_and_completions_have_every_setting() {
     assert_eq!(run(&["help", "nothing"]).status.code(), Some(2));
     assert_eq!(stdout(run(&["help", "bench", "gpu"])), help("bench gpu", "--help"));
 }
-
-/// Files that pages name exist, and so do the pages they link to.
-#[test]
-fn pages_name_files_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut pages =
-        vec![root.join("README.md"), root.join("CONTRIBUTING.md"), root.join("CHANGELOG.md")];
-    let docs = root.join("docs").read_dir().unwrap().map(|entry| entry.unwrap().path());
-    pages.extend(docs.filter(|path| path.extension().is_some_and(|e| e == "md")));
-    for page in pages {
-        let text = std::fs::read_to_string(&page).unwrap();
-        let quoted = text.split('`').skip(1).step_by(2);
-        let is_path = |text: &&str| {
-            text.starts_with("crates/") && !text.contains(|c: char| " *…{}<>".contains(c))
-        };
-        for path in quoted.filter(is_path) {
-            assert!(root.join(path).exists(), "{}: there is no {path}", page.display());
-        }
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap_or_default();
-            if !file.is_empty() && !file.contains("://") {
-                let target = page.parent().unwrap().join(file);
-                assert!(target.exists(), "{}: there is no {file}", page.display());
-            }
-        }
-    }
-}
