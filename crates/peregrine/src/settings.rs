@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_near_miss_is_named() {
-        let near = |name| find(name).map(|s| s.name).map_err(|problem| problem);
+        let near = |name| find(name).map(|s| s.name);
         assert!(near("screning").unwrap_err().ends_with("did you mean screening?"));
         assert!(near("top-up").unwrap_err().ends_with("did you mean top-up-threshold?"));
         assert!(near("zzz").unwrap_err().contains("help settings"));
