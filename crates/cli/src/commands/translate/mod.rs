@@ -61,7 +61,7 @@ pub(crate) struct Args {
 
     /// Memory the process may use, model included [default: three quarters of what is free]
     ///
-    /// It sizes the read-ahead and the batch, e.g. 300MB.
+    /// It sizes the read-ahead and the batch, e.g. 300MB. On a GPU there is no default.
     #[arg(long, help_heading = "Speed", value_name = "BYTES", value_parser = parse_bytes)]
     memory: Option<u64>,
 
@@ -134,6 +134,8 @@ struct InputOutput {
 
 pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     signals::watch();
+    // Before the model takes its part, which the budget includes.
+    let usual_memory = peregrine::available_memory().map(|bytes| bytes / 4 * 3);
     let model = args.model.read()?;
     let digest = args.job_files().map(|_| model.digest());
     let translator = args.model.prepare(model, args.model.tuner()?)?;
@@ -142,7 +144,9 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     let options = args.options(&translator)?;
     let workers = args.search.workers(&translator, &args.model.settings());
-    let workers = workers.with_memory(args.memory.or_else(usual_memory));
+    // A GPU's batches are bounded by its own memory.
+    let on_cpu = translator.device().starts_with("CPU");
+    let workers = workers.with_memory(args.memory.or(usual_memory.filter(|_| on_cpu)));
     args.refuse_clashes(&translator)?;
     args.check_memory(&translator, &options, &workers)?;
     let mut job = args.job(matches, &translator, digest)?;
@@ -378,11 +382,6 @@ impl Args {
         }
         Lines::open(self.io.input.as_deref())
     }
-}
-
-/// The budget where none is given.
-fn usual_memory() -> Option<u64> {
-    peregrine::available_memory().map(|bytes| bytes / 4 * 3)
 }
 
 fn parse_alignment(text: &str) -> Result<AlignmentStyle, String> {
