@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use peregrine::settings::{Settings, Tuning};
 use peregrine::{
-    Compat, Compute, Device, Error, GpuPrecision, Level, Model, OpenOptions, Precision,
+    Compat, Compute, Device, Error, Level, Model, OpenOptions,
     ShortlistChoice, ShortlistFile, Translator, Tuner,
 };
 
@@ -174,19 +174,6 @@ impl ModelArgs {
     /// How products are computed, without a tuner.
     pub fn compute(&self) -> anyhow::Result<Compute> {
         let name = self.precision.as_str();
-        let precision = match name {
-            "float32" => Some(Precision::Float32),
-            "bfloat16" => Some(Precision::Bfloat16),
-            "int16" => Some(Precision::Int16),
-            "int8" => Some(Precision::Int8),
-            _ => None,
-        };
-        let numbers = match name.parse::<GpuPrecision>() {
-            Err(reason) if name != "auto" && precision.is_none() => {
-                bail!("--precision {name}: {reason}")
-            }
-            numbers => numbers.ok(),
-        };
         let mut device = self.device;
         let settings = self.settings();
         if settings.tuning == Tuning::Precisions {
@@ -198,16 +185,7 @@ impl ModelArgs {
                 _ => device = Device::Cpu,
             }
         }
-        match (device, precision, numbers) {
-            (_, None, None) | (Device::Auto, Some(_), Some(_)) => {}
-            (Device::Cuda(_), _, None) => bail!("--precision {name}: not on a GPU"),
-            (Device::Cpu, None, _) => bail!("--precision {name}: not on a processor"),
-            // What only one of the two can do is a choice between them.
-            (Device::Auto, None, _) => device = Device::Cuda(0),
-            (Device::Auto, _, None) => device = Device::Cpu,
-            (Device::Cpu | Device::Cuda(_), _, _) => {}
-        }
-        Ok(Compute { precision, device, numbers, ..settings.compute })
+        settings.compute.on(device, name).map_err(|problem| anyhow!("--precision {problem}"))
     }
 }
 

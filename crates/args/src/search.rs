@@ -69,15 +69,10 @@ impl Threads {
     pub fn number(self, translator: &Translator) -> usize {
         match self {
             Threads::Number(number) => number,
-            Threads::Auto if translator.device().starts_with("CPU") => peregrine::cores(),
-            Threads::Auto => GPU_WORKERS,
+            Threads::Auto => translator.auto_threads(),
         }
     }
 }
-
-/// Workers that keep an H200 busiest: `translate -t N` on 400 copies of FLORES devtest with the built-in model takes 15.2 s with four,
-/// 22 s with one and 20 s with eight.
-const GPU_WORKERS: usize = 4;
 
 /// Reads a number of threads.
 pub fn parse_threads(text: &str) -> Result<Threads, String> {

@@ -17,7 +17,7 @@ use peregrine_args::{lines, values};
 use peregrine_lab::{bench, gpu, make_model};
 
 use crate::commands::{
-    completions, convert, doctor, help, inspect, man, score, shortlist, translate, tune,
+    completions, convert, doctor, help, inspect, man, score, serve, shortlist, translate, tune,
 };
 use crate::io::signals;
 
@@ -37,6 +37,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Translate(Box<translate::Args>),
+    Serve(serve::Args),
     Score(Box<score::Args>),
     Inspect(inspect::Args),
     Convert(convert::Args),
@@ -76,6 +77,7 @@ fn run(command: Command, matches: &clap::ArgMatches) -> anyhow::Result<()> {
             let options = matches.subcommand_matches("translate").unwrap_or(matches);
             translate::run(&args, options)
         }
+        Command::Serve(args) => serve::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Convert(args) => convert::run(&args),

@@ -14,6 +14,7 @@ pub struct Counters {
     sentences: AtomicU64,
     source_tokens: AtomicU64,
     target_tokens: AtomicU64,
+    finished: AtomicU64,
 }
 
 /// A snapshot of [`Counters`].
@@ -29,6 +30,8 @@ pub struct Counts {
     pub source_tokens: u64,
     /// Target tokens of finished sentences.
     pub target_tokens: u64,
+    /// Finished sentences.
+    pub finished: u64,
 }
 
 impl Counters {
@@ -44,6 +47,7 @@ impl Counters {
 
     pub(crate) fn finished(&self, tokens: usize) {
         self.target_tokens.fetch_add(tokens as u64, Relaxed);
+        self.finished.fetch_add(1, Relaxed);
     }
 
     /// A snapshot of the counters.
@@ -54,6 +58,7 @@ impl Counters {
             sentences: self.sentences.load(Relaxed),
             source_tokens: self.source_tokens.load(Relaxed),
             target_tokens: self.target_tokens.load(Relaxed),
+            finished: self.finished.load(Relaxed),
         }
     }
 }

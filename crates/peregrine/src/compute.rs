@@ -96,6 +96,40 @@ impl Compute {
         Compute { device: Device::Cuda(number), numbers: Some(numbers), ..Compute::default() }
     }
 
+    /// The same on a device, in the precision of that name: `auto`, `float32`, `bfloat16`, `int16`, `int8`; on a GPU also `tf32`,
+    /// `float16` and `fp8`. A precision that only one device has is a choice of that device.
+    ///
+    /// ```
+    /// use peregrine::{Compute, Device, Precision};
+    /// let compute = Compute::default().on(Device::Cpu, "int8");
+    /// assert_eq!(compute.unwrap().precision, Some(Precision::Int8));
+    /// assert!(Compute::default().on(Device::Cpu, "int9").is_err());
+    /// ```
+    pub fn on(self, mut device: Device, name: &str) -> Result<Compute, String> {
+        let precision = match name {
+            "float32" => Some(Precision::Float32),
+            "bfloat16" => Some(Precision::Bfloat16),
+            "int16" => Some(Precision::Int16),
+            "int8" => Some(Precision::Int8),
+            _ => None,
+        };
+        let numbers = match name.parse::<GpuPrecision>() {
+            Err(reason) if name != "auto" && precision.is_none() => {
+                return Err(format!("{name}: {reason}"));
+            }
+            numbers => numbers.ok(),
+        };
+        match (device, precision, numbers) {
+            (_, None, None) | (Device::Auto, Some(_), Some(_)) => {}
+            (Device::Cuda(_), _, None) => return Err(format!("{name}: not on a GPU")),
+            (Device::Cpu, None, _) => return Err(format!("{name}: not on a processor")),
+            (Device::Auto, None, _) => device = Device::Cuda(0),
+            (Device::Auto, _, None) => device = Device::Cpu,
+            (Device::Cpu | Device::Cuda(_), _, _) => {}
+        }
+        Ok(Compute { precision, device, numbers, ..self })
+    }
+
     /// Matrices that do not fit 16-bit fixed point, and so are computed in float32: a note each.
     pub(crate) fn unfit(model: &Model) -> Vec<String> {
         let matrices = model.members.iter().flat_map(|member| {

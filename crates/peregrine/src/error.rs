@@ -28,6 +28,14 @@ pub enum Error {
     /// The built-in model in a build without the feature `builtin`.
     #[error("this build has no built-in model")]
     NoBuiltin,
+    /// A model of a [registry](crate::registry) that cannot be opened.
+    #[error("{name}: {reason}")]
+    Unusable {
+        /// The name of the model.
+        name: String,
+        /// Why it cannot be opened.
+        reason: String,
+    },
     /// A device that failed while it translated.
     #[error("{0}")]
     Device(String),

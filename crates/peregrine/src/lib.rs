@@ -50,6 +50,7 @@ mod machine;
 pub mod marian_format;
 pub mod measure;
 mod options;
+pub mod registry;
 mod replace;
 mod request;
 mod score;

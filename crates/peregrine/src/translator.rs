@@ -28,6 +28,7 @@ struct Shared {
     precision: &'static str,
     device: String,
     on_gpu: bool,
+    weight_bytes: u64,
     /// Idle workers, kept for their caches.
     workers: Mutex<Vec<Worker>>,
 }
@@ -38,6 +39,20 @@ const ACROSS: &str = "products are computed in float32 or int16, whatever is fas
 
 /// A batch that fills a GPU.
 const GPU_BATCH: BatchSize = BatchSize { sentences: 1024, tokens: 1 << 15 };
+
+/// Workers that keep an H200 busiest: `translate -t N` on 400 copies of FLORES devtest with the built-in model takes 15.2 s with four,
+/// 22 s with one and 20 s with eight.
+const GPU_WORKERS: usize = 4;
+
+/// The bytes of that many parameters in a precision.
+fn weight_bytes(parameters: usize, precision: &str) -> u64 {
+    let bytes = match precision {
+        "int8" | "fp8" => 1,
+        "int16" | "float16" | "bfloat16" => 2,
+        _ => 4,
+    };
+    parameters as u64 * bytes
+}
 
 impl Translator {
     /// Opens a model: a file or directory of any format; several are an ensemble.
@@ -57,9 +72,12 @@ impl Translator {
 
     /// Packs a model's weights.
     pub fn prepare(mut model: Model, compute: &Compute) -> Result<Translator, Error> {
+        let parameters = model.parameters();
         if let Some(OnGpu { networks, precision, device }) = gpu::prepare(&mut model, compute)? {
             let (on_gpu, workers) = (true, Mutex::default());
-            let shared = Shared { model, networks, precision, device, on_gpu, workers };
+            let weight_bytes = weight_bytes(parameters, precision);
+            let shared =
+                Shared { model, networks, precision, device, on_gpu, weight_bytes, workers };
             return Ok(Translator { shared: Arc::new(shared) });
         }
         let isa = match compute.isa {
@@ -94,7 +112,8 @@ impl Translator {
         let precision = if across { "float32 or int16" } else { precision.name() };
         let device = format!("CPU, {}", isa.level().name());
         let (on_gpu, workers) = (false, Mutex::default());
-        let shared = Shared { model, networks, precision, device, on_gpu, workers };
+        let weight_bytes = weight_bytes(parameters, precision);
+        let shared = Shared { model, networks, precision, device, on_gpu, weight_bytes, workers };
         Ok(Translator { shared: Arc::new(shared) })
     }
 
@@ -131,6 +150,24 @@ impl Translator {
             }
             false => Workers::default(),
         }
+    }
+
+    /// Whether the model is computed on a GPU.
+    pub fn is_on_gpu(&self) -> bool {
+        self.shared.on_gpu
+    }
+
+    /// Workers that suit the device: on a CPU one for each physical core this process may use, on a GPU four.
+    pub fn auto_threads(&self) -> usize {
+        match self.shared.on_gpu {
+            true => GPU_WORKERS,
+            false => crate::cores(),
+        }
+    }
+
+    /// Bytes of the packed weights: the parameters in the precision of products.
+    pub fn weight_bytes(&self) -> u64 {
+        self.shared.weight_bytes
     }
 
     /// Translates a text with the model's own settings.

@@ -7,6 +7,7 @@ pub(crate) mod help;
 pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod score;
+pub(crate) mod serve;
 pub(crate) mod shortlist;
 pub(crate) mod translate;
 pub(crate) mod tune;

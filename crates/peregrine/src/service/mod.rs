@@ -14,6 +14,7 @@ mod pending;
 mod stats;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,8 +134,10 @@ pub(crate) struct Shared {
 /// }
 /// # Ok::<(), peregrine::Error>(())
 /// ```
-pub struct Caller<'s> {
-    service: &'s Service,
+///
+/// It borrows the service, or shares it: [`Service::shared_caller`].
+pub struct Caller<S: Deref<Target = Service>> {
+    service: S,
     source: SourceId,
 }
 
@@ -187,8 +190,13 @@ impl Service {
     }
 
     /// A caller whose requests share a turn. Its priority overrides those of its requests.
-    pub fn caller(&self, priority: Priority) -> Caller<'_> {
+    pub fn caller(&self, priority: Priority) -> Caller<&Service> {
         Caller { service: self, source: self.shared.queue.open(priority) }
+    }
+
+    /// A caller that keeps the service alive.
+    pub fn shared_caller(self: &Arc<Self>, priority: Priority) -> Caller<Arc<Service>> {
+        Caller { service: Arc::clone(self), source: self.shared.queue.open(priority) }
     }
 
     /// Translates a text with the model's own settings.
@@ -361,7 +369,7 @@ impl std::fmt::Debug for Service {
     }
 }
 
-impl Caller<'_> {
+impl<S: Deref<Target = Service>> Caller<S> {
     /// Accepts a request when there is room for it, and no later than its deadline.
     pub fn submit(&self, request: &Request<'_>) -> Result<Pending, Error> {
         self.service.submit_to(self.source, request, true)
@@ -373,7 +381,7 @@ impl Caller<'_> {
     }
 }
 
-impl Drop for Caller<'_> {
+impl<S: Deref<Target = Service>> Drop for Caller<S> {
     fn drop(&mut self) {
         self.service.shared.queue.close_source(self.source);
     }

@@ -1,0 +1,346 @@
+//! Models by the languages they translate between: opened when they are needed, closed when memory is.
+
+mod find;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use peregrine_model::OpenOptions;
+
+use crate::{Compute, Error, Service, ServiceOptions, Translator};
+
+pub use find::{find_models, languages_of};
+
+/// A source and a target language.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pair {
+    /// The code of the source language.
+    pub from: String,
+    /// The code of the target language.
+    pub to: String,
+}
+
+impl Pair {
+    /// A pair of language codes.
+    pub fn new(from: impl Into<String>, to: impl Into<String>) -> Pair {
+        Pair { from: from.into(), to: to.into() }
+    }
+}
+
+impl std::fmt::Display for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.from, self.to)
+    }
+}
+
+/// A model that a [`Registry`] may open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelEntry {
+    /// Its name, without the folders it is in.
+    pub name: String,
+    /// Its file or directory. None is the built-in model.
+    pub path: Option<PathBuf>,
+    /// The pairs it translates.
+    pub pairs: Vec<Pair>,
+}
+
+impl ModelEntry {
+    /// The built-in model.
+    pub fn builtin() -> ModelEntry {
+        let pairs = vec![Pair::new("en", "pt")];
+        ModelEntry { name: "built-in".to_owned(), path: None, pairs }
+    }
+
+    /// When the newest of its files was written.
+    fn written(&self) -> Option<SystemTime> {
+        let path = self.path.as_ref()?;
+        let times = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
+        let inside = path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+        inside.chain([path.clone()]).filter_map(|path| times(&path)).max()
+    }
+}
+
+/// How a registry opens models.
+#[derive(Debug, Clone, Default)]
+pub struct RegistryOptions {
+    /// How products are computed.
+    pub compute: Compute,
+    /// The workers of each model; by default as many as suit the device.
+    pub threads: Option<usize>,
+    /// Bytes that the process should stay within. Weights may take three quarters of it: beyond that the models used
+    /// least recently are closed.
+    pub memory: Option<u64>,
+}
+
+/// An opened model.
+pub struct OpenModel {
+    /// The name of its entry.
+    pub name: String,
+    /// A number that no other opened model of this process has.
+    pub number: u64,
+    /// The running service.
+    pub service: Arc<Service>,
+}
+
+/// What became of an entry so far.
+enum State {
+    Closed,
+    Open(Arc<OpenModel>),
+    /// It cannot be opened, for this reason. It is not tried again until its files change.
+    Unusable(String),
+}
+
+struct Slot {
+    entry: ModelEntry,
+    written: Option<SystemTime>,
+    state: Mutex<State>,
+    last_use: AtomicU64,
+}
+
+/// Models by the languages they translate between.
+///
+/// ```
+/// use peregrine::registry::{ModelEntry, Registry, RegistryOptions};
+///
+/// # if cfg!(not(feature = "builtin")) { return Ok(()); }
+/// let registry = Registry::new(vec![ModelEntry::builtin()], RegistryOptions::default());
+/// let model = registry.find("en", "pt").map(|name| registry.open(&name)).unwrap()?;
+/// assert_eq!(model.service.translate("Thank you.")?, "Obrigado.");
+/// assert_eq!(registry.find("pt", "en"), None);
+/// # Ok::<(), peregrine::Error>(())
+/// ```
+pub struct Registry {
+    slots: RwLock<Vec<Arc<Slot>>>,
+    options: RegistryOptions,
+    uses: AtomicU64,
+    opened: AtomicU64,
+}
+
+/// What a registry says of a model.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ModelState {
+    /// The entry.
+    pub entry: ModelEntry,
+    /// The model, if it is open.
+    pub open: Option<Arc<OpenModel>>,
+    /// Why it cannot be opened, if that is known.
+    pub problem: Option<String>,
+}
+
+impl Registry {
+    /// A registry of these models. Where several translate a pair, the first does.
+    pub fn new(entries: Vec<ModelEntry>, options: RegistryOptions) -> Registry {
+        let registry = Registry {
+            slots: RwLock::default(),
+            options,
+            uses: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+        };
+        registry.replace(entries);
+        registry
+    }
+
+    /// Replaces the list of models. Those whose files have not changed stay open; of the others, requests under way are
+    /// finished by the model they began with.
+    pub fn replace(&self, entries: Vec<ModelEntry>) {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *slots);
+        *slots = entries
+            .into_iter()
+            .map(|entry| {
+                let written = entry.written();
+                let same = |slot: &&Arc<Slot>| slot.entry == entry && slot.written == written;
+                before.iter().find(same).cloned().unwrap_or_else(|| {
+                    let state = Mutex::new(State::Closed);
+                    Arc::new(Slot { entry, written, state, last_use: AtomicU64::new(0) })
+                })
+            })
+            .collect();
+    }
+
+    fn slots(&self) -> Vec<Arc<Slot>> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All pairs that some model translates.
+    pub fn pairs(&self) -> BTreeSet<Pair> {
+        self.slots().iter().flat_map(|slot| slot.entry.pairs.clone()).collect()
+    }
+
+    /// The name of the model that translates a pair.
+    pub fn find(&self, from: &str, to: &str) -> Option<String> {
+        let has = |slot: &&Arc<Slot>| {
+            slot.entry.pairs.iter().any(|pair| pair.from == from && pair.to == to)
+        };
+        self.slots().iter().find(has).map(|slot| slot.entry.name.clone())
+    }
+
+    /// The model of that name, if it is open.
+    pub fn opened(&self, name: &str) -> Option<Arc<OpenModel>> {
+        let slots = self.slots();
+        let slot = slots.iter().find(|slot| slot.entry.name == name)?;
+        slot.last_use.store(self.uses.fetch_add(1, Relaxed) + 1, Relaxed);
+        match &*slot.state() {
+            State::Open(model) => Some(Arc::clone(model)),
+            _ => None,
+        }
+    }
+
+    /// Opens the model of that name, if it is not open. That may take a while.
+    pub fn open(&self, name: &str) -> Result<Arc<OpenModel>, Error> {
+        let slots = self.slots();
+        let unusable = |reason: String| Error::Unusable { name: name.to_owned(), reason };
+        let slot = slots.iter().find(|slot| slot.entry.name == name);
+        let slot = slot.ok_or_else(|| unusable("there is no such model".to_owned()))?;
+        slot.last_use.store(self.uses.fetch_add(1, Relaxed) + 1, Relaxed);
+        // Others who want this model wait here until it is open.
+        let mut state = slot.state();
+        match &*state {
+            State::Open(model) => return Ok(Arc::clone(model)),
+            State::Unusable(reason) => return Err(unusable(reason.clone())),
+            State::Closed => {}
+        }
+        match self.open_entry(&slot.entry) {
+            Ok(model) => {
+                let model = Arc::new(model);
+                *state = State::Open(Arc::clone(&model));
+                drop(state);
+                self.close_surplus(&slots, slot);
+                Ok(model)
+            }
+            Err(error) => {
+                *state = State::Unusable(error.to_string());
+                Err(unusable(error.to_string()))
+            }
+        }
+    }
+
+    fn open_entry(&self, entry: &ModelEntry) -> Result<OpenModel, Error> {
+        let model = match &entry.path {
+            None => crate::builtin_model()?,
+            Some(path) => peregrine_model::open(std::slice::from_ref(path), &OpenOptions::default())?,
+        };
+        let translator = Translator::prepare(model, &self.options.compute)?;
+        let threads = self.options.threads.unwrap_or_else(|| translator.auto_threads());
+        let memory = self.options.memory.filter(|_| !translator.is_on_gpu());
+        let workers = translator.workers().with_threads(threads).with_memory(memory);
+        let service = Service::new(&translator, &ServiceOptions::new(workers));
+        let number = self.opened.fetch_add(1, Relaxed) + 1;
+        Ok(OpenModel { name: entry.name.clone(), number, service: Arc::new(service) })
+    }
+
+    /// Closes the models used least recently until the weights fit. The one just opened stays.
+    fn close_surplus(&self, slots: &[Arc<Slot>], kept: &Arc<Slot>) {
+        let Some(memory) = self.options.memory else { return };
+        let bytes = |slot: &Arc<Slot>| match &*slot.state() {
+            State::Open(model) => model.service.translator().weight_bytes(),
+            _ => 0,
+        };
+        let mut all: u64 = slots.iter().map(bytes).sum();
+        let mut others: Vec<_> = slots.iter().filter(|slot| !Arc::ptr_eq(slot, kept)).collect();
+        others.sort_by_key(|slot| slot.last_use.load(Relaxed));
+        for slot in others {
+            if all <= memory / 4 * 3 {
+                return;
+            }
+            all -= bytes(slot);
+            let mut state = slot.state();
+            if matches!(*state, State::Open(_)) {
+                *state = State::Closed;
+            }
+        }
+    }
+
+    /// The state of every model.
+    pub fn models(&self) -> Vec<ModelState> {
+        let state = |slot: &Arc<Slot>| {
+            let (open, problem) = match slot.state.try_lock().as_deref() {
+                Ok(State::Open(model)) => (Some(Arc::clone(model)), None),
+                Ok(State::Unusable(reason)) => (None, Some(reason.clone())),
+                // It is being opened.
+                Ok(State::Closed) | Err(_) => (None, None),
+            };
+            ModelState { entry: slot.entry.clone(), open, problem }
+        };
+        self.slots().iter().map(state).collect()
+    }
+}
+
+impl Slot {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for OpenModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenModel").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("models", &self.models()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "builtin"))]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> ModelEntry {
+        ModelEntry { name: name.to_owned(), ..ModelEntry::builtin() }
+    }
+
+    fn open_names(registry: &Registry) -> Vec<String> {
+        let open = registry.models().into_iter().filter_map(|state| state.open);
+        open.map(|model| model.name.clone()).collect()
+    }
+
+    #[test]
+    fn the_least_recently_used_are_closed() {
+        let options = RegistryOptions { threads: Some(1), ..RegistryOptions::default() };
+        let one = Registry::new(vec![named("a")], options.clone()).open("a").unwrap();
+        let bytes = one.service.translator().weight_bytes();
+        assert!(bytes > 1 << 20);
+        let memory = Some(bytes * 2 * 4 / 3 + 16);
+        let options = RegistryOptions { memory, ..options };
+        let registry = Registry::new(["a", "b", "c"].map(named).to_vec(), options);
+        let a = registry.open("a").unwrap();
+        registry.open("b").unwrap();
+        registry.open("a").unwrap();
+        registry.open("c").unwrap();
+        assert_eq!(open_names(&registry), ["a", "c"]);
+        // A model that is closed finishes what it has begun.
+        registry.open("c").unwrap();
+        registry.open("b").unwrap();
+        assert_eq!(open_names(&registry), ["b", "c"]);
+        assert_eq!(a.service.translate("Thank you.").unwrap(), "Obrigado.");
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_opened_is_named_and_harms_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("broken.peregrine");
+        std::fs::write(&path, b"not a model").unwrap();
+        let broken = ModelEntry {
+            name: "broken".to_owned(),
+            path: Some(path.clone()),
+            pairs: vec![Pair::new("de", "en")],
+        };
+        let entries = vec![broken, ModelEntry::builtin()];
+        let registry = Registry::new(entries.clone(), RegistryOptions::default());
+        let error = registry.open("broken").unwrap_err().to_string();
+        assert!(error.starts_with("broken: "), "{error}");
+        assert_eq!(registry.open("broken").unwrap_err().to_string(), error);
+        assert!(registry.open("built-in").is_ok() && registry.open("other").is_err());
+        let number = registry.open("built-in").unwrap().number;
+        registry.replace(entries);
+        assert_eq!(registry.open("built-in").unwrap().number, number);
+    }
+}

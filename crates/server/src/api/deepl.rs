@@ -1,0 +1,155 @@
+//! DeepL, versions 2 and 3, as its own clients speak it.
+
+use axum::body::Bytes;
+use axum::response::Response;
+use peregrine::text::Split;
+use peregrine::text::language::Language;
+use serde_json::{Value, json};
+
+use super::{Context, bytes_answer, json_answer};
+use crate::files::{File, safe_name};
+use crate::problem::{Kind, Outcome, Problem};
+use crate::translate::{Side, Translated, Wanted};
+
+pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
+    ("text*", "strings", "A text or a list of texts"),
+    ("target_lang*", "string", "Language to translate to"),
+    ("source_lang", "string", "Language of the text; detected if it is not given"),
+    ("split_sentences", "string", "0 takes each text for a sentence"),
+];
+
+pub(crate) const LANGUAGES: &[(&str, &str, &str)] = &[("type", "string", "source or target")];
+
+pub(crate) const DOCUMENT: &[(&str, &str, &str)] = &[
+    ("file*", "file", "A .txt file"),
+    ("target_lang*", "string", "Language to translate to"),
+    ("source_lang", "string", "Language of the file"),
+];
+
+/// The limit of characters that clients are told: none that anybody reaches.
+const LIMIT: u64 = 1_000_000_000_000;
+
+/// The code by which DeepL knows a language.
+pub(crate) fn code(code: &str) -> String {
+    code.to_ascii_uppercase()
+}
+
+/// Refuses what would change the translation and is not there.
+fn refuse(context: &Context) -> Outcome<()> {
+    for name in ["tag_handling", "glossary_id", "glossary_ids", "style_id", "translation_memory_id"] {
+        if context.params.filled(name).map_or(true, |value| value.is_some()) {
+            return Err(Problem::not_supported(name));
+        }
+    }
+    match context.params.filled("formality")?.as_deref() {
+        // The last two mean: if the language has it.
+        None | Some("default" | "prefer_less" | "prefer_more") => Ok(()),
+        Some(_) => Err(Problem::not_supported("formality")),
+    }
+}
+
+pub(crate) async fn translate(context: Context) -> Outcome<Response> {
+    let missing = |name: &str| Problem::bad(format!("Bad request. Reason: value for '{name}' is missing"));
+    let texts = context.params.texts("text")?.ok_or_else(|| missing("text"))?.texts;
+    let target = context.params.filled("target_lang")?.ok_or_else(|| missing("target_lang"))?;
+    if texts.is_empty() {
+        return Err(missing("text"));
+    }
+    refuse(&context)?;
+    let source = context.params.filled("source_lang")?;
+    let split = match context.params.filled("split_sentences")?.as_deref() {
+        None | Some("1" | "nonewlines" | "true") => Split::Sentence,
+        Some("0" | "false") => Split::None,
+        Some(_) => return Err(Problem::bad("Value for 'split_sentences' not supported.")),
+    };
+    let counts: Vec<usize> = texts.iter().map(|text| text.chars().count()).collect();
+    let mut ask = context.ask(texts, source, target)?;
+    ask.wanted = Wanted { split, ..ask.wanted };
+    let translated = context.app.translate(context.client, ask).await?;
+    let shape = |(translated, count): (&Translated, &usize)| {
+        // A client of DeepL fails without a language: where nothing can be said it is English.
+        let from = if translated.from.is_empty() { "EN".to_owned() } else { code(&translated.from) };
+        json!({"detected_source_language": from, "text": translated.text(), "billed_characters": count})
+    };
+    let translations: Value = translated.iter().zip(&counts).map(shape).collect();
+    Ok(json_answer(&json!({"translations": translations})))
+}
+
+pub(crate) async fn usage(_: Context) -> Outcome<Response> {
+    Ok(json_answer(&json!({"character_count": 0, "character_limit": LIMIT})))
+}
+
+pub(crate) async fn languages(context: Context) -> Outcome<Response> {
+    // Clients in Python send the type as the body of a GET.
+    let side = match context.params.filled("type")?.as_deref() {
+        None | Some("source") => Side::Source,
+        Some("target") => Side::Target,
+        Some(_) => return Err(Problem::bad("Value for 'type' not supported: source or target is expected")),
+    };
+    let shape = |of: &String| {
+        let name = Language::find(of).map_or(of.as_str(), |language| language.name);
+        match side {
+            Side::Source => json!({"language": code(of), "name": name}),
+            Side::Target => json!({"language": code(of), "name": name, "supports_formality": false}),
+        }
+    };
+    Ok(json_answer(&context.app.codes(side).iter().map(shape).collect()))
+}
+
+pub(crate) async fn upload(context: Context) -> Outcome<Response> {
+    refuse(&context)?;
+    let missing = |name: &str| Problem::bad(format!("Bad request. Reason: value for '{name}' is missing"));
+    let file = context.params.files.first().ok_or_else(|| missing("file"))?;
+    let target = context.params.filled("target_lang")?.ok_or_else(|| missing("target_lang"))?;
+    let name = safe_name(&file.name);
+    if !name.ends_with(".txt") {
+        return Err(Problem::not_supported("This kind of document"));
+    }
+    let text = String::from_utf8(file.bytes.to_vec());
+    let text = text.map_err(|_| Problem::bad("The document is not in UTF-8"))?;
+    let characters = text.chars().count();
+    let source = context.params.filled("source_lang")?;
+    let ask = context.ask(vec![text], source, target)?;
+    // It is done before the client asks for the first time: clients wait five seconds between questions.
+    let translated = context.app.translate(context.client, ask).await?;
+    let text = translated.first().map(Translated::text).unwrap_or_default().to_owned();
+    let (id, key) = context.app.files.put(&name, Bytes::from(text), characters)?;
+    Ok(json_answer(&json!({"document_id": id, "document_key": key})))
+}
+
+/// The document that a request names, if it has its key.
+fn document(context: &Context) -> Outcome<File> {
+    let key = context.params.string("document_key")?.unwrap_or_default();
+    let file = context.app.files.get(context.in_path("id"));
+    let is_known = |file: &File| bool::from(subtle::ConstantTimeEq::ct_eq(file.key.as_bytes(), key.as_bytes()));
+    let file = file.filter(is_known);
+    file.ok_or_else(|| Problem::new(Kind::NotFound, "There is no such document"))
+}
+
+pub(crate) async fn document_status(context: Context) -> Outcome<Response> {
+    let file = document(&context)?;
+    let id = context.in_path("id");
+    Ok(json_answer(&json!({"document_id": id, "status": "done", "billed_characters": file.characters})))
+}
+
+pub(crate) async fn document_result(context: Context) -> Outcome<Response> {
+    let file = document(&context)?;
+    context.app.files.remove(context.in_path("id"));
+    Ok(bytes_answer(200, "text/plain; charset=utf-8", file.bytes))
+}
+
+pub(crate) async fn glossary_pairs(_: Context) -> Outcome<Response> {
+    Ok(json_answer(&json!({"supported_languages": []})))
+}
+
+pub(crate) async fn no_glossaries(_: Context) -> Outcome<Response> {
+    Ok(json_answer(&json!({"glossaries": []})))
+}
+
+pub(crate) async fn glossary(_: Context) -> Outcome<Response> {
+    Err(Problem::new(Kind::NotSupported, "Glossaries are not supported by this server"))
+}
+
+pub(crate) async fn glossary_missing(_: Context) -> Outcome<Response> {
+    Err(Problem::new(Kind::NotFound, "There is no such glossary"))
+}

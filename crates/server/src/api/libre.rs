@@ -1,0 +1,209 @@
+//! LibreTranslate.
+
+use axum::body::Bytes;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use peregrine::text::language::Language;
+use serde_json::{Value, json};
+
+use super::{Context, bytes_answer, json_answer};
+use crate::files::safe_name;
+use crate::problem::{Kind, Outcome, Problem};
+use crate::translate::{Side, Translated, Wanted};
+
+pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
+    ("q*", "strings", "A text or a list of texts"),
+    ("source*", "string", "Language of the text, or auto"),
+    ("target*", "string", "Language to translate to"),
+    ("format", "string", "text"),
+    ("alternatives", "integer", "Further translations wanted"),
+    ("api_key", "string", "API key"),
+];
+
+pub(crate) const FILE: &[(&str, &str, &str)] = &[
+    ("file*", "file", "A .txt file"),
+    ("source*", "string", "Language of the file, or auto"),
+    ("target*", "string", "Language to translate to"),
+];
+
+/// The most alternatives of a text.
+const MOST_ALTERNATIVES: usize = 10;
+
+/// The code by which LibreTranslate knows a language.
+fn code(code: &str) -> &str {
+    match code {
+        "zh" => "zh-Hans",
+        code => code,
+    }
+}
+
+/// How sure a detection is, in per cent.
+fn detection(translated: &Translated) -> Value {
+    let detected = translated.detected.as_ref();
+    let language = detected.and_then(|detected| detected.language);
+    match (language, detected) {
+        (Some(language), Some(detected)) => json!({"confidence": percent(detected.confidence), "language": code(language)}),
+        _ => json!({"confidence": 0.0, "language": "en"}),
+    }
+}
+
+fn percent(confidence: f32) -> f64 {
+    f64::from((confidence * 1000.0).round()) / 10.0
+}
+
+pub(crate) async fn translate(context: Context) -> Outcome<Response> {
+    let missing = || Problem::bad("Invalid request: missing q parameter");
+    let texts = context.params.texts("q")?.ok_or_else(missing)?;
+    if texts.texts.is_empty() || (!texts.is_list && texts.texts[0].is_empty()) {
+        return Err(missing());
+    }
+    let source = context.needed("source")?;
+    let target = context.needed("target")?;
+    let alternatives = context.params.string("alternatives")?.filter(|text| !text.is_empty());
+    let alternatives = alternatives.map_or(Ok(0), |text| text.trim().parse::<i64>());
+    let alternatives = alternatives.map_err(|_| Problem::bad("Invalid request: alternatives parameter is not a number"))?;
+    if alternatives > MOST_ALTERNATIVES as i64 {
+        return Err(Problem::bad(format!("Invalid request: alternatives parameter must be <= {MOST_ALTERNATIVES}")));
+    }
+    let alternatives = alternatives.max(0) as usize;
+    let format = context.params.filled("format")?.unwrap_or_else(|| "text".to_owned());
+    if format != "text" {
+        let format: String = format.chars().take(20).collect();
+        return Err(Problem::bad(format!("{format} format is not supported")));
+    }
+    let mut ask = context.ask(texts.texts, Some(source), target)?;
+    let detects = ask.from.is_none();
+    let n_best = if alternatives > 0 { alternatives + 1 } else { 1 };
+    ask.wanted = Wanted { n_best, ..ask.wanted };
+    let translated = context.app.translate(context.client, ask).await?;
+    let others = |translated: &Translated| -> Value {
+        let mut seen = vec![translated.text()];
+        for other in &translated.translation.alternatives {
+            if !seen.contains(&other.text.as_str()) {
+                seen.push(&other.text);
+            }
+        }
+        seen[1..].iter().take(alternatives).copied().collect()
+    };
+    let shaped = |value: &dyn Fn(&Translated) -> Value| -> Value {
+        match texts.is_list {
+            true => translated.iter().map(value).collect(),
+            false => translated.first().map(value).unwrap_or_default(),
+        }
+    };
+    let mut answer = json!({"translatedText": shaped(&|translated| translated.text().into())});
+    if detects {
+        answer["detectedLanguage"] = shaped(&detection);
+    }
+    if alternatives > 0 {
+        answer["alternatives"] = shaped(&others);
+    }
+    Ok(json_answer(&answer))
+}
+
+pub(crate) async fn detect(context: Context) -> Outcome<Response> {
+    let texts = context.params.texts("q")?;
+    let texts = texts.ok_or_else(|| Problem::bad("Invalid request: missing q parameter"))?.texts;
+    let text = texts.join("\n");
+    if text.is_empty() {
+        return Err(Problem::bad("Invalid request: missing q parameter"));
+    }
+    context.app.access.charge(context.client, 1, std::time::Instant::now())?;
+    let found = super::native::detect_any(&context.app, &text);
+    let mut answer: Vec<Value> = Vec::new();
+    if let Some(language) = found.language {
+        answer.push(json!({"confidence": percent(found.confidence), "language": code(language)}));
+    }
+    if answer.is_empty() {
+        answer.push(json!({"confidence": 0.0, "language": "en"}));
+    }
+    Ok(json_answer(&answer.into()))
+}
+
+pub(crate) async fn languages(context: Context) -> Outcome<Response> {
+    let pairs = context.app.registry.pairs();
+    let sources = context.app.codes(Side::Source);
+    let language = |from: &String| {
+        let mut targets: Vec<&str> = pairs.iter().filter(|pair| &pair.from == from).map(|pair| code(&pair.to)).collect();
+        targets.push(code(from));
+        targets.sort_unstable();
+        targets.dedup();
+        json!({"code": code(from), "name": name(from), "targets": targets})
+    };
+    // A language that is only translated to has no targets but itself; clients look its code up here all the same.
+    let targets = context.app.codes(Side::Target);
+    let all = sources.union(&targets);
+    Ok(json_answer(&all.map(language).collect()))
+}
+
+fn name(code: &str) -> &str {
+    Language::find(code).map_or(code, |language| language.name)
+}
+
+pub(crate) async fn translate_file(context: Context) -> Outcome<Response> {
+    let missing = || Problem::bad("Invalid request: missing file parameter");
+    let file = context.params.files.iter().find(|file| file.field == "file").ok_or_else(missing)?;
+    let (source, target) = (context.needed("source")?, context.needed("target")?);
+    let name = safe_name(&file.name);
+    let Some(stem) = name.strip_suffix(".txt") else {
+        return Err(Problem::bad("Invalid request: file format not supported"));
+    };
+    let text = String::from_utf8(file.bytes.to_vec());
+    let text = text.map_err(|_| Problem::bad("Invalid request: the file is not in UTF-8"))?;
+    let name = format!("{stem}_{target}.txt");
+    let characters = text.chars().count();
+    let ask = context.ask(vec![text], Some(source), target)?;
+    let translated = context.app.translate(context.client, ask).await?;
+    let text = translated.first().map(Translated::text).unwrap_or_default().to_owned();
+    let (id, _) = context.app.files.put(&name, Bytes::from(text), characters)?;
+    let url = format!("{}/download_file/{id}.txt", base_url(&context));
+    Ok(json_answer(&json!({"translatedFileUrl": url})))
+}
+
+/// The address under which the client reaches the server.
+fn base_url(context: &Context) -> String {
+    let header = |name: &str| context.headers.get(name).and_then(|value| value.to_str().ok());
+    let forwarded = |name: &str| header(name).filter(|_| context.app.config.trust_proxy);
+    let scheme = forwarded("x-forwarded-proto").filter(|scheme| *scheme == "https").unwrap_or("http");
+    let host = forwarded("x-forwarded-host").or_else(|| header("host")).unwrap_or("localhost");
+    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']' | '_');
+    let host: String = host.chars().filter(|&c| is_host(c)).collect();
+    format!("{scheme}://{host}{}", context.app.config.url_prefix)
+}
+
+pub(crate) async fn download_file(context: Context) -> Outcome<Response> {
+    let id = context.in_path("id").split('.').next().unwrap_or_default().to_owned();
+    let file = context.app.files.get(&id);
+    let file = file.ok_or_else(|| Problem::new(Kind::NotFound, "There is no such file"))?;
+    let mut response = bytes_answer(200, "text/plain; charset=utf-8", file.bytes);
+    let ascii: String = file.name.chars().map(|c| if c.is_ascii() { c } else { '_' }).collect();
+    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{ascii}\"")) {
+        response.headers_mut().insert(header::CONTENT_DISPOSITION, value);
+    }
+    Ok(response)
+}
+
+pub(crate) async fn settings(context: Context) -> Outcome<Response> {
+    let app = &context.app;
+    let first = app.registry.pairs().into_iter().next();
+    let (from, to) = first.map(|pair| (pair.from, pair.to)).unwrap_or_default();
+    let language = |of: &str| json!({"code": code(of), "name": name(of)});
+    Ok(json_answer(&json!({
+        "apiKeys": app.access.wants_key(),
+        "charLimit": app.config.max_characters,
+        "filesTranslation": true,
+        "frontendTimeout": 500,
+        "keyRequired": app.access.wants_key(),
+        "language": {"source": language(&from), "target": language(&to)},
+        "suggestions": false,
+        "supportedFilesFormat": [".txt"],
+    })))
+}
+
+pub(crate) async fn suggest(_: Context) -> Outcome<Response> {
+    Err(Problem::new(Kind::WrongKey, "Suggestions are disabled on this server."))
+}
+
+pub(crate) async fn health(_: Context) -> Outcome<Response> {
+    Ok(json_answer(&json!({"status": "ok"})))
+}

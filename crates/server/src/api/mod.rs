@@ -1,0 +1,293 @@
+//! The dialects: which paths there are, who answers them, and how each writes its errors.
+//!
+//! One table, [`ROUTES`], drives the router, the OpenAPI description and the list in docs/serve.md.
+
+mod deepl;
+mod describe;
+pub(crate) mod extensions;
+mod google;
+mod libre;
+mod native;
+mod operations;
+mod stream;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use crate::access::Client;
+use crate::app::App;
+use crate::params::Params;
+use crate::problem::{Kind, Outcome, Problem};
+use crate::translate::{Ask, Wanted};
+
+/// A way of speaking to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Dialect {
+    /// The server's own.
+    Native,
+    /// LibreTranslate.
+    Libre,
+    /// DeepL, versions 2 and 3.
+    DeepL,
+    /// Google Cloud Translation, version 2.
+    Google,
+    /// MTranServer, and the browser extensions it serves.
+    MTran,
+    /// DeepLX.
+    DeepLx,
+    /// Health, metrics and the page.
+    Operations,
+}
+
+/// What a handler gets.
+pub(crate) struct Context {
+    pub(crate) app: Arc<App>,
+    pub(crate) dialect: Dialect,
+    pub(crate) params: Params,
+    pub(crate) client: Client,
+    pub(crate) headers: HeaderMap,
+    /// The variable parts of the path.
+    pub(crate) path: Vec<(String, String)>,
+}
+
+type Answer = Pin<Box<dyn Future<Output = Outcome<Response>> + Send>>;
+
+/// A path and who answers it.
+pub(crate) struct Route {
+    /// The method; GET answers HEAD too.
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) dialect: Dialect,
+    /// Whether it is answered without a key.
+    pub(crate) open: bool,
+    pub(crate) summary: &'static str,
+    /// The parameters: name, type and what it is. A name that ends with `*` must be given.
+    pub(crate) fields: &'static [(&'static str, &'static str, &'static str)],
+    pub(crate) handler: fn(Context) -> Answer,
+}
+
+/// A row of the table.
+macro_rules! route {
+    ($method:literal $path:literal $dialect:ident $handler:path, $summary:literal) => {
+        route!($method $path $dialect $handler, $summary, &[])
+    };
+    ($method:literal $path:literal $dialect:ident open $handler:path, $summary:literal) => {
+        Route {
+            method: $method, path: $path, dialect: Dialect::$dialect, open: true, summary: $summary, fields: &[],
+            handler: |context| Box::pin($handler(context)),
+        }
+    };
+    ($method:literal $path:literal $dialect:ident $handler:path, $summary:literal, $fields:expr) => {
+        Route {
+            method: $method, path: $path, dialect: Dialect::$dialect, open: false, summary: $summary, fields: $fields,
+            handler: |context| Box::pin($handler(context)),
+        }
+    };
+}
+
+/// Every path of the server.
+pub(crate) const ROUTES: &[Route] = &[
+    route!("POST" "/v1/translate" Native native::translate, "Translate texts", native::TRANSLATE),
+    route!("POST" "/v1/detect" Native native::detect, "Find the language of texts", native::DETECT),
+    route!("GET" "/v1/languages" Native native::languages, "Languages and pairs that can be translated"),
+    route!("GET" "/v1/models" Native native::models, "Models: what is loaded, precision, device, memory"),
+    route!("GET" "/openapi.json" Native open describe::openapi, "This description"),
+    route!("POST" "/translate" Libre extensions::translate, "Translate (LibreTranslate; also DeepLX and MTranServer by their parameters)", libre::TRANSLATE),
+    route!("POST" "/detect" Libre libre::detect, "Find the language of a text", &[("q*", "string", "The text")]),
+    route!("GET" "/languages" Libre libre::languages, "Languages and their targets"),
+    route!("POST" "/languages" Libre libre::languages, "Languages and their targets"),
+    route!("POST" "/translate_file" Libre libre::translate_file, "Translate a text file", libre::FILE),
+    route!("GET" "/download_file/{id}" Libre open libre::download_file, "A translated file"),
+    route!("GET" "/frontend/settings" Libre open libre::settings, "Settings of the page"),
+    route!("POST" "/suggest" Libre libre::suggest, "Suggest a translation: not supported"),
+    route!("GET" "/health" Libre open libre::health, "Whether the server answers"),
+    route!("GET" "/spec" Libre open describe::swagger, "LibreTranslate's description"),
+    route!("POST" "/v2/translate" DeepL deepl::translate, "Translate texts", deepl::TRANSLATE),
+    route!("GET" "/v2/translate" DeepL deepl::translate, "Translate texts", deepl::TRANSLATE),
+    route!("GET" "/v2/usage" DeepL deepl::usage, "Characters used"),
+    route!("POST" "/v2/usage" DeepL deepl::usage, "Characters used"),
+    route!("GET" "/v2/languages" DeepL deepl::languages, "Languages", deepl::LANGUAGES),
+    route!("POST" "/v2/languages" DeepL deepl::languages, "Languages", deepl::LANGUAGES),
+    route!("POST" "/v2/document" DeepL deepl::upload, "Translate a text file", deepl::DOCUMENT),
+    route!("POST" "/v2/document/{id}" DeepL deepl::document_status, "State of a document"),
+    route!("POST" "/v2/document/{id}/result" DeepL deepl::document_result, "A translated document"),
+    route!("GET" "/v2/glossary-language-pairs" DeepL deepl::glossary_pairs, "Pairs that may have glossaries: none"),
+    route!("GET" "/v2/glossaries" DeepL deepl::no_glossaries, "Glossaries: none"),
+    route!("POST" "/v2/glossaries" DeepL deepl::glossary, "Make a glossary: not supported"),
+    route!("GET" "/v2/glossaries/{id}" DeepL deepl::glossary_missing, "A glossary: there is none"),
+    route!("GET" "/v2/glossaries/{id}/entries" DeepL deepl::glossary_missing, "Entries of a glossary: there is none"),
+    route!("DELETE" "/v2/glossaries/{id}" DeepL deepl::glossary_missing, "Delete a glossary: there is none"),
+    route!("GET" "/v3/glossaries" DeepL deepl::no_glossaries, "Glossaries: none"),
+    route!("POST" "/v3/glossaries" DeepL deepl::glossary, "Make a glossary: not supported"),
+    route!("GET" "/v3/glossaries/{id}" DeepL deepl::glossary_missing, "A glossary: there is none"),
+    route!("DELETE" "/v3/glossaries/{id}" DeepL deepl::glossary_missing, "Delete a glossary: there is none"),
+    route!("POST" "/language/translate/v2" Google google::translate, "Translate texts", google::TRANSLATE),
+    route!("GET" "/language/translate/v2" Google google::translate, "Translate texts", google::TRANSLATE),
+    route!("POST" "/language/translate/v2/" Google google::translate, "Translate texts", google::TRANSLATE),
+    route!("GET" "/language/translate/v2/" Google google::translate, "Translate texts", google::TRANSLATE),
+    route!("POST" "/language/translate/v2/detect" Google google::detect, "Find the language of texts", &[("q*", "strings", "The texts")]),
+    route!("GET" "/language/translate/v2/detect" Google google::detect, "Find the language of texts", &[("q*", "strings", "The texts")]),
+    route!("GET" "/language/translate/v2/languages" Google google::languages, "Languages", &[("target", "string", "Only sources of this target")]),
+    route!("POST" "/language/translate/v2/languages" Google google::languages, "Languages", &[("target", "string", "Only sources of this target")]),
+    route!("POST" "/google/language/translate/v2" MTran google::translate, "Translate texts (Google's shape)", google::TRANSLATE),
+    route!("GET" "/google/translate_a/single" MTran extensions::google_single, "Translate a text (Google's page)", &[("q*", "string", "The text"), ("sl", "string", "Source language"), ("tl*", "string", "Target language")]),
+    route!("POST" "/translate/batch" MTran extensions::batch, "Translate texts (MTranServer)", &[("from", "string", "Source language"), ("to*", "string", "Target language"), ("texts*", "strings", "The texts")]),
+    route!("POST" "/imme" MTran extensions::immersive, "Translate texts (Immersive Translate)", &[("source_lang", "string", "Source language"), ("target_lang*", "string", "Target language"), ("text_list*", "strings", "The texts")]),
+    route!("POST" "/kiss" MTran extensions::kiss, "Translate texts (kiss-translator)", &[("from", "string", "Source language"), ("to*", "string", "Target language"), ("text", "string", "A text"), ("texts", "strings", "Texts")]),
+    route!("POST" "/deepl" MTran extensions::deepl, "Translate texts (DeepL's shape)", deepl::TRANSLATE),
+    route!("POST" "/deeplx" DeepLx extensions::deeplx, "Translate a text (DeepLX)", extensions::DEEPLX),
+    route!("POST" "/hcfy" MTran extensions::hcfy, "Translate lines (hcfy)", &[("text*", "string", "The text"), ("destination*", "strings", "Target languages by their Chinese names"), ("source", "string", "Source language")]),
+    route!("GET" "/version" MTran open extensions::version, "The version"),
+    route!("GET" "/__heartbeat__" MTran open extensions::heartbeat, "Whether the server answers"),
+    route!("GET" "/__lbheartbeat__" MTran open extensions::heartbeat, "Whether the server answers"),
+    route!("GET" "/healthz" Operations open operations::live, "Whether the server answers"),
+    route!("GET" "/readyz" Operations open operations::ready, "Whether models are loaded and warm"),
+    route!("GET" "/metrics" Operations open operations::metrics, "Counts for Prometheus"),
+    route!("GET" "/" Operations open operations::page, "The page"),
+    route!("GET" "/page/{name}" Operations open operations::page_file, "A file of the page"),
+];
+
+impl Dialect {
+    /// Its name in metrics and logs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Dialect::Native => "native",
+            Dialect::Libre => "libretranslate",
+            Dialect::DeepL => "deepl",
+            Dialect::Google => "google",
+            Dialect::MTran => "mtranserver",
+            Dialect::DeepLx => "deeplx",
+            Dialect::Operations => "operations",
+        }
+    }
+
+    /// The dialect of a path that does not exist.
+    pub(crate) fn of_path(path: &str) -> Dialect {
+        match path.split('/').nth(1).unwrap_or_default() {
+            "v1" => Dialect::Native,
+            "v2" | "v3" => Dialect::DeepL,
+            "language" => Dialect::Google,
+            _ => Dialect::Libre,
+        }
+    }
+
+    /// The key of a request, wherever this dialect's clients put it.
+    pub(crate) fn key(self, params: &Params, headers: &HeaderMap) -> Option<String> {
+        let field = |name: &str| params.string(name).ok().flatten();
+        let query = |name: &str| params.in_query(name).map(str::to_owned);
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let authorization = header("authorization").and_then(|value| {
+            let (scheme, key) = value.split_once(' ')?;
+            let known = ["bearer", "deepl-auth-key"].contains(&scheme.to_ascii_lowercase().as_str());
+            known.then(|| key.trim().to_owned())
+        });
+        let own = match self {
+            Dialect::Libre => field("api_key").or_else(|| query("api_key")),
+            Dialect::DeepL => field("auth_key").or_else(|| query("auth_key")),
+            Dialect::Google => query("key").or_else(|| field("key")),
+            Dialect::MTran | Dialect::DeepLx => {
+                query("token").or_else(|| query("api_token")).or_else(|| header("x-api-token"))
+            }
+            Dialect::Native | Dialect::Operations => None,
+        };
+        own.filter(|key| !key.is_empty()).or(authorization)
+    }
+
+    /// The status of a problem: what this dialect's clients understand.
+    fn status(self, kind: Kind) -> u16 {
+        match (self, kind) {
+            (Dialect::Libre, Kind::NoKey | Kind::TooLarge | Kind::NotSupported) => 400,
+            // Clients of DeepL send a request again after most 5xx, and take 401 for no error of theirs.
+            (Dialect::DeepL, Kind::NoKey) | (Dialect::Google, Kind::NoKey) => 403,
+            (Dialect::DeepL | Dialect::Google, Kind::NotSupported) => 400,
+            (Dialect::DeepL, Kind::Busy | Kind::Deadline) => 429,
+            (Dialect::MTran | Dialect::DeepLx, Kind::WrongKey) => 401,
+            (Dialect::MTran | Dialect::DeepLx, Kind::NotSupported) => 400,
+            _ => kind.status(),
+        }
+    }
+
+    /// A problem in the dialect's own shape.
+    pub(crate) fn problem(self, problem: &Problem, request_id: &str) -> Response {
+        let status = self.status(problem.kind);
+        let message = &problem.message;
+        let body = match self {
+            Dialect::Native | Dialect::Operations => json!({"error": {"code": problem.kind.name(), "message": message}}),
+            Dialect::Libre => match problem.kind {
+                Kind::NoKey => json!({"error": "Please contact the server operator to get an API key"}),
+                _ => json!({"error": message}),
+            },
+            Dialect::DeepL => json!({"message": message}),
+            Dialect::Google => {
+                let reason = match problem.kind {
+                    Kind::NoKey | Kind::WrongKey => "forbidden",
+                    Kind::RateLimited => "rateLimitExceeded",
+                    Kind::Busy | Kind::Stopping | Kind::Deadline | Kind::Internal => "backendError",
+                    _ => "invalid",
+                };
+                json!({"error": {"code": status, "message": message, "errors": [{"message": message, "domain": "global", "reason": reason}]}})
+            }
+            Dialect::MTran => json!({"error": message, "requestId": request_id}),
+            Dialect::DeepLx => json!({"code": status, "message": message}),
+        };
+        let mut response = with_status(status, &body);
+        if let Some(wait) = problem.retry_after {
+            let seconds = (wait.as_secs_f64().ceil() as u64).clamp(1, 3600);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// An answer in JSON.
+pub(crate) fn json_answer(value: &Value) -> Response {
+    with_status(200, value)
+}
+
+fn with_status(status: u16, value: &Value) -> Response {
+    // LibreTranslate and others end their bodies with a line break.
+    bytes_answer(status, "application/json", Bytes::from(format!("{value}\n")))
+}
+
+/// An answer of bytes. The type is one of this program's own.
+pub(crate) fn bytes_answer(status: u16, kind: &'static str, bytes: Bytes) -> Response {
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+impl Context {
+    /// A variable part of the path.
+    pub(crate) fn in_path(&self, name: &str) -> &str {
+        self.path.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// How long this request may take: as its header says, up to ten minutes, or as configured.
+    pub(crate) fn timeout(&self) -> Outcome<Duration> {
+        let Some(value) = self.headers.get("x-request-timeout") else { return Ok(self.app.config.timeout) };
+        let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+        let seconds = seconds.filter(|seconds| *seconds > 0.0 && *seconds <= 600.0);
+        let seconds = seconds.ok_or_else(|| Problem::bad("X-Request-Timeout must be a number of seconds up to 600"))?;
+        Ok(Duration::from_secs_f64(seconds))
+    }
+
+    /// Texts to translate with the usual settings. An empty source language or `auto` is detected.
+    pub(crate) fn ask(&self, texts: Vec<String>, from: Option<String>, to: String) -> Outcome<Ask> {
+        let from = from.filter(|from| !from.is_empty() && !from.eq_ignore_ascii_case("auto"));
+        Ok(Ask { texts, from, to, wanted: Wanted::default(), priority: None, timeout: self.timeout()? })
+    }
+
+    /// A parameter that must be given.
+    pub(crate) fn needed(&self, name: &str) -> Outcome<String> {
+        let missing = || Problem::bad(format!("Invalid request: missing {name} parameter"));
+        self.params.filled(name)?.ok_or_else(missing)
+    }
+}

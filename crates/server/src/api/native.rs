@@ -1,0 +1,233 @@
+//! The server's own API.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use axum::response::Response;
+use peregrine::Priority;
+use peregrine::text::language::{Detection, Language, detect as detect_language};
+use peregrine::text::{Offsets, Split, Unit};
+use serde_json::{Value, json};
+
+use super::{Context, json_answer, stream};
+use crate::app::App;
+use crate::problem::{Outcome, Problem};
+use crate::translate::{Ask, Side, Translated, Wanted};
+
+pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
+    ("text*", "strings", "A text or a list of texts"),
+    ("to*", "string", "Language to translate to"),
+    ("from", "string", "Language of the text; auto, the default, detects it"),
+    ("format", "string", "text"),
+    ("beam", "integer", "Hypotheses kept for a sentence; 1 is greedy search"),
+    ("n_best", "integer", "Translations of each text and sentence"),
+    ("scores", "boolean", "Scores of sentences and words"),
+    ("alignments", "boolean", "Which words of the text became which words"),
+    ("split", "string", "sentence, or none: the text is a sentence"),
+    ("offsets", "string", "What offsets count: codepoint, utf16 or byte"),
+    ("priority", "string", "interactive or bulk"),
+    ("timeout", "number", "Seconds it may take"),
+    ("stream", "boolean", "Server-sent events: sentences as they end"),
+];
+
+pub(crate) const DETECT: &[(&str, &str, &str)] = &[("text*", "strings", "A text or a list of texts")];
+
+/// The most translations of a text.
+const MOST_N_BEST: usize = 20;
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) unit: Unit,
+    sentences: bool,
+    scores: bool,
+    alignments: bool,
+    n_best: usize,
+}
+
+fn one_of<'a, T: Copy>(name: &str, value: Option<&str>, known: &'a [(&'a str, T)]) -> Outcome<T> {
+    let default = known[0].1;
+    let Some(value) = value else { return Ok(default) };
+    let found = known.iter().find(|(name, _)| *name == value).map(|(_, value)| *value);
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    found.ok_or_else(|| Problem::bad(format!("{name} must be one of {}", names.join(", "))))
+}
+
+/// Reads a request.
+fn read(context: &Context) -> Outcome<(Ask, Shape)> {
+    let params = &context.params;
+    let texts = params.texts("text")?.ok_or_else(|| Problem::bad("text is missing: a string or a list of strings"))?;
+    let to = params.filled("to")?.ok_or_else(|| Problem::bad("to is missing: the language to translate to"))?;
+    let mut ask = context.ask(texts.texts, params.filled("from")?, to)?;
+    if one_of("format", params.filled("format")?.as_deref(), &[("text", false), ("html", true)])? {
+        return Err(Problem::not_supported("format html"));
+    }
+    let split = [("sentence", Split::Sentence), ("none", Split::None)];
+    ask.wanted = Wanted {
+        beam: params.count("beam", 1..=100)?,
+        n_best: params.count("n_best", 1..=MOST_N_BEST)?.unwrap_or(1),
+        scores: params.flag("scores")?.unwrap_or(false),
+        alignments: params.flag("alignments")?.unwrap_or(false),
+        split: one_of("split", params.filled("split")?.as_deref(), &split)?,
+    };
+    let priority = [("auto", None), ("interactive", Some(Priority::Interactive)), ("bulk", Some(Priority::Bulk))];
+    ask.priority = one_of("priority", params.filled("priority")?.as_deref(), &priority)?;
+    if let Some(text) = params.filled("timeout")? {
+        let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 600.0);
+        let seconds = seconds.ok_or_else(|| Problem::bad("timeout must be a number of seconds up to 600"))?;
+        ask.timeout = Duration::from_secs_f64(seconds);
+    }
+    let units = [("codepoint", Unit::CodePoint), ("utf16", Unit::Utf16), ("byte", Unit::Byte)];
+    let Wanted { scores, alignments, n_best, .. } = ask.wanted;
+    let shape = Shape {
+        unit: one_of("offsets", params.filled("offsets")?.as_deref(), &units)?,
+        sentences: scores || alignments || n_best > 1,
+        scores,
+        alignments,
+        n_best,
+    };
+    Ok((ask, shape))
+}
+
+pub(crate) async fn translate(context: Context) -> Outcome<Response> {
+    let (ask, shape) = read(&context)?;
+    if context.params.flag("stream")?.unwrap_or(false) {
+        return stream::translate(&context.app, context.client, ask, shape).await;
+    }
+    let start = Instant::now();
+    let texts = ask.texts.clone();
+    let translated = context.app.translate(context.client, ask).await?;
+    Ok(json_answer(&answer(&texts, &translated, shape, start)))
+}
+
+/// The whole answer.
+pub(crate) fn answer(texts: &[String], translated: &[Translated], shape: Shape, start: Instant) -> Value {
+    let translations: Value = texts.iter().zip(translated).map(|(text, translated)| shape.write(text, translated)).collect();
+    let took = (start.elapsed().as_secs_f64() * 1e4).round() / 1e4;
+    json!({"translations": translations, "took": took})
+}
+
+impl Shape {
+    fn write(self, text: &str, translated: &Translated) -> Value {
+        let translation = &translated.translation;
+        let mut answer = json!({"text": translated.text(), "from": translated.from, "to": translated.to, "model": translated.model});
+        if let Some(detected) = &translated.detected {
+            answer["detected"] = detection(detected);
+        }
+        let flags = [
+            ("cut", translation.cut),
+            ("copied", translation.copied),
+            ("looped", translation.verdict.looped),
+            ("endless", translation.verdict.endless),
+        ];
+        if flags.iter().any(|(_, holds)| *holds) {
+            answer["flags"] = flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
+        }
+        if self.n_best > 1 {
+            let all = translation.alternatives.iter();
+            answer["alternatives"] = all.map(|one| json!({"text": one.text, "score": rounded(one.score)})).collect();
+        }
+        if self.sentences {
+            answer["sentences"] = self.sentences(text, translated);
+        }
+        answer
+    }
+
+    fn sentences(self, text: &str, translated: &Translated) -> Value {
+        let translation = &translated.translation;
+        let source = Offsets::new(text, self.unit);
+        let target = Offsets::new(translated.text(), self.unit);
+        let pair = |range: Range<usize>| json!([range.start, range.end]);
+        let words = if self.scores { translation.words(0) } else { Vec::new() };
+        let links = if self.alignments { translation.word_alignments(0) } else { Vec::new() };
+        let sentence = |sentence: &peregrine::Sentence| {
+            let Some(best) = sentence.targets.first() else { return Value::Null };
+            let within = |range: &Range<usize>| best.text.start <= range.start && range.end <= best.text.end;
+            let mut written = json!({"source": pair(source.range(&sentence.source)), "target": pair(target.range(&best.text))});
+            if self.scores || self.n_best > 1 {
+                written["score"] = rounded(best.score);
+            }
+            if self.scores {
+                let words = words.iter().filter(|word| within(&word.range));
+                written["words"] = words.map(|word| json!({"target": pair(target.range(&word.range)), "score": rounded(word.score)})).collect();
+            }
+            if self.alignments {
+                let links = links.iter().filter(|link| within(&link.target));
+                written["alignments"] = links
+                    .map(|link| {
+                        let (from, to) = (source.range(&link.source), target.range(&link.target));
+                        json!({"source": pair(from), "target": pair(to), "weight": rounded(link.weight)})
+                    })
+                    .collect();
+            }
+            if self.n_best > 1 {
+                let all = sentence.targets.iter().zip(&translation.alternatives);
+                written["alternatives"] = all
+                    .map(|(target, line)| json!({"text": line.text.get(target.text.clone()), "score": rounded(target.score)}))
+                    .collect();
+            }
+            written
+        };
+        translation.sentences.iter().map(sentence).collect()
+    }
+}
+
+/// A score with four digits: what follows is noise to people, and bytes on the wire.
+fn rounded(score: f32) -> Value {
+    json!((f64::from(score) * 1e4).round() / 1e4)
+}
+
+fn detection(detected: &Detection) -> Value {
+    json!({"language": detected.language, "confidence": rounded(detected.confidence), "reliable": detected.reliable})
+}
+
+/// The language of a text among those that can be translated, or if there is but one, among all that are known.
+pub(crate) fn detect_any(app: &App, text: &str) -> Detection {
+    let sources = app.codes(Side::Source);
+    let targets = app.codes(Side::Target);
+    let all: Vec<&str> = sources.union(&targets).map(String::as_str).collect();
+    detect_language(text, if all.len() > 2 { &all } else { &[] })
+}
+
+pub(crate) async fn detect(context: Context) -> Outcome<Response> {
+    let texts = context.params.texts("text")?.ok_or_else(|| Problem::bad("text is missing: a string or a list of strings"))?.texts;
+    context.app.access.charge(context.client, texts.len(), Instant::now())?;
+    let detections: Value = texts.iter().map(|text| detection(&detect_any(&context.app, text))).collect();
+    Ok(json_answer(&json!({"detections": detections})))
+}
+
+pub(crate) async fn languages(context: Context) -> Outcome<Response> {
+    let app = &context.app;
+    let (sources, targets) = (app.codes(Side::Source), app.codes(Side::Target));
+    let language = |code: &String| match Language::find(code) {
+        Some(language) => json!({"code": code, "name": language.name, "native": language.native, "rtl": language.rtl}),
+        None => json!({"code": code, "name": code, "native": code, "rtl": false}),
+    };
+    let languages: Value = sources.union(&targets).map(language).collect();
+    let pairs = app.registry.pairs();
+    let pair = |pair: &peregrine::registry::Pair| {
+        json!({"from": pair.from, "to": pair.to, "model": app.registry.find(&pair.from, &pair.to), "through": []})
+    };
+    let pairs: Value = pairs.iter().map(pair).collect();
+    Ok(json_answer(&json!({"languages": languages, "pairs": pairs})))
+}
+
+pub(crate) async fn models(context: Context) -> Outcome<Response> {
+    let model = |state: peregrine::registry::ModelState| {
+        let pairs = state.entry.pairs.iter().map(|pair| json!({"from": pair.from, "to": pair.to}));
+        let mut model = json!({"name": state.entry.name, "pairs": pairs.collect::<Value>(), "loaded": state.open.is_some()});
+        if let Some(open) = &state.open {
+            let translator = open.service.translator();
+            model["precision"] = translator.precision().into();
+            model["device"] = translator.device().into();
+            model["memory"] = translator.weight_bytes().into();
+        }
+        if state.problem.is_some() {
+            // The reason names files of this machine: it is in the log.
+            model["problem"] = "it cannot be opened".into();
+        }
+        model
+    };
+    let models: Value = context.app.registry.models().into_iter().map(model).collect();
+    Ok(json_answer(&json!({"models": models})))
+}

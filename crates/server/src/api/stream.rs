@@ -1,0 +1,161 @@
+//! Server-sent events: sentences as they end, tokens as they come.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use futures_util::Stream;
+use peregrine::registry::OpenModel;
+use peregrine::text::Offsets;
+use peregrine::{Alternative, Pending, Progress, Request, Translation};
+use serde_json::{Value, json};
+use tokio::time::Sleep;
+
+use super::native::{Shape, answer};
+use super::bytes_answer;
+use crate::access::Client;
+use crate::app::App;
+use crate::problem::{Kind, Outcome, Problem};
+use crate::translate::{Ask, Course, Translated};
+
+/// A text that is being translated.
+struct Running {
+    text: String,
+    course: Course,
+    /// None when it is done, or was never to be translated.
+    pending: Option<Pending>,
+    /// Held until it is done: the service lives as long as its request.
+    _caller: Option<Arc<peregrine::Caller<Arc<peregrine::Service>>>>,
+    made: Option<Translation>,
+}
+
+/// The events of a request.
+struct Events {
+    running: Vec<Running>,
+    shape: Shape,
+    start: Instant,
+    deadline: Pin<Box<Sleep>>,
+    ended: bool,
+}
+
+/// Answers a request with events.
+pub(crate) async fn translate(app: &Arc<App>, client: Client, ask: Ask, shape: Shape) -> Outcome<Response> {
+    let start = Instant::now();
+    let courses = app.courses(client, &ask).await?;
+    let submit = || courses.into_iter().zip(&ask.texts).map(|(course, text)| run(app, client, &ask, text, course)).collect();
+    let running: Outcome<Vec<Running>> = tokio::task::block_in_place(submit);
+    let deadline = Box::pin(tokio::time::sleep(ask.timeout.max(Duration::from_millis(1))));
+    let events = Events { running: running?, shape, start, deadline, ended: false };
+    let mut response = bytes_answer(200, "text/event-stream", Bytes::new());
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // A proxy that gathers the answer would hold the events back.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    *response.body_mut() = Body::from_stream(events);
+    Ok(response)
+}
+
+fn run(app: &Arc<App>, client: Client, ask: &Ask, text: &str, course: Course) -> Outcome<Running> {
+    let mut running = Running { text: text.to_owned(), course, pending: None, _caller: None, made: None };
+    let model: Option<&Arc<OpenModel>> = running.course.model.as_ref();
+    let Some(model) = model else {
+        let same = Alternative { text: text.to_owned(), ended: true, ..Alternative::default() };
+        running.made = Some(Translation { alternatives: vec![same], ..Translation::default() });
+        return Ok(running);
+    };
+    let caller = app.caller(client, model, ask.priority());
+    let options = app.options(model, &ask.wanted);
+    let (from, to) = (&running.course.from, &running.course.to);
+    let request = Request::new(text).with_options(&options).between(from, to).with_tokens();
+    app.metrics.translated(&format!("{from}-{to}"), text.chars().count());
+    running.pending = Some(caller.try_submit(&request)?);
+    running._caller = Some(caller);
+    Ok(running)
+}
+
+/// An event as it is sent.
+fn event(name: &str, data: &Value) -> Bytes {
+    Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
+
+impl Events {
+    /// The next event of a text, if there is one.
+    fn poll_text(&mut self, number: usize, context: &mut TaskContext<'_>) -> Poll<Result<Bytes, Problem>> {
+        let running = &mut self.running[number];
+        let Some(pending) = &mut running.pending else { return Poll::Pending };
+        match pending.poll_progress(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Progress::Sentence { sentence, text })) => {
+                let source = pending.sources().get(sentence).cloned().unwrap_or_default();
+                let range = Offsets::new(&running.text, self.shape.unit).range(&source);
+                let data = json!({"text": number, "sentence": sentence, "source": [range.start, range.end], "translation": text});
+                Poll::Ready(Ok(event("sentence", &data)))
+            }
+            Poll::Ready(Some(Progress::Token { sentence, text })) => {
+                Poll::Ready(Ok(event("token", &json!({"text": number, "sentence": sentence, "translation": text}))))
+            }
+            Poll::Ready(Some(_)) => Poll::Pending,
+            Poll::Ready(None) => match pending.poll_ready() {
+                Some(Ok(translation)) => {
+                    running.made = Some(translation);
+                    running.pending = None;
+                    Poll::Pending
+                }
+                Some(Err(error)) => Poll::Ready(Err(error.into())),
+                None => Poll::Pending,
+            },
+        }
+    }
+
+    /// The last event: the whole answer.
+    fn done(&mut self) -> Bytes {
+        let texts: Vec<String> = self.running.iter().map(|running| running.text.clone()).collect();
+        let translated = self.running.drain(..).map(|running| Translated {
+            translation: Arc::new(running.made.unwrap_or_default()),
+            from: running.course.from,
+            to: running.course.to,
+            model: running.course.model.map(|model| model.name.clone()).unwrap_or_default(),
+            detected: running.course.detected,
+        });
+        let translated: Vec<Translated> = translated.collect();
+        event("done", &answer(&texts, &translated, self.shape, self.start))
+    }
+
+    fn failed(&mut self, problem: &Problem) -> Bytes {
+        self.ended = true;
+        self.running.clear();
+        let error = json!({"error": {"code": problem.kind.name(), "message": problem.message}});
+        event("error", &error)
+    }
+}
+
+impl Stream for Events {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        let events = &mut *self;
+        if events.ended {
+            return Poll::Ready(None);
+        }
+        if events.deadline.as_mut().poll(context).is_ready() {
+            let late = Problem::new(Kind::Deadline, "The request took longer than it may");
+            return Poll::Ready(Some(Ok(events.failed(&late))));
+        }
+        for number in 0..events.running.len() {
+            match events.poll_text(number, context) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(event)) => return Poll::Ready(Some(Ok(event))),
+                Poll::Ready(Err(problem)) => return Poll::Ready(Some(Ok(events.failed(&problem)))),
+            }
+        }
+        if events.running.iter().any(|running| running.pending.is_some()) {
+            return Poll::Pending;
+        }
+        events.ended = true;
+        Poll::Ready(Some(Ok(events.done())))
+    }
+}

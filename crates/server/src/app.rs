@@ -1,0 +1,183 @@
+//! What all requests share.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use peregrine::registry::{
+    ModelEntry, OpenModel, Pair, Registry, RegistryOptions, find_models, languages_of,
+};
+use peregrine::text::language::Language;
+use peregrine::{Caller, Priority, Service, ServiceStats};
+
+use crate::access::{Access, Client};
+use crate::cache::Cache;
+use crate::config::{Config, ConfigError, NamedModel};
+use crate::files::Files;
+use crate::log::Log;
+use crate::metrics::Metrics;
+
+/// The share of free memory that the process uses where it is not told.
+const USUAL_SHARE: (u64, u64) = (3, 4);
+
+/// How often a model's speed is looked at.
+const PACE_EVERY: Duration = Duration::from_millis(200);
+
+/// A caller that requests of one client share.
+type SharedCaller = Caller<Arc<Service>>;
+
+/// What all requests share.
+pub(crate) struct App {
+    pub(crate) config: Config,
+    pub(crate) registry: Registry,
+    pub(crate) access: Access,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) metrics: Metrics,
+    pub(crate) files: Files,
+    pub(crate) log: Log,
+    /// Whether the models are open and warm.
+    pub(crate) ready: AtomicBool,
+    /// Whether the server is about to end.
+    pub(crate) stopping: AtomicBool,
+    callers: Mutex<HashMap<(Client, u64, Priority), Weak<SharedCaller>>>,
+    paces: Mutex<HashMap<u64, Pace>>,
+}
+
+/// How fast a model is while sentences wait for it.
+struct Pace {
+    finished: u64,
+    at: Instant,
+    /// Whether sentences waited when this was taken.
+    busy: bool,
+    /// Sentences a second; none until it was busy for a while.
+    rate: Option<f64>,
+}
+
+impl App {
+    pub(crate) fn new(config: Config) -> Result<App, ConfigError> {
+        let log = Log::new(config.log);
+        let entries = entries(&config, &log)?;
+        let free = peregrine::available_memory();
+        let memory = config.memory.or(free.map(|bytes| bytes / USUAL_SHARE.1 * USUAL_SHARE.0));
+        let compute = config.compute()?;
+        let options = RegistryOptions { compute, threads: config.threads, memory };
+        Ok(App {
+            access: Access::new(&config)?,
+            registry: Registry::new(entries, options),
+            cache: Arc::new(Cache::new(config.cache)),
+            metrics: Metrics::default(),
+            files: Files::default(),
+            log,
+            ready: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            callers: Mutex::default(),
+            paces: Mutex::default(),
+            config,
+        })
+    }
+
+    /// Reads the list of models again.
+    pub(crate) fn reload(&self) -> Result<(), ConfigError> {
+        self.registry.replace(entries(&self.config, &self.log)?);
+        Ok(())
+    }
+
+    /// The caller of a client: its requests share a turn.
+    pub(crate) fn caller(&self, client: Client, model: &OpenModel, priority: Priority) -> Arc<SharedCaller> {
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (client, model.number, priority);
+        if let Some(caller) = callers.get(&key).and_then(Weak::upgrade) {
+            return caller;
+        }
+        if callers.len() >= 1024 {
+            callers.retain(|_, caller| caller.strong_count() > 0);
+        }
+        let caller = Arc::new(model.service.shared_caller(priority));
+        callers.insert(key, Arc::downgrade(&caller));
+        caller
+    }
+
+    /// How long a new request of that priority would wait for a place in the batch.
+    pub(crate) fn expected_wait(&self, model: &OpenModel, priority: Priority) -> Duration {
+        let stats = model.service.stats();
+        let waiting = match priority {
+            Priority::Interactive => stats.waiting_interactive,
+            Priority::Bulk => stats.waiting_interactive + stats.waiting_bulk,
+        };
+        match self.pace(model, &stats) {
+            Some(rate) if waiting > 0 => Duration::from_secs_f64((waiting as f64 / rate.max(0.01)).min(1e6)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Sentences a second, averaged over the last second or so in which sentences waited.
+    fn pace(&self, model: &OpenModel, stats: &ServiceStats) -> Option<f64> {
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let finished = stats.counts.finished;
+        let busy = stats.waiting_interactive + stats.waiting_bulk > 0;
+        let fresh = Pace { finished, at: now, busy, rate: None };
+        let pace = paces.entry(model.number).or_insert(fresh);
+        let time = now.duration_since(pace.at);
+        if time < PACE_EVERY {
+            return pace.rate;
+        }
+        if pace.busy && busy {
+            let seen = (finished - pace.finished) as f64 / time.as_secs_f64();
+            pace.rate = Some(pace.rate.map_or(seen, |rate| 0.7 * rate + 0.3 * seen));
+        }
+        *pace = Pace { finished, at: now, busy, rate: pace.rate };
+        pace.rate
+    }
+}
+
+/// The models that the configuration names.
+fn entries(config: &Config, log: &Log) -> Result<Vec<ModelEntry>, ConfigError> {
+    let mut entries = config.model.iter().map(named_entry).collect::<Result<Vec<_>, _>>()?;
+    if let Some(folder) = &config.models {
+        let place = || folder.display().to_string();
+        let found = find_models(folder).map_err(|error| ConfigError::new(place(), error.to_string()));
+        let (models, left_out) = found?;
+        left_out.iter().for_each(|reason| log.warning(reason, &[]));
+        if models.is_empty() && entries.is_empty() {
+            return Err(ConfigError::new(place(), "there is no model in it whose languages are known"));
+        }
+        entries.extend(models);
+    }
+    if entries.is_empty() {
+        entries.push(ModelEntry::builtin());
+    }
+    // A name is an address: the second of two equal ones gets a number.
+    for index in 1..entries.len() {
+        let (before, rest) = entries.split_at_mut(index);
+        let name = rest[0].name.clone();
+        let mut number = 1;
+        while before.iter().any(|entry| entry.name == rest[0].name) {
+            number += 1;
+            rest[0].name = format!("{name} ({number})");
+        }
+    }
+    Ok(entries)
+}
+
+fn named_entry(model: &NamedModel) -> Result<ModelEntry, ConfigError> {
+    let place = || format!("--model {}", model.path.display());
+    if !model.path.exists() {
+        return Err(ConfigError::new(place(), "there is no such file or directory"));
+    }
+    let pair = match &model.pair {
+        Some((from, to)) => {
+            let code = |code: &str| {
+                let language = Language::find(code).ok_or_else(|| ConfigError::new(place(), format!("{code:?} is no language")))?;
+                Ok(language.code)
+            };
+            Pair::new(code(from)?, code(to)?)
+        }
+        None => languages_of(&model.path).ok_or_else(|| {
+            ConfigError::new(place(), "its languages are not known: write them before the path, as in --model en-de=PATH")
+        })?,
+    };
+    let name = model.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(ModelEntry { name, path: Some(model.path.clone()), pairs: vec![pair] })
+}

@@ -1,0 +1,216 @@
+//! Translations that are remembered, and those that are being made.
+//!
+//! A text that is being translated for one request is not translated again for an equal one: both wait for the same
+//! answer, and it is cancelled only when both have left. Finished translations are kept up to a number of bytes, the
+//! least recently used go first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::{Shared, WeakShared};
+use peregrine::Translation;
+
+use crate::problem::Problem;
+use crate::translate::Wanted;
+
+/// What a translation is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    /// The number of the opened model; a model that is opened again has another.
+    pub(crate) model: u64,
+    pub(crate) wanted: Wanted,
+    pub(crate) text: Arc<str>,
+}
+
+pub(crate) type Made = Result<Arc<Translation>, Problem>;
+type Making = Pin<Box<dyn Future<Output = Made> + Send>>;
+
+/// A translation that is being made. Dropping all of its clones cancels it.
+pub(crate) type Flight = Shared<Making>;
+
+/// Translations by what they are made from.
+#[derive(Default)]
+pub(crate) struct Cache {
+    most_bytes: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    flights: HashMap<Key, (u64, WeakShared<Making>)>,
+    kept: HashMap<Key, (u64, Arc<Translation>)>,
+    /// Keys by when they were used last.
+    by_age: BTreeMap<u64, Key>,
+    bytes: usize,
+    clock: u64,
+}
+
+/// Bytes of a translation and its key, roughly.
+fn weight(key: &Key, translation: &Translation) -> usize {
+    let token = |tokens: &Vec<String>| tokens.iter().map(|token| token.len() + 24).sum::<usize>();
+    let alternatives = translation.alternatives.iter().map(|a| {
+        let alignment: usize = a.alignment.iter().map(|row| 4 * row.len() + 24).sum();
+        a.text.len() + token(&a.tokens) + 4 * a.token_scores.len() + alignment + 200
+    });
+    2 * key.text.len() + 300 + alternatives.sum::<usize>()
+}
+
+impl Cache {
+    /// A cache of that many bytes.
+    pub(crate) fn new(most_bytes: usize) -> Cache {
+        Cache { most_bytes, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether finished translations are kept.
+    pub(crate) fn keeps(&self) -> bool {
+        self.most_bytes > 0
+    }
+
+    /// A finished translation.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Translation>> {
+        let mut state = self.state();
+        state.clock += 1;
+        let now = state.clock;
+        let (age, translation) = state.kept.get_mut(key)?;
+        let before = std::mem::replace(age, now);
+        let translation = Arc::clone(translation);
+        state.by_age.remove(&before);
+        state.by_age.insert(now, key.clone());
+        Some(translation)
+    }
+
+    fn put(&self, key: &Key, translation: &Arc<Translation>) {
+        let bytes = weight(key, translation);
+        if bytes > self.most_bytes / 4 {
+            return;
+        }
+        let mut state = self.state();
+        state.clock += 1;
+        let now = state.clock;
+        if let Some((age, old)) = state.kept.insert(key.clone(), (now, Arc::clone(translation))) {
+            state.by_age.remove(&age);
+            state.bytes -= weight(key, &old);
+        }
+        state.by_age.insert(now, key.clone());
+        state.bytes += bytes;
+        while state.bytes > self.most_bytes {
+            let Some((_, oldest)) = state.by_age.pop_first() else { break };
+            if let Some((_, old)) = state.kept.remove(&oldest) {
+                state.bytes -= weight(&oldest, &old);
+            }
+        }
+    }
+
+    /// The translation of an equal text that is being made.
+    pub(crate) fn join(&self, key: &Key) -> Option<Flight> {
+        self.state().flights.get(key).and_then(|(_, flight)| flight.upgrade())
+    }
+
+    /// Announces a translation that is being made, so that equal texts join it.
+    pub(crate) fn announce(
+        self: &Arc<Self>,
+        key: Key,
+        making: impl Future<Output = Made> + Send + 'static,
+    ) -> Flight {
+        let mut state = self.state();
+        state.clock += 1;
+        let number = state.clock;
+        let landing = Landing { cache: Arc::clone(self), key: key.clone(), number };
+        let making = async move {
+            let made = making.await;
+            if let (Ok(translation), true) = (&made, landing.cache.keeps()) {
+                landing.cache.put(&landing.key, translation);
+            }
+            made
+        };
+        let flight = (Box::pin(making) as Making).shared();
+        if let Some(weak) = flight.downgrade() {
+            state.flights.insert(key, (number, weak));
+        }
+        flight
+    }
+}
+
+/// Takes a flight out of the list when it ends or is dropped.
+struct Landing {
+    cache: Arc<Cache>,
+    key: Key,
+    number: u64,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut state = self.cache.state();
+        // Another flight of the same text may have begun since.
+        if state.flights.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            state.flights.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key { model: 1, wanted: Wanted::default(), text: text.into() }
+    }
+
+    fn translation(text: &str) -> Arc<Translation> {
+        let best = peregrine::Alternative { text: text.to_owned(), ..Default::default() };
+        Arc::new(Translation { alternatives: vec![best], ..Default::default() })
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first() {
+        let cache = Cache::new(8 * weight(&key("a"), &translation("A")));
+        for text in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            cache.put(&key(text), &translation(text));
+        }
+        assert!(cache.get(&key("a")).is_some());
+        cache.put(&key("i"), &translation("i"));
+        assert!(cache.get(&key("a")).is_some() && cache.get(&key("b")).is_none());
+        cache.put(&key("a"), &translation("again"));
+        assert_eq!(cache.get(&key("a")).unwrap().text(), "again");
+        let state = cache.state();
+        assert_eq!((state.kept.len(), state.by_age.len()), (8, 8));
+    }
+
+    #[test]
+    fn equal_texts_fly_together_and_land_once() {
+        let cache = Arc::new(Cache::new(1 << 20));
+        let (send, receive) = tokio::sync::oneshot::channel();
+        let making = async move { Ok(receive.await.unwrap_or_else(|_| translation("never"))) };
+        let first = cache.announce(key("a"), making);
+        let second = cache.join(&key("a")).unwrap();
+        assert!(cache.join(&key("b")).is_none());
+        drop(first);
+        send.send(translation("A")).unwrap();
+        let made = second.now_or_never().unwrap().unwrap();
+        assert_eq!(made.text(), "A");
+        assert!(cache.join(&key("a")).is_none() && cache.get(&key("a")).is_some());
+    }
+
+    #[test]
+    fn when_all_have_left_the_work_is_dropped() {
+        let cache = Arc::new(Cache::new(0));
+        let (send, receive) = tokio::sync::oneshot::channel::<()>();
+        let making = async move {
+            let _held = receive;
+            std::future::pending().await
+        };
+        let first = cache.announce(key("a"), making);
+        let second = cache.join(&key("a")).unwrap();
+        drop(first);
+        assert!(!send.is_closed());
+        drop(second);
+        assert!(send.is_closed() && cache.state().flights.is_empty());
+    }
+}

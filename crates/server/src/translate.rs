@@ -1,0 +1,290 @@
+//! Translating for any dialect: languages are found, equal texts join, everything else meets in the models' running
+//! batches.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use peregrine::registry::OpenModel;
+use peregrine::text::language::{Detection, Language, detect, near_misses};
+use peregrine::text::Split;
+use peregrine::{Alternative, Options, Priority, Request, Translation};
+
+use crate::access::Client;
+use crate::app::App;
+use crate::cache::{Flight, Key};
+use crate::problem::{Kind, Outcome, Problem};
+
+/// Characters from which on a request counts as bulk, so that it does not hold up short ones.
+const BULK_CHARACTERS: usize = 20_000;
+
+/// Bytes from which on texts are tokenised on a thread that may block.
+const LARGE_BYTES: usize = 16 << 10;
+
+/// What is wanted of a translation besides the text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted {
+    pub(crate) beam: Option<usize>,
+    pub(crate) n_best: usize,
+    pub(crate) scores: bool,
+    pub(crate) alignments: bool,
+    pub(crate) split: Split,
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted { beam: None, n_best: 1, scores: false, alignments: false, split: Split::Sentence }
+    }
+}
+
+/// Texts to translate.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) texts: Vec<String>,
+    /// The language of the texts as the client calls it; none is detected for each.
+    pub(crate) from: Option<String>,
+    /// The language to translate to as the client calls it.
+    pub(crate) to: String,
+    pub(crate) wanted: Wanted,
+    pub(crate) priority: Option<Priority>,
+    pub(crate) timeout: Duration,
+}
+
+/// The translation of a text.
+#[derive(Debug, Clone)]
+pub(crate) struct Translated {
+    pub(crate) translation: Arc<Translation>,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) model: String,
+    pub(crate) detected: Option<Detection>,
+}
+
+impl Translated {
+    pub(crate) fn text(&self) -> &str {
+        self.translation.text()
+    }
+}
+
+/// How a text gets translated.
+pub(crate) struct Course {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) detected: Option<Detection>,
+    /// None if both languages are the same.
+    pub(crate) model: Option<Arc<OpenModel>>,
+}
+
+impl App {
+    /// Translates texts; the translations are in their order.
+    pub(crate) async fn translate(self: &Arc<Self>, client: Client, ask: Ask) -> Outcome<Vec<Translated>> {
+        let deadline = Instant::now() + ask.timeout;
+        let work = async {
+            let courses = self.courses(client, &ask).await?;
+            let priority = ask.priority();
+            let flights = self.launch(client, &ask, &courses, priority).await?;
+            let mut translated = Vec::with_capacity(courses.len());
+            for (course, flight) in courses.into_iter().zip(flights) {
+                let Course { from, to, detected, model } = course;
+                let model = model.map(|model| model.name.clone()).unwrap_or_default();
+                translated.push(Translated { translation: flight.await?, from, to, model, detected });
+            }
+            Ok(translated)
+        };
+        let late = |_| Err(Problem::new(Kind::Deadline, "The request took longer than it may"));
+        tokio::time::timeout_at(deadline.into(), work).await.unwrap_or_else(late)
+    }
+
+    /// Checks a request against the limits, and finds the way of each text. Models are opened if need be.
+    pub(crate) async fn courses(&self, client: Client, ask: &Ask) -> Outcome<Vec<Course>> {
+        let config = &self.config;
+        if self.stopping.load(Relaxed) {
+            return Err(Problem::new(Kind::Stopping, "The server is ending"));
+        }
+        let count = ask.texts.len();
+        if count > config.max_texts {
+            let message = format!("Invalid request: request ({count}) exceeds text limit ({})", config.max_texts);
+            return Err(Problem::new(Kind::TooLarge, message));
+        }
+        let longest = ask.texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+        if longest > config.max_characters {
+            let message = format!("Invalid request: request ({longest}) exceeds text limit ({})", config.max_characters);
+            return Err(Problem::new(Kind::TooLarge, message));
+        }
+        self.access.charge(client, count, Instant::now())?;
+        let to = self.language(&ask.to, Side::Target)?;
+        let from = ask.from.as_deref().map(|from| self.language(from, Side::Source)).transpose()?;
+        let mut courses: Vec<Course> = Vec::with_capacity(count);
+        for text in &ask.texts {
+            let (from, detected) = match &from {
+                Some(from) => (from.clone(), None),
+                None => {
+                    let detected = self.detect_source(text, &to);
+                    (detected.language.unwrap_or_default().to_owned(), Some(detected))
+                }
+            };
+            let model = match from == to || from.is_empty() {
+                true => None,
+                false => match courses.iter().find(|course| course.from == from && course.model.is_some()) {
+                    Some(course) => course.model.clone(),
+                    None => Some(self.model(&from, &to).await?),
+                },
+            };
+            if let Some(model) = &model {
+                let wait = self.expected_wait(model, ask.priority());
+                if wait > config.max_wait {
+                    return Err(Problem::busy(wait));
+                }
+            }
+            courses.push(Course { from, to: to.clone(), detected, model });
+        }
+        Ok(courses)
+    }
+
+    /// The model that translates a pair, opened on another thread if it is not open.
+    async fn model(&self, from: &str, to: &str) -> Outcome<Arc<OpenModel>> {
+        let Some(name) = self.registry.find(from, to) else {
+            let name = |code: &str| Language::find(code).map_or(code, |language| language.name).to_owned();
+            let message = format!("{} ({to}) is not available as a target language from {} ({from})", name(to), name(from));
+            return Err(Problem::new(Kind::UnknownPair, message));
+        };
+        if let Some(model) = self.registry.opened(&name) {
+            return Ok(model);
+        }
+        // Opening reads files and packs weights: it must not hold up other requests.
+        let opened = tokio::task::block_in_place(|| self.registry.open(&name));
+        opened.map_err(|error| {
+            self.log.warning("a model cannot be opened", &[("model", name.as_str().into()), ("reason", error.to_string().into())]);
+            Problem::new(Kind::Internal, format!("The model of this language pair cannot be used: {name}"))
+        })
+    }
+
+    /// Starts the translations, or joins equal ones.
+    async fn launch(
+        self: &Arc<Self>,
+        client: Client,
+        ask: &Ask,
+        courses: &[Course],
+        priority: Priority,
+    ) -> Outcome<Vec<Flight>> {
+        let bytes: usize = ask.texts.iter().map(String::len).sum();
+        let start = || ask.texts.iter().zip(courses).map(|(text, course)| self.start(client, text, course, &ask.wanted, priority)).collect();
+        match bytes < LARGE_BYTES {
+            true => start(),
+            false => tokio::task::block_in_place(start),
+        }
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        client: Client,
+        text: &str,
+        course: &Course,
+        wanted: &Wanted,
+        priority: Priority,
+    ) -> Outcome<Flight> {
+        let Some(model) = &course.model else { return Ok(unchanged(text)) };
+        let key = Key { model: model.number, wanted: wanted.clone(), text: text.into() };
+        if self.cache.keeps() {
+            if let Some(translation) = self.cache.get(&key) {
+                self.metrics.cache_hits.fetch_add(1, Relaxed);
+                return Ok(ready(Ok(translation)));
+            }
+            self.metrics.cache_misses.fetch_add(1, Relaxed);
+        }
+        if let Some(flight) = self.cache.join(&key) {
+            self.metrics.coalesced.fetch_add(1, Relaxed);
+            return Ok(flight);
+        }
+        self.metrics.translated(&format!("{}-{}", course.from, course.to), text.chars().count());
+        let caller = self.caller(client, model, priority);
+        let options = self.options(model, wanted);
+        let pending = caller.try_submit(&Request::new(text).with_options(&options).between(&course.from, &course.to))?;
+        let model = Arc::clone(model);
+        Ok(self.cache.announce(key, async move {
+            // The service lives as long as its request.
+            let _held = (model, caller);
+            Ok(Arc::new(pending.await?))
+        }))
+    }
+
+    /// A model's options with what a request wants.
+    pub(crate) fn options(&self, model: &OpenModel, wanted: &Wanted) -> Options {
+        let mut options = model.service.translator().options().with_split(wanted.split);
+        options.search.beam = wanted.beam.or(self.config.beam).unwrap_or(options.search.beam).max(wanted.n_best);
+        options.with_n_best(wanted.n_best).with_scores(wanted.scores).with_alignments(wanted.alignments)
+    }
+
+    /// The code of a language as the models have it.
+    pub(crate) fn language(&self, name: &str, side: Side) -> Outcome<String> {
+        let codes = self.codes(side);
+        let unknown = || {
+            let near = near_misses(name);
+            let near = near.iter().map(|language| language.code).filter(|code| codes.contains(*code));
+            let near: Vec<&str> = near.collect();
+            let hint = if near.is_empty() { String::new() } else { format!(": did you mean {}?", near.join(", ")) };
+            let shown: String = name.chars().take(40).collect();
+            Problem::new(Kind::UnknownLanguage, format!("{shown} is not supported{hint}"))
+        };
+        let language = Language::find(name).ok_or_else(unknown)?;
+        if codes.contains(language.code) {
+            return Ok(language.code.to_owned());
+        }
+        // A model of Portuguese serves who asks for that of Brazil, and one of Brazil who asks for any.
+        let base = |code: &str| code.split('-').next().unwrap_or_default().to_owned();
+        let kin: Vec<&String> = codes.iter().filter(|code| base(code) == base(language.code)).collect();
+        match kin.first() {
+            Some(code) => Ok((*code).clone()),
+            None if side == Side::Source && self.codes(Side::Target).contains(language.code) => Ok(language.code.to_owned()),
+            None => Err(unknown()),
+        }
+    }
+
+    /// The codes of all languages on a side.
+    pub(crate) fn codes(&self, side: Side) -> BTreeSet<String> {
+        let code = |pair: peregrine::registry::Pair| match side {
+            Side::Source => pair.from,
+            Side::Target => pair.to,
+        };
+        self.registry.pairs().into_iter().map(code).collect()
+    }
+
+    /// The language of a text, among those that can be translated to `to`. Where there is but one, it is that one.
+    pub(crate) fn detect_source(&self, text: &str, to: &str) -> Detection {
+        let pairs = self.registry.pairs();
+        let sources: BTreeSet<&str> = pairs.iter().filter(|pair| pair.to == to).map(|pair| pair.from.as_str()).collect();
+        let sources: Vec<&str> = sources.into_iter().collect();
+        detect(text, &sources)
+    }
+}
+
+/// A side of a translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Source,
+    Target,
+}
+
+impl Ask {
+    /// The priority: as asked for, or by size.
+    pub(crate) fn priority(&self) -> Priority {
+        let characters: usize = self.texts.iter().map(String::len).sum();
+        self.priority.unwrap_or(match characters < BULK_CHARACTERS {
+            true => Priority::Interactive,
+            false => Priority::Bulk,
+        })
+    }
+}
+
+/// A text that is its own translation.
+fn unchanged(text: &str) -> Flight {
+    let same = Alternative { text: text.to_owned(), ended: true, ..Alternative::default() };
+    ready(Ok(Arc::new(Translation { alternatives: vec![same], ..Translation::default() })))
+}
+
+fn ready(made: crate::cache::Made) -> Flight {
+    let making = Box::pin(std::future::ready(made)) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>;
+    making.shared()
+}
