@@ -369,46 +369,87 @@ def words_of(browser):
 
 
 def lit(browser):
-    return browser.js("return [...document.querySelectorAll('#target .word.lit')].map(word => word.textContent)")
-
-
-def lit_source(browser):
-    """The source text under the boxes."""
+    """Offsets in the translation of the words that are lit."""
     return browser.js("""
-      const found = [], text = mirror.firstChild, range = document.createRange();
-      const all = [...document.querySelectorAll('#boxes .lit')].map(box => box.getBoundingClientRect());
-      for (const match of source.value.matchAll(/[^\\s.,]+/g)) {
-        range.setStart(text, match.index); range.setEnd(text, match.index + match[0].length);
-        const r = range.getBoundingClientRect();
-        const [x, y] = [r.left + r.width / 2, r.top + r.height / 2];
-        if (all.some(box => box.left <= x && x <= box.right && box.top <= y && y <= box.bottom)) found.push(match[0]);
+      const found = [], range = document.createRange();
+      range.selectNodeContents(target);
+      for (const word of document.querySelectorAll('#target .word.lit')) {
+        range.setEndBefore(word);
+        const start = range.toString().length;
+        found.push([start, start + word.textContent.length]);
       }
       return found""")
 
 
-def aligned(answer, text, side, word):
-    """The words on the other side of the n-th word's links, by the server's own answer: strong links only."""
+def lit_source(browser):
+    """Offsets of the source characters that stand on a lit box."""
+    return browser.js("""
+      const found = [], range = document.createRange();
+      const boxes = [...document.querySelectorAll('#boxes .lit')].map(box => box.getBoundingClientRect());
+      for (let at = 0; at < source.value.length; at++) {
+        range.setStart(mirror.firstChild, at); range.setEnd(mirror.firstChild, at + 1);
+        const r = range.getBoundingClientRect();
+        const [x, y] = [r.left + r.width / 2, r.top + r.height / 2];
+        if (boxes.some(box => box.left <= x && x <= box.right && box.top <= y && y <= box.bottom)) found.push(at);
+      }
+      return found""")
+
+
+def linked(answer, side, word):
+    """The ranges on the other side of a word's links, by the server's own answer: strong links only."""
     other = "target" if side == "source" else "source"
-    links = [link for sentence in answer["sentences"] for link in sentence["alignments"] if link[side] == list(word)]
-    best = max(link["weight"] for link in links)
-    ends = {tuple(link[other]) for link in links if link["weight"] >= best / 2}
-    return [(answer["text"] if other == "target" else text)[start:end].strip(".,") for start, end in sorted(ends)]
+    links = [link for sentence in answer["sentences"] for link in sentence["alignments"] if meet(link[side], word)]
+    best = max((link["weight"] for link in links), default=0)
+    return [link[other] for link in links if link["weight"] >= best / 2]
+
+
+def meet(a, b):
+    return a[0] < b[1] and b[0] < a[1]
 
 
 def test_hover_shows_the_alignment(browser, site):
     site.open(browser)
     site.translate(browser, TEXT)
     answer = site.ask(TEXT, alignments=True, scores=True, offsets="utf16")
-    ranges = [word["target"] for sentence in answer["sentences"] for word in sentence["words"]]
-    for index in (1, 3, len(ranges) // 2, len(ranges) - 2):
+    words = [word["target"] for sentence in answer["sentences"] for word in sentence["words"]]
+    for index in (1, 3, len(words) // 2, len(words) - 2):
         hover_word(browser, index)
-        same(lit_source(browser), aligned(answer, TEXT, "target", ranges[index]))
+        same(lit(browser), [words[index]])
+        same(lit_source(browser), sorted({at for start, end in linked(answer, "target", words[index]) for at in range(start, end)}))
+    hover_word(browser, 5)
     site.picture(browser, "alignment")
-    word = answer["sentences"][0]["alignments"][2]["source"]
-    hover_source_word(browser, *word)
-    same([part.strip(".,") for part in lit(browser)], aligned(answer, TEXT, "source", word))
+    for index in (1, 4):
+        word = answer["sentences"][1]["alignments"][index]["source"]
+        hover_source_word(browser, *word)
+        ranges = linked(answer, "source", word)
+        same(lit(browser), [other for other in words if any(meet(other, found) for found in ranges)])
     browser.point(2, 2)
     browser.wait("return !document.querySelector('.lit')", what="nothing is lit when the pointer leaves")
+
+
+def test_lit_words_can_be_read(browser, site):
+    """Boxes are behind the text of the source, not in front of it: looks at pixels."""
+    site.open(browser)
+    site.translate(browser, TEXT)
+    for scheme in ("light", "dark"):
+        browser.scheme(scheme)
+        hover_word(browser, 1)
+        time.sleep(0.2)
+        picture = "data:image/png;base64," + call("GET", f"{browser.session}/screenshot")["value"]
+        browser.js("""
+          window.range = null;
+          const image = new Image();
+          image.onload = () => {
+            const r = document.querySelector('#boxes .lit').getBoundingClientRect();
+            const canvas = new OffscreenCanvas(image.width, image.height).getContext('2d');
+            canvas.drawImage(image, 0, 0);
+            const { data } = canvas.getImageData(r.left, r.top, r.width, r.height);
+            const greens = data.filter((_, at) => at % 4 === 1);
+            window.range = Math.max(...greens) - Math.min(...greens);
+          };
+          image.src = arguments[0]""", picture)
+        found = browser.wait("return window.range !== null && [window.range]")
+        check(found[0] > 100, f"the text on the box cannot be seen in {scheme}: {found}")
 
 
 def test_mirror_has_the_lines_of_the_text_area(browser, site):
@@ -466,8 +507,9 @@ def test_few_words_are_doubtful(browser, site):
     doubtful = browser.js("return [...document.querySelectorAll('#target .doubt')].map(word => word.textContent)")
     check(1 <= len(doubtful) <= max(1, words // 10), f"{doubtful} of {words}")
     answer = site.ask(TEXT, scores=True)
-    scores = {answer["text"][slice(*word["target"])]: word["score"] for sentence in answer["sentences"] for word in sentence["words"]}
-    check(min(scores, key=scores.get) in doubtful, "the least certain word is not tinted")
+    scores = [(word["score"], answer["text"][slice(*word["target"])]) for sentence in answer["sentences"] for word in sentence["words"]]
+    least = min(pair for pair in scores if any(letter.isalnum() for letter in pair[1]))
+    check(least[1] in doubtful, "the least certain word is not tinted")
     check(not browser.js("return document.getElementById('doubt-legend').hidden"), "there is no legend")
     check("%" not in browser.js("return document.body.innerText"), "a probability is shown")
 

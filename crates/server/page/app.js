@@ -441,6 +441,10 @@ function lightFromTarget(part) {
   const { sentence, word } = shown.get(part);
   const ranges = strongest(sentence.links.filter(link => overlap(link.target, word.range))).map(link => link.source);
   light(sentence, ranges, [word.range]);
+  // On a phone the source scrolls by itself.
+  const box = boxes.querySelector('.lit');
+  const top = box && box.offsetTop - $('editor').scrollTop;
+  if (box && (top < 0 || top + box.offsetHeight > $('editor').clientHeight)) $('editor').scrollTop = box.offsetTop - 24;
   return ranges.map(range => source.value.slice(...range)).join(' ');
 }
 
@@ -595,13 +599,14 @@ function choose(text, other) {
 }
 
 function placeOthers(part) {
-  const anchor = part.getClientRects()[0];
-  if (!anchor) return;
-  const { width, height } = others.getBoundingClientRect();
-  const below = anchor.bottom + 8;
-  const fits = below + height < innerHeight;
-  others.style.left = `${Math.max(16, Math.min(anchor.left - 16, document.documentElement.clientWidth - width - 16))}px`;
-  others.style.top = `${fits ? below : Math.max(8, anchor.top - height - 8)}px`;
+  const pane = target.getBoundingClientRect();
+  const sentence = part.parentElement.getBoundingClientRect();
+  const width = Math.min(560, pane.width - 16);
+  others.style.width = `${width}px`;
+  others.style.left = `${target.dir === 'rtl' ? pane.right - width - 8 : pane.left + 8}px`;
+  const height = others.offsetHeight;
+  const fits = sentence.bottom + height + 16 < innerHeight;
+  others.style.top = `${fits ? sentence.bottom + 6 : Math.max(8, sentence.top - height - 6)}px`;
 }
 
 function othersKey(event) {
@@ -785,7 +790,7 @@ function shortcut(event) {
 let pointer = null;
 function pointerMoved(event) {
   if (event.pointerType !== 'mouse') return;
-  if (!pointer) requestAnimationFrame(() => { pointAtSource(pointer); pointer = null; });
+  if (!pointer) requestAnimationFrame(() => { if (source.matches(':hover')) pointAtSource(pointer); pointer = null; });
   pointer = event;
 }
 
