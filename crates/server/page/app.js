@@ -2,7 +2,7 @@
 // All addresses are relative, because the server may stand under a prefix. All offsets are UTF-16, as JavaScript counts.
 
 const $ = id => document.getElementById(id);
-const [source, mirror, boxes, target, fromPicker, toPicker] = ['source', 'mirror', 'boxes', 'target', 'from', 'to'].map($);
+const [source, mirror, boxes, target, others, fromPicker, toPicker] = ['source', 'mirror', 'boxes', 'target', 'others', 'from', 'to'].map($);
 
 const DEBOUNCE = 250;             // ms without a key press before a request
 const LONG = 400;                 // characters from which sentences are streamed
@@ -33,6 +33,7 @@ function remember(store, name, value) {
   } catch { /* nothing to do */ }
 }
 
+const othersOpen = () => others.matches(':popover-open');
 const say = text => { $('live').textContent = text; };
 const overlap = (a, b) => a[0] < b[1] && b[0] < a[1];
 const element = (tag, properties, ...children) => {
@@ -41,7 +42,7 @@ const element = (tag, properties, ...children) => {
   return made;
 };
 
-// ---- Asking the server ----------------------------------------------------------------------------------------------
+// ---- Asking the server --------------------
 
 class Failure extends Error {
   constructor(kind, message, wait) { super(message); this.kind = kind; this.wait = wait; }
@@ -93,7 +94,7 @@ async function* events(response) {
   }
 }
 
-// ---- Languages ------------------------------------------------------------------------------------------------------
+// ---- Languages --------------------
 
 const nameOf = code => state.languages.get(code)?.name ?? code;
 const hasPair = (from, to) => state.pairs.some(pair => pair.from === from && pair.to === to);
@@ -130,10 +131,9 @@ function fillSources() {
 
 // From the address, else as last time, else by the languages of the browser.
 function wantedLanguages() {
-  const fromHash = location.hash.slice(1);
-  const wanted = fromHash.includes('/') ? fromHash : recall('localStorage', 'languages') ?? '';
-  const [from, to = navigator.languages?.map(tag => tag.split('-')[0]).find(code => hasPair(sources()[0], code))] = wanted.split('/');
-  return [from, to];
+  const hash = location.hash.slice(1);
+  const [from, to] = (hash.includes('/') ? hash : recall('localStorage', 'languages') ?? '').split('/');
+  return [from, to ?? navigator.languages.map(tag => tag.split('-')[0]).find(code => targets('auto').includes(code))];
 }
 
 function pickLanguages(from, to) {
@@ -175,14 +175,16 @@ function swap() {
   say(`From ${nameOf(fromPicker.value)} to ${nameOf(toPicker.value)}`);
 }
 
-// ---- Translating ----------------------------------------------------------------------------------------------------
+// ---- Translating --------------------
 
 function sourceChanged() {
   mirrorText.data = source.value;
-  const length = [...source.value].length;
+  const pairs = source.value.match(/[\ud800-\udbff][\udc00-\udfff]/g)?.length ?? 0;
+  const length = source.value.length - pairs;
   $('count').textContent = length ? `${length.toLocaleString('en')} character${length === 1 ? '' : 's'}` : '';
   $('clear').hidden = !length;
   document.body.classList.toggle('long', length > LONG);
+  if (othersOpen()) others.hidePopover();
   unlight();
 }
 
@@ -194,9 +196,8 @@ function setSource(text) {
 
 function schedule(delay = DEBOUNCE) {
   clearTimeout(state.debounce);
-  // While the server is busy or unreachable, the retry takes the text as it is then.
-  const waiting = state.retry && (state.retry.kind === 'busy' || !navigator.onLine);
-  if (waiting && source.value.trim()) return;
+  // While the server is busy, nothing is asked before its time; the retry takes the text as it is then.
+  if (state.retry?.kind === 'busy' && source.value.trim()) return;
   state.debounce = setTimeout(translate, source.value.trim() ? delay : 0);
 }
 
@@ -268,11 +269,11 @@ function place(doc, { source: range, translation }) {
   doc.came = (doc.came ?? 0) + range[1] - range[0];
   $('progress').style.setProperty('--done', doc.came / doc.source.length);
   $('progress').classList.add('measured');
-  // Many sentences can come within one frame.
-  doc.frame ??= requestAnimationFrame(() => {
-    doc.frame = null;
+  // Many sentences can come at once.
+  doc.timer ??= setTimeout(() => {
+    doc.timer = null;
     if (state.streaming === doc) show(doc);
-  });
+  }, 60);
 }
 
 function finish(text, translation) {
@@ -299,7 +300,7 @@ function warn(flags = []) {
   if (flag) notice('warning', text[flag]);
 }
 
-// ---- Showing a translation ------------------------------------------------------------------------------------------
+// ---- Showing a translation --------------------
 
 // A sentence without words of its own counts as one word that comes from the whole source sentence.
 function wholeSentence(range, text) {
@@ -322,10 +323,8 @@ function readAnswer(text, answer) {
 function readSentence({ source, target: [start, end], words, alignments }, text) {
   const local = range => [range[0] - start, range[1] - start];
   const links = (alignments ?? []).map(link => ({ source: link.source, target: local(link.target), weight: link.weight ?? 1 }));
-  const ranges = words ?? unique(links.map(link => String(link.target))).map(range => ({ target: range.split(',').map(at => Number(at) + start) }));
-  const own = ranges.map(word => ({ range: local(word.target), score: word.score }));
   const sentence = wholeSentence(source, text.slice(start, end));
-  if (own.length) sentence.words = own.sort((a, b) => a.range[0] - b.range[0]);
+  if (words?.length) sentence.words = words.map(word => ({ range: local(word.target), score: word.score }));
   if (links.length) sentence.links = links;
   return sentence;
 }
@@ -406,7 +405,7 @@ function setBusy(busy) {
   if (!busy && state.doc && state.doc.source !== source.value) target.classList.add('stale');
 }
 
-// ---- Which words belong together --------------------------------------------------------------------------------------
+// ---- Which words belong together --------------------
 
 const mirrorText = new Text('');
 // A line break after the text gives a last, empty line its height, as in the text area.
@@ -448,7 +447,9 @@ function lightFromTarget(part) {
   return ranges.map(range => source.value.slice(...range)).join(' ');
 }
 
-function lightFromSource({ sentence, range }) {
+function lightFromSource(found) {
+  if (!found) return unlight();
+  const { sentence, range } = found;
   const links = strongest(sentence.links.filter(link => overlap(link.source, range)));
   light(sentence, [range], links.map(link => link.target));
 }
@@ -498,18 +499,12 @@ function sourceWordAt(x, y) {
 }
 
 function pointAtSource({ clientX, clientY }) {
-  if (!aligned()) return;
-  const word = sourceWordAt(clientX, clientY);
-  if (word) lightFromSource(word);
-  else unlight();
+  if (aligned()) lightFromSource(sourceWordAt(clientX, clientY));
 }
 
 function caretInSource() {
-  if (!aligned()) return;
   const at = source.selectionStart;
-  const word = sourceWords(state.doc).find(({ range }) => range[0] <= at && at <= range[1]);
-  if (word) lightFromSource(word);
-  else unlight();
+  if (aligned()) lightFromSource(sourceWords(state.doc).find(({ range }) => range[0] <= at && at <= range[1]));
 }
 
 function focusWord(part) {
@@ -539,9 +534,8 @@ function targetKey(event) {
   event.preventDefault();
 }
 
-// ---- Other translations of a sentence ---------------------------------------------------------------------------------
+// ---- Other translations of a sentence --------------------
 
-const others = $('others');
 let othersRequest = null;
 
 async function openOthers(part) {
@@ -599,6 +593,7 @@ function choose(text, other) {
 }
 
 function placeOthers(part) {
+  if (!part.isConnected) return;                             // a newer translation came meanwhile
   const pane = target.getBoundingClientRect();
   const sentence = part.parentElement.getBoundingClientRect();
   const width = Math.min(560, pane.width - 16);
@@ -628,7 +623,7 @@ function clickTarget(event) {
   openOthers(part);
 }
 
-// ---- Files, copy, download ----------------------------------------------------------------------------------------------
+// ---- Files, copy, download --------------------
 
 async function openFile(files) {
   const [file] = files;
@@ -681,7 +676,7 @@ function clear() {
   if (!document.execCommand('delete')) setSource('');
 }
 
-// ---- Notices, and trying again --------------------------------------------------------------------------------------------
+// ---- Notices, and trying again --------------------
 
 function notice(kind, text, label, action) {
   $('notice').className = `notice ${kind}`;
@@ -694,7 +689,10 @@ function notice(kind, text, label, action) {
   say(text);
 }
 
-const hideNotice = () => { $('notice').hidden = true; };
+function hideNotice() {
+  if ($('notice').contains(document.activeElement)) source.focus();
+  $('notice').hidden = true;
+}
 
 function endRetry() {
   clearTimeout(state.retry?.timer);
@@ -714,12 +712,8 @@ function report(failure, again) {
   if (!(failure instanceof Failure)) console.error(failure);
   if (failure.kind === 'key') return askForKey(again);
   if (failure.kind === 'busy') return retryIn(failure.wait, { again, kind: 'busy' }, failure.message);
-  if (failure.kind === 'offline' && navigator.onLine) {
-    return retryIn(Math.min(30, 2 ** state.attempts), { again, kind: 'offline' }, failure.message);
-  }
   if (failure.kind === 'offline') {
-    state.retry = { again, kind: 'offline' };
-    return notice('warning', 'You are offline. The translation goes on when you are back.', 'Try now', again);
+    return retryIn(Math.min(20, 2 ** state.attempts), { again, kind: 'offline' }, navigator.onLine ? failure.message : 'You are offline.');
   }
   const text = failure instanceof Failure ? failure.message : 'The answer of the server could not be read.';
   notice('error', text, 'Try again', again);
@@ -757,7 +751,7 @@ function askForKey(again) {
   };
 }
 
-// ---- Colours, keys, start -----------------------------------------------------------------------------------------------
+// ---- Colours, keys, start --------------------
 
 const systemDark = matchMedia('(prefers-color-scheme: dark)');
 
@@ -801,7 +795,7 @@ function listen() {
   });
   source.addEventListener('compositionend', () => schedule());
   source.addEventListener('pointermove', pointerMoved);
-  source.addEventListener('pointerleave', () => { if (!others.matches(':popover-open')) unlight(); });
+  source.addEventListener('pointerleave', () => { if (!othersOpen()) unlight(); });
   source.addEventListener('click', caretInSource);
   source.addEventListener('keyup', event => { if (/^(Arrow|Home|End|Page)/.test(event.key)) caretInSource(); });
   source.addEventListener('blur', unlight);
@@ -809,13 +803,13 @@ function listen() {
   target.addEventListener('pointerover', event => {
     if (event.pointerType === 'mouse' && event.target.matches('.word')) lightFromTarget(event.target);
   });
-  target.addEventListener('pointerleave', event => { if (event.pointerType === 'mouse' && !others.matches(':popover-open')) unlight(); });
+  target.addEventListener('pointerleave', event => { if (event.pointerType === 'mouse' && !othersOpen()) unlight(); });
   target.addEventListener('focusin', event => {
     if (!event.target.matches('.word')) return;
     const from = lightFromTarget(event.target);
     say(`From: ${from}${event.target.matches('.doubt') ? '; the model was unsure' : ''}`);
   });
-  target.addEventListener('focusout', () => { if (!others.matches(':popover-open')) unlight(); });
+  target.addEventListener('focusout', () => { if (!othersOpen()) unlight(); });
   target.addEventListener('keydown', targetKey);
   target.addEventListener('click', clickTarget);
   others.addEventListener('keydown', othersKey);
@@ -824,10 +818,8 @@ function listen() {
   fromPicker.addEventListener('change', () => { pickLanguages(fromPicker.value, toPicker.value); translate(); });
   toPicker.addEventListener('change', () => { pickLanguages(fromPicker.value, toPicker.value); translate(); });
   addEventListener('hashchange', () => { if (state.pairs.length) { pickLanguages(...wantedLanguages()); translate(); } });
+  // There is no listener for "offline": a server on the same machine answers without a network.
   addEventListener('online', () => state.retry?.kind === 'offline' && state.retry.again());
-  addEventListener('offline', () => {
-    if (!state.request && !state.retry) report(new Failure('offline', ''), state.pairs.length ? translate : loadLanguages);
-  });
   addEventListener('resize', unlight);
   addEventListener('keydown', shortcut);
 
@@ -851,7 +843,8 @@ function listenToFiles() {
     openFile([...event.dataTransfer.files]);
   });
   addEventListener('paste', event => {
-    if (!event.clipboardData?.files.length) return;
+    // Office programs put a picture of the text beside the text.
+    if (!event.clipboardData?.files.length || event.clipboardData.types.includes('text/plain')) return;
     event.preventDefault();
     openFile([...event.clipboardData.files]);
   });
