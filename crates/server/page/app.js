@@ -678,13 +678,12 @@ function clear() {
 
 // ---- Notices, and trying again --------------------
 
-function notice(kind, text, label, action) {
+function notice(kind, text, label = 'Dismiss', action = hideNotice) {
   $('notice').className = `notice ${kind}`;
   $('notice').hidden = false;
   $('notice-text').textContent = text;
   $('notice-count').textContent = '';
-  $('notice-action').hidden = !label;
-  $('notice-action').textContent = label ?? '';
+  $('notice-action').textContent = label;
   $('notice-action').onclick = action;
   say(text);
 }
