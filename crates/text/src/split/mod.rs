@@ -12,6 +12,8 @@ pub use over_long::{LONGEST, Piece, cut_place, encode_pieces};
 
 use std::ops::Range;
 
+use crate::trim_range;
+
 /// How text is split before it is translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Split {
@@ -68,12 +70,9 @@ pub fn sentences(text: &str) -> Vec<Range<usize>> {
 
 /// Adds a range without the white space around it.
 fn push(text: &str, range: Range<usize>, ranges: &mut Vec<Range<usize>>) {
-    let part = &text[range.clone()];
-    let trimmed = part.trim_start();
-    let start = range.end - trimmed.len();
-    let end = start + trimmed.trim_end().len();
-    if start < end {
-        ranges.push(start..end);
+    let range = trim_range(text, &range);
+    if !range.is_empty() {
+        ranges.push(range);
     }
 }
 
