@@ -53,11 +53,13 @@ mod options;
 mod replace;
 mod request;
 mod score;
+mod sentence;
 mod service;
 pub mod settings;
 mod stream;
 mod translation;
 mod translator;
+mod words;
 
 pub use builtin::builtin_model;
 pub use compute::{Compute, Device};
@@ -68,10 +70,12 @@ pub use options::{Options, Workers};
 pub use replace::Dictionary;
 pub use request::Request;
 pub use score::Scored;
+pub use sentence::{Sentence, Target};
 pub use service::{Caller, Latencies, Pending, Progress, Service, ServiceOptions, ServiceStats};
 pub use stream::{Answer, Line, StreamOptions, Summary};
 pub use translation::{Alternative, Translation};
 pub use translator::Translator;
+pub use words::{Word, WordLink};
 
 /// The instruction set this machine computes with.
 pub fn instruction_set() -> &'static str {
