@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use peregrine_decode::{Call, Done, Hypothesis, Job, Settings, Verdict};
 use peregrine_model::SourceFrame;
-use peregrine_text::{Piece, Split, Words, encode_pieces, sentences, trim_range};
+use peregrine_text::{Piece, Split, Words, encode_pieces, trim_range};
 
 use crate::{Error, Options, Request, Translation, Translator};
 
@@ -21,6 +21,10 @@ pub(crate) struct SplitLine {
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) list: Vec<Part>,
+    /// Whether the text has several lines, whose ends and white space are kept.
+    pub(crate) keeps_lines: bool,
+    /// White space behind the last part, if it is kept.
+    pub(crate) after: String,
     /// Bytes of the text.
     pub(crate) source_bytes: usize,
 }
@@ -110,23 +114,49 @@ impl Translator {
         request: &Request<'_>,
         common: &Common<'_>,
     ) -> Result<SplitLine, Error> {
-        let mut split = SplitLine::new(request.text);
-        if common.options.split == Split::None {
-            let whole = Place { text: request.text, offset: 0, between: "" };
-            self.add_sentence(whole, request, common, &mut split)?;
+        let text = request.text;
+        let how = common.options.split;
+        let mut split = SplitLine::new(text);
+        split.parts.keeps_lines = how != Split::None && text.contains('\n');
+        if split.parts.keeps_lines {
+            self.split_lines(request, common, &mut split)?;
             return Ok(split);
         }
         let mut last_end = 0;
-        for range in sentences(request.text) {
-            let sentence = Place {
-                text: &request.text[range.clone()],
-                offset: range.start,
-                between: &request.text[last_end..range.start],
-            };
+        for range in how.sentences(text) {
+            let between = &text[last_end..range.start];
             last_end = range.end;
-            self.add_sentence(sentence, request, common, &mut split)?;
+            let place = Place { offset: range.start, text: &text[range], between };
+            self.add_sentence(place, request, common, &mut split)?;
         }
         Ok(split)
+    }
+
+    /// Splits a text of several lines. All white space but that within sentences is kept.
+    fn split_lines(
+        &self,
+        request: &Request<'_>,
+        common: &Common<'_>,
+        split: &mut SplitLine,
+    ) -> Result<(), Error> {
+        let text = request.text;
+        let mut between = String::new();
+        let mut last_end = 0;
+        for range in common.options.split.sentences(text) {
+            between.push_str(&text[last_end..range.start]);
+            last_end = range.end;
+            let sentence = text[range.clone()].replace('\n', " ");
+            let place = Place { text: &sentence, offset: range.start, between: &between };
+            let parts = split.parts.list.len();
+            self.add_sentence(place, request, common, split)?;
+            // Of a sentence without tokens nothing is left but the white space around it.
+            if split.parts.list.len() > parts {
+                between.clear();
+            }
+        }
+        between.push_str(&text[last_end..]);
+        split.parts.after = between;
+        Ok(())
     }
 
     /// Adds a sentence to a split line, in pieces if it is too long for the model. The text's
@@ -194,7 +224,7 @@ impl Translator {
         if parts.list.is_empty() {
             let frame = self.model().members[0].architecture.source_frame();
             let members = self.model().members.len();
-            return Translation::empty(members, frame.len(), parts.source_bytes);
+            return Translation::empty(members, frame.len(), parts);
         }
         Translation::from_parts(parts, self, options)
     }

@@ -89,9 +89,10 @@ impl Translation {
         rows
     }
 
-    /// The translation of an empty line.
-    pub(crate) fn empty(members: usize, source_tokens: usize, source_bytes: usize) -> Translation {
+    /// The translation of an empty line, or of several blank ones.
+    pub(crate) fn empty(members: usize, source_tokens: usize, parts: &Parts) -> Translation {
         let alternative = Alternative {
+            text: parts.after.clone(),
             token_scores: vec![0.0],
             member_scores: vec![0.0; members],
             ended: true,
@@ -99,7 +100,7 @@ impl Translation {
         };
         Translation {
             alternatives: vec![alternative],
-            source_bytes,
+            source_bytes: parts.source_bytes,
             source_tokens,
             segments: 1,
             ..Translation::default()
@@ -110,14 +111,45 @@ impl Translation {
     pub(crate) fn from_parts(parts: &Parts, translator: &Translator, options: &Options) -> Self {
         let mut list = parts.list.iter();
         let Some(first) = list.next() else { return Translation::default() };
-        let mut joined = translator.part_translation(first, options);
+        let translation = |part: &Part| {
+            let mut translation = translator.part_translation(part, options);
+            if parts.keeps_lines {
+                translation.put_on_one_line();
+            }
+            translation
+        };
+        let mut joined = translation(first);
         joined.sentences.reserve(parts.list.len() - 1);
+        if parts.keeps_lines {
+            joined.indent(&first.between);
+        }
         for part in list {
-            let next = translator.part_translation(part, options);
-            joined.join(next, &part.between, &options.search);
+            joined.join(translation(part), &part.between, &options.search);
+        }
+        if !parts.after.is_empty() {
+            joined.alternatives.iter_mut().for_each(|a| a.text.push_str(&parts.after));
         }
         joined.source_bytes = parts.source_bytes;
         joined
+    }
+
+    /// Replaces line ends that a model may put together: a line of the source is one of the translation.
+    fn put_on_one_line(&mut self) {
+        for alternative in self.alternatives.iter_mut().filter(|a| a.text.contains('\n')) {
+            alternative.text = alternative.text.replace('\n', " ");
+        }
+    }
+
+    /// Puts white space in front.
+    fn indent(&mut self, before: &str) {
+        for alternative in &mut self.alternatives {
+            alternative.text.insert_str(0, before);
+            for range in &mut alternative.token_ranges {
+                *range = range.start + before.len()..range.end + before.len();
+            }
+        }
+        let targets = self.sentences.iter_mut().flat_map(|sentence| &mut sentence.targets);
+        targets.for_each(|target| target.shift(before.len(), 0));
     }
 
     /// Appends the translation of what follows in the same line, behind the white space between them. The two texts follow each
