@@ -16,6 +16,8 @@ use peregrine_args::console::{BAD_INPUT, in_words, remark};
 use peregrine_args::{lines, values};
 use peregrine_lab::{bench, gpu, make_model};
 
+#[cfg(feature = "detect")]
+use crate::commands::detect;
 use crate::commands::{
     completions, convert, doctor, help, inspect, man, score, shortlist, translate, tune,
 };
@@ -40,6 +42,8 @@ enum Command {
     Score(Box<score::Args>),
     Inspect(inspect::Args),
     Convert(convert::Args),
+    #[cfg(feature = "detect")]
+    Detect(detect::Args),
     Bench(Box<bench::Args>),
     MakeModel(make_model::Args),
     Doctor(doctor::Args),
@@ -79,6 +83,8 @@ fn run(command: Command, matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Command::Score(args) => score::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Convert(args) => convert::run(&args),
+        #[cfg(feature = "detect")]
+        Command::Detect(args) => detect::run(&args),
         Command::MakeModel(args) => make_model::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),

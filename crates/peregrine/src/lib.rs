@@ -30,8 +30,8 @@
 //! Where many callers share a model, a [`Service`] runs workers all the time. The `guide` has an example
 //! of everything.
 //!
-//! Both features are on by default: `cuda`, the GPU backend, and `builtin`, the built-in model. Without them a GPU or that
-//! model is refused with an [`Error`] that says so.
+//! Three features are on by default: `cuda`, the GPU backend, `builtin`, the built-in model, and `detect`, language identification
+//! in [`text`]. Without the first two a GPU or that model is refused with an [`Error`] that says so.
 
 #![forbid(unsafe_code)]
 

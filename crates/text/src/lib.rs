@@ -9,8 +9,8 @@
 //! * both together (Hugging Face, CTranslate2): a `.spm` segments, a vocabulary numbers the pieces.
 //!
 //! [`Tokenizer`] is one side of a model, whichever of these it uses. [`sentences`] finds the sentences
-//! of a text. The crate opens no files: callers
-//! hand over bytes and a name, which error messages repeat.
+//! of a text, [`Language`] knows codes and names of languages, and with the feature `detect` a text's language is
+//! told. The crate opens no files: callers hand over bytes and a name, which error messages repeat.
 //!
 //! ```
 //! use peregrine_text::Tokenizer;
@@ -30,6 +30,7 @@ mod bpe;
 mod decoded;
 mod encoded;
 mod error;
+mod language;
 mod offsets;
 mod sentencepiece;
 mod split;
@@ -43,6 +44,9 @@ pub use bpe::BpeCodes;
 pub use decoded::Decoded;
 pub use encoded::Encoded;
 pub use error::Error;
+#[cfg(feature = "detect")]
+pub use language::{Detection, detect};
+pub use language::{Language, main_script, pair_from_name};
 pub use offsets::{Offsets, Unit};
 pub use sentencepiece::{SentencePiece, UserDefinedScore};
 pub use split::{LONGEST, Piece, Split, cut_place, encode_pieces, join, sentences, separator};

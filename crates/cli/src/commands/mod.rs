@@ -2,6 +2,8 @@
 
 pub(crate) mod completions;
 pub(crate) mod convert;
+#[cfg(feature = "detect")]
+pub(crate) mod detect;
 pub(crate) mod doctor;
 pub(crate) mod help;
 pub(crate) mod inspect;
