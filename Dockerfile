@@ -4,6 +4,7 @@
 #   docker build -t peregrine .
 #   echo "Good morning!" | docker run -i --rm peregrine translate
 #   docker run -i --rm -v "$PWD/model:/data:ro" peregrine translate -m /data < in > out
+#   docker run --rm -p 8989:8989 peregrine serve --host 0.0.0.0
 #   docker run -i --rm --gpus all peregrine translate --device cuda < in > out
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src

@@ -54,7 +54,7 @@ fn beam_4() {
     let texts: Vec<&str> = translations.iter().map(Translation::text).collect();
     assert_eq!(texts, lines(&file("beam4.txt")));
     for (ours, theirs) in translations.iter().zip(lines(&file("beam4-hard.txt"))) {
-        let rows = &ours.alternatives[0].alignment;
+        let rows = ours.alignment(0);
         let (words, pairs) = theirs.rsplit_once(" ||| ").unwrap();
         if !words.is_empty() {
             let largest = |row: &Vec<f32>| row.iter().copied().fold(f32::MIN, f32::max);

@@ -12,10 +12,11 @@ use peregrine_tests::{beam, first, fixture, lines, shared, translate};
 /// All there is to a translation but the text, floats as their bits.
 fn bits(translation: &Translation) -> Vec<Vec<u32>> {
     let mut all = Vec::new();
-    for a in &translation.alternatives {
+    for (rank, a) in translation.alternatives.iter().enumerate() {
         let scores = [a.score, a.path_score];
         let floats = scores.iter().chain(&a.token_scores).chain(&a.member_scores);
-        all.push(floats.chain(a.alignment.iter().flatten()).map(|v| v.to_bits()).collect());
+        let alignment = translation.alignment(rank);
+        all.push(floats.chain(alignment.iter().flatten()).map(|v| v.to_bits()).collect());
     }
     all
 }

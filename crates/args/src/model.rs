@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use peregrine::settings::{Settings, Tuning};
 use peregrine::{
-    Compat, Compute, Device, Error, Level, Model, OpenOptions,
-    ShortlistChoice, ShortlistFile, Translator, Tuner,
+    Compat, Compute, Device, Error, Level, Model, OpenOptions, ShortlistChoice, ShortlistFile,
+    Translator, Tuner,
 };
 
 use crate::numbers::number;

@@ -16,8 +16,12 @@ use peregrine_args::console::{BAD_INPUT, in_words, remark};
 use peregrine_args::{lines, values};
 use peregrine_lab::{bench, gpu, make_model};
 
+#[cfg(feature = "detect")]
+use crate::commands::detect;
+#[cfg(feature = "server")]
+use crate::commands::serve;
 use crate::commands::{
-    completions, convert, doctor, help, inspect, man, score, serve, shortlist, translate, tune,
+    completions, convert, doctor, help, inspect, man, score, shortlist, translate, tune,
 };
 use crate::io::signals;
 
@@ -37,10 +41,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Translate(Box<translate::Args>),
+    #[cfg(feature = "server")]
     Serve(serve::Args),
     Score(Box<score::Args>),
     Inspect(inspect::Args),
     Convert(convert::Args),
+    #[cfg(feature = "detect")]
+    Detect(detect::Args),
     Bench(Box<bench::Args>),
     MakeModel(make_model::Args),
     Doctor(doctor::Args),
@@ -77,10 +84,13 @@ fn run(command: Command, matches: &clap::ArgMatches) -> anyhow::Result<()> {
             let options = matches.subcommand_matches("translate").unwrap_or(matches);
             translate::run(&args, options)
         }
+        #[cfg(feature = "server")]
         Command::Serve(args) => serve::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Convert(args) => convert::run(&args),
+        #[cfg(feature = "detect")]
+        Command::Detect(args) => detect::run(&args),
         Command::MakeModel(args) => make_model::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -30,8 +30,8 @@
 //! Where many callers share a model, a [`Service`] runs workers all the time. The `guide` has an example
 //! of everything.
 //!
-//! Both features are on by default: `cuda`, the GPU backend, and `builtin`, the built-in model. Without them a GPU or that
-//! model is refused with an [`Error`] that says so.
+//! Three features are on by default: `cuda`, the GPU backend, `builtin`, the built-in model, and `detect`, language identification
+//! in [`text`]. Without the first two a GPU or that model is refused with an [`Error`] that says so.
 
 #![forbid(unsafe_code)]
 
@@ -54,11 +54,13 @@ pub mod registry;
 mod replace;
 mod request;
 mod score;
+mod sentence;
 mod service;
 pub mod settings;
 mod stream;
 mod translation;
 mod translator;
+mod words;
 
 pub use builtin::builtin_model;
 pub use compute::{Compute, Device};
@@ -69,10 +71,12 @@ pub use options::{Options, Workers};
 pub use replace::Dictionary;
 pub use request::Request;
 pub use score::Scored;
+pub use sentence::{Sentence, Target};
 pub use service::{Caller, Latencies, Pending, Progress, Service, ServiceOptions, ServiceStats};
 pub use stream::{Answer, Line, StreamOptions, Summary};
 pub use translation::{Alternative, Translation};
 pub use translator::Translator;
+pub use words::{Word, WordLink};
 
 /// The instruction set this machine computes with.
 pub fn instruction_set() -> &'static str {

@@ -33,25 +33,29 @@ pub struct Fields {
 
 /// The line for the best translation.
 pub fn best_line(translation: &Translation, fields: &Fields) -> String {
-    translation.alternatives.first().map(|best| shown(best, fields)).unwrap_or_default()
+    match translation.alternatives.is_empty() {
+        true => String::new(),
+        false => shown(translation, 0, fields),
+    }
 }
 
 /// The lines of an n-best list: `number ||| text … ||| F0= x ||| score`.
 pub fn n_best_lines(number: usize, translation: &Translation, fields: &Fields) -> Vec<String> {
-    let line = |alternative: &Alternative| {
+    let line = |(rank, alternative): (usize, &Alternative)| {
         let members = alternative.member_scores.iter().enumerate();
         let features: Vec<String> =
             members.map(|(i, &score)| format!("F{i}= {}", significant(score))).collect();
-        let (shown, score) = (shown(alternative, fields), significant(alternative.score));
+        let (shown, score) = (shown(translation, rank, fields), significant(alternative.score));
         format!("{number} ||| {shown} ||| {} ||| {score}", features.join(" "))
     };
-    translation.alternatives.iter().map(line).collect()
+    translation.alternatives.iter().enumerate().map(line).collect()
 }
 
-fn shown(alternative: &Alternative, fields: &Fields) -> String {
+fn shown(translation: &Translation, rank: usize, fields: &Fields) -> String {
+    let alternative = &translation.alternatives[rank];
     let text =
         if fields.tokens { alternative.tokens.join(" ") } else { one_line(&alternative.text) };
-    let alignment = fields.alignment.map(|style| alignment(&alternative.alignment, style));
+    let alignment = fields.alignment.map(|style| alignment(&translation.alignment(rank), style));
     let scores = fields.word_scores.then(|| word_scores(&alternative.token_scores));
     [Some(text), alignment, scores].into_iter().flatten().collect::<Vec<_>>().join(" ||| ")
 }
@@ -77,7 +81,8 @@ pub fn alignment(rows: &[Vec<f32>], style: AlignmentStyle) -> String {
         }
         AlignmentStyle::Hard => pairs(rows, |row| {
             let first_largest = (0..row.len()).rev().max_by(|&a, &b| row[a].total_cmp(&row[b]));
-            first_largest.into_iter().collect()
+            // A row of zeros belongs to text that was copied: nothing was attended to.
+            first_largest.filter(|&source| row[source] > 0.0).into_iter().collect()
         }),
         AlignmentStyle::Above(threshold) => {
             pairs(rows, |row| (0..row.len()).filter(|&s| row[s] > threshold).collect())
@@ -146,6 +151,8 @@ mod tests {
         assert_eq!(alignment(&rows[..1], AlignmentStyle::Soft), "0.1,0.7,0.2");
         let tie = vec![vec![0.5, 0.5]];
         assert_eq!(alignment(&tie, AlignmentStyle::Hard), "0-0");
+        let copied = vec![vec![0.0, 0.0], vec![0.4, 0.6]];
+        assert_eq!(alignment(&copied, AlignmentStyle::Hard), "1-1");
     }
 
     #[test]

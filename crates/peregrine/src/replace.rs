@@ -5,6 +5,7 @@ use std::path::Path;
 
 use peregrine_decode::Hypothesis;
 use peregrine_model::ModelError;
+use peregrine_text::{Decoded, Tokenizer};
 
 use crate::line::Part;
 use crate::{Alternative, Options, Translator};
@@ -55,30 +56,33 @@ impl Translator {
     /// The alternatives of a part, unknown words replaced where that is wanted.
     pub(crate) fn alternatives(&self, part: &Part, options: &Options) -> Vec<Alternative> {
         let target = &self.model().target;
+        let ranges = options.scores || options.alignments;
         if let Some(text) = &part.copied {
-            return vec![Alternative::copy(text, self.model().members.len())];
+            return vec![Alternative::copy(text, self.model().members.len(), ranges)];
         }
         let alternative = |hypothesis: &Hypothesis| {
-            let mut alternative = Alternative::from_hypothesis(hypothesis, target);
+            let mut alternative = Alternative::from_hypothesis(hypothesis, target, ranges);
             if let Some(dictionary) = &options.replace_unknown {
-                self.replace_unknown(&part.words, &mut alternative, dictionary);
+                let rows = &hypothesis.alignment;
+                self.replace_unknown(&part.words, rows, &mut alternative, dictionary);
             }
             alternative
         };
         part.hypotheses.iter().map(alternative).collect()
     }
 
-    /// Replaces unknown words. `words` are those behind the columns of its alignment.
+    /// Replaces unknown words. `rows` is the alignment of its tokens, and `words` are those behind its columns.
     fn replace_unknown(
         &self,
         words: &[Option<String>],
+        rows: &[Vec<f32>],
         alternative: &mut Alternative,
         dictionary: &Dictionary,
     ) {
         let target = &self.model().target;
         let Some(unknown) = target.unk().map(|id| target.token(id)) else { return };
         let mut replaced = false;
-        for (token, row) in alternative.tokens.iter_mut().zip(&alternative.alignment) {
+        for (token, row) in alternative.tokens.iter_mut().zip(rows) {
             if token != unknown {
                 continue;
             }
@@ -91,31 +95,40 @@ impl Translator {
             }
         }
         if replaced {
-            alternative.text = self.text_of(&alternative.tokens);
+            let Decoded { text, ranges } = text_of(target, &alternative.tokens);
+            alternative.text = text;
+            if !alternative.token_ranges.is_empty() {
+                alternative.token_ranges = ranges;
+            }
         }
     }
+}
 
-    /// The words behind the columns of an alignment of a part; none for what frames it.
-    pub(crate) fn source_words(&self, part: &str, columns: usize) -> Vec<Option<String>> {
-        let frame = self.model().members[0].architecture.source_frame();
-        let spans = self.model().source.encode(part).spans;
-        let word = |span| part.get(span).map(str::to_owned);
-        let framed = frame.begin.map(|_| None);
-        let mut words: Vec<_> = framed.into_iter().chain(spans.into_iter().map(word)).collect();
-        words.resize(columns, None);
-        words
-    }
-
-    /// Tokens as text: runs of known ones as the vocabulary has it, others as they are.
-    fn text_of(&self, tokens: &[String]) -> String {
-        let target = &self.model().target;
-        let mut parts: Vec<String> = Vec::new();
-        for run in tokens.chunk_by(|a, b| target.id(a).is_some() == target.id(b).is_some()) {
-            let ids: Vec<u32> = run.iter().filter_map(|token| target.id(token)).collect();
-            parts.push(if ids.is_empty() { run.join(" ") } else { target.decode(&ids) });
+/// Tokens as text: runs of known ones as the vocabulary has it, others as they are.
+fn text_of(target: &Tokenizer, tokens: &[String]) -> Decoded {
+    let mut whole = Decoded::default();
+    for run in tokens.chunk_by(|a, b| target.id(a).is_some() == target.id(b).is_some()) {
+        let ids: Vec<u32> = run.iter().filter_map(|token| target.id(token)).collect();
+        if !whole.ranges.is_empty() {
+            whole.text.push(' ');
         }
-        parts.join(" ")
+        let start = whole.text.len();
+        if ids.is_empty() {
+            for (number, token) in run.iter().enumerate() {
+                if number > 0 {
+                    whole.text.push(' ');
+                }
+                let start = whole.text.len();
+                whole.text.push_str(token);
+                whole.ranges.push(start..whole.text.len());
+            }
+        } else {
+            let Decoded { text, ranges } = target.decode_with_ranges(&ids);
+            whole.text.push_str(&text);
+            whole.ranges.extend(ranges.iter().map(|r| start + r.start..start + r.end));
+        }
     }
+    whole
 }
 
 #[cfg(test)]
@@ -129,5 +142,17 @@ mod tests {
         dictionary.add("dog", "Köter", 0.1);
         assert_eq!(dictionary.translate("dog"), "Hund");
         assert_eq!(dictionary.translate("Peter"), "Peter");
+    }
+
+    #[test]
+    fn replaced_words_have_ranges_too() {
+        let vocabulary = "</s>\n<unk>\nun@@\nlock\nit\n";
+        let target = Tokenizer::words("vocab.txt", vocabulary.as_bytes().into(), None);
+        let target = target.expect("a small vocabulary").joining_bpe(true);
+        let tokens = ["Käse", "Peter", "un@@", "lock", "Ä"].map(str::to_owned);
+        let Decoded { text, ranges } = text_of(&target, &tokens);
+        assert_eq!(text, "Käse Peter unlock Ä");
+        let parts: Vec<&str> = ranges.into_iter().map(|range| &text[range]).collect();
+        assert_eq!(parts, ["Käse", "Peter", "un", "lock", "Ä"]);
     }
 }

@@ -1,10 +1,13 @@
 //! The translation of a line.
 
+use std::ops::Range;
+
 use peregrine_decode::{Hypothesis, Verdict};
 use peregrine_model::Search;
-use peregrine_text::{Tokenizer, separator};
+use peregrine_text::{Decoded, Tokenizer, separator};
 
-use crate::line::Part;
+use crate::line::{Part, Parts};
+use crate::sentence::{Sentence, Target};
 use crate::{Options, Translator};
 
 /// The translation of one line.
@@ -12,6 +15,11 @@ use crate::{Options, Translator};
 pub struct Translation {
     /// The alternatives, best first, at least one. There may be fewer than wanted.
     pub alternatives: Vec<Alternative>,
+    /// The sentences in which the text was translated, in its order; none if there was nothing to translate. A sentence that
+    /// was too long for the model is several.
+    pub sentences: Vec<Sentence>,
+    /// Bytes of the request's text.
+    pub source_bytes: usize,
     /// Source tokens, frame included.
     pub source_tokens: usize,
     /// The number of parts in which the line was translated: its sentences, if lines are split, and more if it
@@ -32,6 +40,9 @@ pub struct Alternative {
     pub text: String,
     /// Its tokens, without the end symbol.
     pub tokens: Vec<String>,
+    /// For each token the bytes of [`Self::text`] that it became, see [`Decoded`]. Empty unless scores or alignments are
+    /// asked for.
+    pub token_ranges: Vec<Range<usize>>,
     /// The score by which alternatives are ranked: the sum of the token scores after penalty and
     /// normalisation.
     pub score: f32,
@@ -43,8 +54,6 @@ pub struct Alternative {
     pub token_scores: Vec<f32>,
     /// The sum of the log-probabilities of each network of an ensemble.
     pub member_scores: Vec<f32>,
-    /// For each of the [`Self::token_scores`] its attention to the source tokens, frames included.
-    pub alignment: Vec<Vec<f32>>,
     /// Whether it ended by itself; if not, it was cut at the length limit.
     pub ended: bool,
     /// Tokens that were scored, the end symbols of all parts included.
@@ -57,9 +66,33 @@ impl Translation {
         self.alternatives.first().map_or("", |best| &best.text)
     }
 
-    /// The translation of an empty line.
-    pub(crate) fn empty(members: usize, source_tokens: usize) -> Translation {
+    /// The attention of each token of an alternative to all source tokens of the text, frames included: a row for each of
+    /// its [token scores](Alternative::token_scores), with zeros for other sentences. A line in several parts has only the last
+    /// one's end symbol. Empty unless alignments are asked for.
+    ///
+    /// The table has as many numbers as the text has source tokens, squared. [`Target::alignment`] has those of a sentence.
+    pub fn alignment(&self, rank: usize) -> Vec<Vec<f32>> {
+        let mut rows = Vec::new();
+        let mut offset = 0;
+        for (number, sentence) in self.sentences.iter().enumerate() {
+            let Some(target) = sentence.targets.get(rank) else { continue };
+            let last = number + 1 == self.sentences.len();
+            // An end symbol within the line is no token of it.
+            let count = if last { target.alignment.len() } else { target.tokens.len() };
+            rows.extend(target.alignment.iter().take(count).map(|row| {
+                let mut whole = vec![0.0; self.source_tokens];
+                whole[offset..offset + row.len()].copy_from_slice(row);
+                whole
+            }));
+            offset += sentence.source_length;
+        }
+        rows
+    }
+
+    /// The translation of an empty line, or of several blank ones.
+    pub(crate) fn empty(members: usize, source_tokens: usize, parts: &Parts) -> Translation {
         let alternative = Alternative {
+            text: parts.after.clone(),
             token_scores: vec![0.0],
             member_scores: vec![0.0; members],
             ended: true,
@@ -67,6 +100,7 @@ impl Translation {
         };
         Translation {
             alternatives: vec![alternative],
+            source_bytes: parts.source_bytes,
             source_tokens,
             segments: 1,
             ..Translation::default()
@@ -74,34 +108,73 @@ impl Translation {
     }
 
     /// From the alternatives of a line's parts.
-    pub(crate) fn from_parts(parts: &[Part], translator: &Translator, options: &Options) -> Self {
-        let translation = |part: &Part| Translation {
-            alternatives: translator.alternatives(part, options),
-            source_tokens: part.source_tokens,
-            segments: 1,
-            cut: part.cut,
-            copied: part.copied.is_some(),
-            verdict: part.verdict,
+    pub(crate) fn from_parts(parts: &Parts, translator: &Translator, options: &Options) -> Self {
+        let mut list = parts.list.iter();
+        let Some(first) = list.next() else { return Translation::default() };
+        let translation = |part: &Part| {
+            let mut translation = translator.part_translation(part, options);
+            if parts.keeps_lines {
+                translation.put_on_one_line();
+            }
+            translation
         };
-        let mut parts = parts.iter();
-        let Some(first) = parts.next() else { return Translation::default() };
         let mut joined = translation(first);
-        for part in parts {
-            joined.append(translation(part), &part.between, &options.search);
+        joined.sentences.reserve(parts.list.len() - 1);
+        if parts.keeps_lines {
+            joined.indent(&first.between);
         }
+        for part in list {
+            joined.join(translation(part), &part.between, &options.search);
+        }
+        if !parts.after.is_empty() {
+            joined.alternatives.iter_mut().for_each(|a| a.text.push_str(&parts.after));
+        }
+        joined.source_bytes = parts.source_bytes;
         joined
     }
 
-    /// Appends the translation of what follows in the same line, behind the white space between them.
+    /// Replaces line ends that a model may put together: a line of the source is one of the translation.
+    fn put_on_one_line(&mut self) {
+        for alternative in self.alternatives.iter_mut().filter(|a| a.text.contains('\n')) {
+            alternative.text = alternative.text.replace('\n', " ");
+        }
+    }
+
+    /// Puts white space in front.
+    fn indent(&mut self, before: &str) {
+        for alternative in &mut self.alternatives {
+            alternative.text.insert_str(0, before);
+            for range in &mut alternative.token_ranges {
+                *range = range.start + before.len()..range.end + before.len();
+            }
+        }
+        let targets = self.sentences.iter_mut().flat_map(|sentence| &mut sentence.targets);
+        targets.for_each(|target| target.shift(before.len(), 0));
+    }
+
+    /// Appends the translation of what follows in the same line, behind the white space between them. The two texts follow each
+    /// other without a gap: that white space is at the end of the first or at the beginning of the second.
     /// `search` is how both were made. A part that is copied whole has one alternative, and goes with
     /// all of the other's.
-    pub fn append(&mut self, next: Translation, between: &str, search: &Search) {
-        let columns = self.source_tokens + next.source_tokens;
+    pub fn append(&mut self, mut next: Translation, between: &str, search: &Search) {
+        let bytes = self.source_bytes;
+        next.sentences.iter_mut().for_each(|sentence| sentence.shift_source(bytes));
+        self.source_bytes += next.source_bytes;
+        self.join(next, between, search);
+    }
+
+    /// Appends the translation of a later part of the same text.
+    fn join(&mut self, mut next: Translation, between: &str, search: &Search) {
         let tight = between.is_empty() && self.copied && next.copied;
         match (self.is_copy(), next.is_copy()) {
             (true, false) => self.repeat(next.alternatives.len()),
             (false, true) => {}
             _ => self.alternatives.truncate(next.alternatives.len()),
+        }
+        let count = self.alternatives.len();
+        next.sentences.iter_mut().for_each(|sentence| sentence.fit_targets(count));
+        if self.sentences.first().is_some_and(|first| first.targets.len() != count) {
+            self.sentences.iter_mut().for_each(|sentence| sentence.fit_targets(count));
         }
         for (rank, alternative) in self.alternatives.iter_mut().enumerate() {
             let Some(other) = next.alternatives.get(rank).or(next.alternatives.first()) else {
@@ -111,10 +184,19 @@ impl Translation {
                 true => "",
                 false => separator(&alternative.text, between, &other.text),
             };
-            alternative.append(other, gap, self.source_tokens, columns);
+            let (bytes, tokens) = (alternative.text.len() + gap.len(), alternative.tokens.len());
+            let targets = next.sentences.iter_mut().filter_map(|s| s.targets.get_mut(rank));
+            targets.for_each(|target| target.shift(bytes, tokens));
+            alternative.append(other, gap);
             alternative.score = search.final_score(alternative.path_score, alternative.scored);
         }
-        self.source_tokens = columns;
+        // What was blank has the tokens of a frame and no sentence.
+        self.source_tokens = match (self.sentences.is_empty(), next.sentences.is_empty()) {
+            (true, false) => next.source_tokens,
+            (_, true) => self.source_tokens,
+            _ => self.source_tokens + next.source_tokens,
+        };
+        self.sentences.append(&mut next.sentences);
         self.segments += next.segments;
         self.cut |= next.cut;
         self.copied |= next.copied;
@@ -134,26 +216,77 @@ impl Translation {
     }
 }
 
+impl Translator {
+    /// The translation of one part.
+    fn part_translation(&self, part: &Part, options: &Options) -> Translation {
+        let alternatives = self.alternatives(part, options);
+        let target = |(rank, alternative): (usize, &Alternative)| Target {
+            text: 0..alternative.text.len(),
+            tokens: 0..alternative.tokens.len(),
+            score: alternative.score,
+            path_score: alternative.path_score,
+            alignment: match part.hypotheses.get(rank) {
+                Some(hypothesis) if options.alignments => hypothesis.alignment.clone(),
+                // Tokens and rows correspond, also where nothing was attended to.
+                _ if options.alignments => vec![Vec::new(); alternative.tokens.len()],
+                _ => Vec::new(),
+            },
+            ended: alternative.ended,
+        };
+        let sentence = Sentence {
+            source: part.source.clone(),
+            source_length: part.source_tokens,
+            source_tokens: part.token_ranges.clone(),
+            source_words: part.source_words.ranges.clone(),
+            word_of_token: part.source_words.of_token.clone(),
+            targets: alternatives.iter().enumerate().map(target).collect(),
+            cut: part.cut,
+            copied: part.copied.is_some(),
+            verdict: part.verdict,
+        };
+        Translation {
+            alternatives,
+            sentences: vec![sentence],
+            source_bytes: 0,
+            source_tokens: part.source_tokens,
+            segments: 1,
+            cut: part.cut,
+            copied: part.copied.is_some(),
+            verdict: part.verdict,
+        }
+    }
+}
+
 impl Alternative {
-    pub(crate) fn from_hypothesis(hypothesis: &Hypothesis, target: &Tokenizer) -> Alternative {
+    /// A hypothesis as text, with the ranges of its tokens or without.
+    pub(crate) fn from_hypothesis(
+        hypothesis: &Hypothesis,
+        target: &Tokenizer,
+        ranges: bool,
+    ) -> Alternative {
+        let Decoded { text, ranges } = match ranges {
+            true => target.decode_with_ranges(&hypothesis.tokens),
+            false => Decoded { text: target.decode(&hypothesis.tokens), ranges: Vec::new() },
+        };
         Alternative {
-            text: target.decode(&hypothesis.tokens),
+            text,
             tokens: hypothesis.tokens.iter().map(|&t| target.token(t).to_owned()).collect(),
+            token_ranges: ranges,
             score: hypothesis.score,
             path_score: hypothesis.path_score,
             token_scores: hypothesis.token_scores.clone(),
             member_scores: hypothesis.member_scores.clone(),
-            alignment: hypothesis.alignment.clone(),
             ended: hypothesis.ended,
             scored: hypothesis.tokens.len() + usize::from(hypothesis.ended),
         }
     }
 
     /// A copied text: one token of which a model says nothing.
-    pub(crate) fn copy(text: &str, members: usize) -> Alternative {
+    pub(crate) fn copy(text: &str, members: usize, ranges: bool) -> Alternative {
         Alternative {
             text: text.to_owned(),
             tokens: vec![text.to_owned()],
+            token_ranges: ranges.then_some(0..text.len()).into_iter().collect(),
             token_scores: vec![0.0],
             member_scores: vec![0.0; members],
             ended: true,
@@ -161,14 +294,15 @@ impl Alternative {
         }
     }
 
-    /// Appends the translation of a line's next part, whose source begins at token `offset` of
-    /// `columns`, behind `gap`.
-    fn append(&mut self, part: &Alternative, gap: &str, offset: usize, columns: usize) {
+    /// Appends the translation of a line's next part behind `gap`.
+    fn append(&mut self, part: &Alternative, gap: &str) {
         self.text.push_str(gap);
+        let start = self.text.len();
         self.text.push_str(&part.text);
+        let ranges = part.token_ranges.iter();
+        self.token_ranges.extend(ranges.map(|range| start + range.start..start + range.end));
         // An end symbol within the line is no token of it.
         self.token_scores.truncate(self.tokens.len());
-        self.alignment.truncate(self.tokens.len());
         self.tokens.extend_from_slice(&part.tokens);
         self.token_scores.extend_from_slice(&part.token_scores);
         self.path_score += part.path_score;
@@ -177,12 +311,6 @@ impl Alternative {
         for (sum, score) in self.member_scores.iter_mut().zip(&part.member_scores) {
             *sum += score;
         }
-        self.alignment.iter_mut().for_each(|row| row.resize(columns, 0.0));
-        self.alignment.extend(part.alignment.iter().map(|row| {
-            let mut whole = vec![0.0; columns];
-            whole[offset..offset + row.len()].copy_from_slice(row);
-            whole
-        }));
         self.ended &= part.ended;
     }
 }

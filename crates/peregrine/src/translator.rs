@@ -12,6 +12,7 @@ use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
 
 use crate::gpu::{self, OnGpu};
+use crate::line::Parts;
 use crate::{Compute, Error, Options, Request, Translation, Workers};
 
 /// A model ready to translate. Clones share the same model, also between threads; its memory is freed with the
@@ -218,9 +219,9 @@ impl Translator {
         let results = self.run(jobs, workers, stats.as_deref_mut())?;
         let start = clock::now();
         for ((line, part), done) in places.into_iter().zip(results) {
-            lines[line][part].finish(done);
+            lines[line].list[part].finish(done);
         }
-        let translation = |(parts, request): (&Vec<_>, &Request<'_>)| {
+        let translation = |(parts, request): (&Parts, &Request<'_>)| {
             self.translation(parts, request.options.unwrap_or(options))
         };
         let translations = lines.iter().zip(requests).map(translation).collect();

@@ -91,9 +91,9 @@ type Bits = (String, Vec<String>, u32, Vec<u32>, Vec<Vec<u32>>, bool);
 
 fn bits(translation: &Translation) -> Vec<Bits> {
     let of = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
-    let alternatives = translation.alternatives.iter();
-    let one = |a: &peregrine::Alternative| {
-        let alignment = a.alignment.iter().map(|row| of(row)).collect();
+    let alternatives = translation.alternatives.iter().enumerate();
+    let one = |(rank, a): (usize, &peregrine::Alternative)| {
+        let alignment = translation.alignment(rank).iter().map(|row| of(row)).collect();
         let score = a.score.to_bits();
         (a.text.clone(), a.tokens.clone(), score, of(&a.token_scores), alignment, a.ended)
     };

@@ -74,7 +74,9 @@ impl Access {
         let limit = f64::from(limit);
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         if used.len() >= MOST_CLIENTS {
-            used.retain(|_, bucket| now.duration_since(bucket.at) < Duration::from_secs(60) || bucket.left < 0.0);
+            used.retain(|_, bucket| {
+                now.duration_since(bucket.at) < Duration::from_secs(60) || bucket.left < 0.0
+            });
         }
         let bucket = used.entry(client).or_insert(Bucket { left: limit, at: now });
         let earned = now.duration_since(bucket.at).as_secs_f64() * limit / 60.0;
@@ -83,7 +85,10 @@ impl Access {
         if bucket.left < 1.0 {
             let wait = Duration::from_secs_f64((1.0 - bucket.left) * 60.0 / limit);
             let message = format!("Slowdown: {limit} per 1 minute");
-            return Err(Problem { retry_after: Some(wait), ..Problem::new(Kind::RateLimited, message) });
+            return Err(Problem {
+                retry_after: Some(wait),
+                ..Problem::new(Kind::RateLimited, message)
+            });
         }
         bucket.left -= texts.max(1) as f64;
         Ok(())
@@ -93,7 +98,8 @@ impl Access {
 /// The keys of a file, one a line.
 fn read_keys(path: &Path) -> Result<Vec<String>, ConfigError> {
     let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| ConfigError::new(&place, error.to_string()))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::new(&place, error.to_string()))?;
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let keys: Vec<String> = lines.filter(|key| !key.is_empty()).map(str::to_owned).collect();
     match keys.is_empty() {
@@ -131,7 +137,10 @@ mod tests {
             access.charge(client, 1, start).unwrap();
         }
         let refused = access.charge(client, 1, start).unwrap_err();
-        assert_eq!((refused.kind, refused.retry_after), (Kind::RateLimited, Some(Duration::from_secs(1))));
+        assert_eq!(
+            (refused.kind, refused.retry_after),
+            (Kind::RateLimited, Some(Duration::from_secs(1)))
+        );
         access.charge(client, 100, start + Duration::from_secs(2)).unwrap();
         assert!(access.charge(client, 1, start + Duration::from_secs(60)).is_err());
         assert!(access.charge(client, 1, start + Duration::from_secs(102)).is_ok());

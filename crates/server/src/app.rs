@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use peregrine::registry::{
     ModelEntry, OpenModel, Pair, Registry, RegistryOptions, find_models, languages_of,
 };
-use peregrine::text::language::Language;
+use peregrine::text::Language;
 use peregrine::{Caller, Priority, Service, ServiceStats};
 
 use crate::access::{Access, Client};
@@ -84,7 +84,12 @@ impl App {
     }
 
     /// The caller of a client: its requests share a turn.
-    pub(crate) fn caller(&self, client: Client, model: &OpenModel, priority: Priority) -> Arc<SharedCaller> {
+    pub(crate) fn caller(
+        &self,
+        client: Client,
+        model: &OpenModel,
+        priority: Priority,
+    ) -> Arc<SharedCaller> {
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (client, model.number, priority);
         if let Some(caller) = callers.get(&key).and_then(Weak::upgrade) {
@@ -106,7 +111,9 @@ impl App {
             Priority::Bulk => stats.waiting_interactive + stats.waiting_bulk,
         };
         match self.pace(model, &stats) {
-            Some(rate) if waiting > 0 => Duration::from_secs_f64((waiting as f64 / rate.max(0.01)).min(1e6)),
+            Some(rate) if waiting > 0 => {
+                Duration::from_secs_f64((waiting as f64 / rate.max(0.01)).min(1e6))
+            }
             _ => Duration::ZERO,
         }
     }
@@ -137,11 +144,15 @@ fn entries(config: &Config, log: &Log) -> Result<Vec<ModelEntry>, ConfigError> {
     let mut entries = config.model.iter().map(named_entry).collect::<Result<Vec<_>, _>>()?;
     if let Some(folder) = &config.models {
         let place = || folder.display().to_string();
-        let found = find_models(folder).map_err(|error| ConfigError::new(place(), error.to_string()));
+        let found =
+            find_models(folder).map_err(|error| ConfigError::new(place(), error.to_string()));
         let (models, left_out) = found?;
         left_out.iter().for_each(|reason| log.warning(reason, &[]));
         if models.is_empty() && entries.is_empty() {
-            return Err(ConfigError::new(place(), "there is no model in it whose languages are known"));
+            return Err(ConfigError::new(
+                place(),
+                "there is no model in it whose languages are known",
+            ));
         }
         entries.extend(models);
     }
@@ -169,13 +180,17 @@ fn named_entry(model: &NamedModel) -> Result<ModelEntry, ConfigError> {
     let pair = match &model.pair {
         Some((from, to)) => {
             let code = |code: &str| {
-                let language = Language::find(code).ok_or_else(|| ConfigError::new(place(), format!("{code:?} is no language")))?;
+                let language = Language::find(code)
+                    .ok_or_else(|| ConfigError::new(place(), format!("{code:?} is no language")))?;
                 Ok(language.code)
             };
             Pair::new(code(from)?, code(to)?)
         }
         None => languages_of(&model.path).ok_or_else(|| {
-            ConfigError::new(place(), "its languages are not known: write them before the path, as in --model en-de=PATH")
+            ConfigError::new(
+                place(),
+                "its languages are not known: write them before the path, as in --model en-de=PATH",
+            )
         })?,
     };
     let name = model.path.file_name().unwrap_or_default().to_string_lossy().into_owned();

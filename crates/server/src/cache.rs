@@ -52,10 +52,15 @@ struct State {
 fn weight(key: &Key, translation: &Translation) -> usize {
     let token = |tokens: &Vec<String>| tokens.iter().map(|token| token.len() + 24).sum::<usize>();
     let alternatives = translation.alternatives.iter().map(|a| {
-        let alignment: usize = a.alignment.iter().map(|row| 4 * row.len() + 24).sum();
-        a.text.len() + token(&a.tokens) + 4 * a.token_scores.len() + alignment + 200
+        a.text.len() + token(&a.tokens) + 16 * a.token_ranges.len() + 4 * a.token_scores.len() + 200
     });
-    2 * key.text.len() + 300 + alternatives.sum::<usize>()
+    let sentences = translation.sentences.iter().map(|sentence| {
+        let row = |row: &Vec<f32>| 4 * row.len() + 24;
+        let targets =
+            sentence.targets.iter().map(|t| t.alignment.iter().map(row).sum::<usize>() + 120);
+        32 * sentence.source_tokens.len() + 200 + targets.sum::<usize>()
+    });
+    2 * key.text.len() + 300 + alternatives.sum::<usize>() + sentences.sum::<usize>()
 }
 
 impl Cache {
@@ -177,8 +182,8 @@ mod tests {
         assert!(cache.get(&key("a")).is_some());
         cache.put(&key("i"), &translation("i"));
         assert!(cache.get(&key("a")).is_some() && cache.get(&key("b")).is_none());
-        cache.put(&key("a"), &translation("again"));
-        assert_eq!(cache.get(&key("a")).unwrap().text(), "again");
+        cache.put(&key("a"), &translation("B"));
+        assert_eq!(cache.get(&key("a")).unwrap().text(), "B");
         let state = cache.state();
         assert_eq!((state.kept.len(), state.by_age.len()), (8, 8));
     }

@@ -153,18 +153,36 @@ impl Default for Config {
 /// An option with a value.
 macro_rules! option {
     ($name:literal, $value:literal, $default:literal, $help:literal, $set:expr) => {
-        ServeOption { name: $name, value: $value, default: $default, help: $help, many: false, set: $set }
+        ServeOption {
+            name: $name,
+            value: $value,
+            default: $default,
+            help: $help,
+            many: false,
+            set: $set,
+        }
     };
     ($name:literal, many $value:literal, $default:literal, $help:literal, $set:expr) => {
-        ServeOption { name: $name, value: $value, default: $default, help: $help, many: true, set: $set }
+        ServeOption {
+            name: $name,
+            value: $value,
+            default: $default,
+            help: $help,
+            many: true,
+            set: $set,
+        }
     };
 }
 
 /// All options, in the order in which they are documented.
 pub const OPTIONS: &[ServeOption] = &[
-    option!("host", "ADDRESS", "127.0.0.1", "Address to listen on; 0.0.0.0 is every network this machine is in", |c, v| {
-        put(&mut c.host, v.parse().map_err(|_| "expected an IP address".to_owned()))
-    }),
+    option!(
+        "host",
+        "ADDRESS",
+        "127.0.0.1",
+        "Address to listen on; 0.0.0.0 is every network this machine is in",
+        |c, v| { put(&mut c.host, v.parse().map_err(|_| "expected an IP address".to_owned())) }
+    ),
     option!("port", "N", "8989", "Port to listen on; 0 takes a free one and prints it", |c, v| {
         put(&mut c.port, v.parse().map_err(|_| "expected a number from 0 to 65535".to_owned()))
     }),
@@ -172,94 +190,198 @@ pub const OPTIONS: &[ServeOption] = &[
         c.model.push(named_model(v));
         Ok(())
     }),
-    option!("models", "FOLDER", "none", "Folder of models: each file or directory in it that is one", |c, v| {
-        c.models = Some(PathBuf::from(v));
-        Ok(())
-    }),
-    option!("preload", "on|off", "on", "Open models at start; off opens each with its first request", |c, v| {
-        put(&mut c.preload, switch(v))
-    }),
-    option!("device", "auto|cpu|cuda[:N]", "auto", "Where to compute: the first NVIDIA GPU if there is one (auto), or the one named", |c, v| {
-        put(&mut c.device, v.parse())
-    }),
-    option!("precision", "NAME", "auto", "Precision of products: float32, bfloat16, int16, int8; on a GPU also tf32, float16, fp8", |c, v| {
-        c.precision = v.to_owned();
-        Ok(())
-    }),
-    option!("threads", "auto|N", "auto", "Workers of each model: auto is the physical cores this process may use, on a GPU 4", |c, v| {
-        c.threads = if v == "auto" { None } else { Some(number(v, 1, 1024)?) };
-        Ok(())
-    }),
-    option!("memory", "SIZE", "3/4 of what is free", "Bytes the process should stay within (K, M, G): models used least recently are closed", |c, v| {
-        c.memory = Some(size(v)? as u64);
-        Ok(())
-    }),
-    option!("beam", "N", "the model's own", "Hypotheses kept for a sentence where a request does not say; 1 is greedy search", |c, v| {
-        c.beam = Some(number(v, 1, 100)?);
-        Ok(())
-    }),
-    option!("max-body", "SIZE", "2M", "Longest body of a request", |c, v| put(&mut c.max_body, size(v))),
-    option!("max-texts", "N", "5000", "Most texts in a request", |c, v| put(&mut c.max_texts, number(v, 1, usize::MAX))),
+    option!(
+        "models",
+        "FOLDER",
+        "none",
+        "Folder of models: each file or directory in it that is one",
+        |c, v| {
+            c.models = Some(PathBuf::from(v));
+            Ok(())
+        }
+    ),
+    option!(
+        "preload",
+        "on|off",
+        "on",
+        "Open models at start; off opens each with its first request",
+        |c, v| { put(&mut c.preload, switch(v)) }
+    ),
+    option!(
+        "device",
+        "auto|cpu|cuda[:N]",
+        "auto",
+        "Where to compute: the first NVIDIA GPU if there is one (auto), or the one named",
+        |c, v| { put(&mut c.device, v.parse()) }
+    ),
+    option!(
+        "precision",
+        "NAME",
+        "auto",
+        "Precision of products: float32, bfloat16, int16, int8; on a GPU also tf32, float16, fp8",
+        |c, v| {
+            c.precision = v.to_owned();
+            Ok(())
+        }
+    ),
+    option!(
+        "threads",
+        "auto|N",
+        "auto",
+        "Workers of each model: auto is the physical cores this process may use, on a GPU 4",
+        |c, v| {
+            c.threads = if v == "auto" { None } else { Some(number(v, 1, 1024)?) };
+            Ok(())
+        }
+    ),
+    option!(
+        "memory",
+        "SIZE",
+        "3/4 of what is free",
+        "Bytes the process should stay within (K, M, G): models used least recently are closed",
+        |c, v| {
+            c.memory = Some(size(v)? as u64);
+            Ok(())
+        }
+    ),
+    option!(
+        "beam",
+        "N",
+        "the model's own",
+        "Hypotheses kept for a sentence where a request does not say; 1 is greedy search",
+        |c, v| {
+            c.beam = Some(number(v, 1, 100)?);
+            Ok(())
+        }
+    ),
+    option!("max-body", "SIZE", "2M", "Longest body of a request", |c, v| put(
+        &mut c.max_body,
+        size(v)
+    )),
+    option!("max-texts", "N", "5000", "Most texts in a request", |c, v| put(
+        &mut c.max_texts,
+        number(v, 1, usize::MAX)
+    )),
     option!("max-characters", "N", "200000", "Most characters in a text", |c, v| {
         put(&mut c.max_characters, number(v, 1, usize::MAX))
     }),
-    option!("max-wait", "SECONDS", "30", "Refuse requests at once that would wait longer than this for their turn", |c, v| {
-        put(&mut c.max_wait, seconds(v))
-    }),
-    option!("timeout", "SECONDS", "120", "How long a request may take where it does not say (X-Request-Timeout)", |c, v| {
-        put(&mut c.timeout, seconds(v))
-    }),
-    option!("rate-limit", "N", "none", "Texts a minute that each key, or each address without a key, may send", |c, v| {
-        c.rate_limit = Some(number(v, 1, u32::MAX as usize)? as u32);
-        Ok(())
-    }),
+    option!(
+        "max-wait",
+        "SECONDS",
+        "30",
+        "Refuse requests at once that would wait longer than this for their turn",
+        |c, v| { put(&mut c.max_wait, seconds(v)) }
+    ),
+    option!(
+        "timeout",
+        "SECONDS",
+        "120",
+        "How long a request may take where it does not say (X-Request-Timeout)",
+        |c, v| { put(&mut c.timeout, seconds(v)) }
+    ),
+    option!(
+        "rate-limit",
+        "N",
+        "none",
+        "Texts a minute that each key, or each address without a key, may send",
+        |c, v| {
+            c.rate_limit = Some(number(v, 1, u32::MAX as usize)? as u32);
+            Ok(())
+        }
+    ),
     option!("key", many "KEY", "none", "API key that requests must carry; PEREGRINE_KEY keeps it out of the list of processes", |c, v| {
         c.key.extend(v.split(',').map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned));
         Ok(())
     }),
-    option!("key-file", "FILE", "none", "File of API keys, one a line; # begins a comment", |c, v| {
-        c.key_file = Some(PathBuf::from(v));
-        Ok(())
-    }),
-    option!("cache", "SIZE", "0", "Bytes of translations that are remembered; 0 remembers none", |c, v| put(&mut c.cache, size(v))),
-    option!("url-prefix", "PATH", "none", "Path under which everything is served, such as /translate", |c, v| {
-        let path = v.trim_matches('/');
-        if path.contains(['{', '}', '*', '?', '#', ' ']) {
-            return Err("expected a path such as /mt".to_owned());
+    option!(
+        "key-file",
+        "FILE",
+        "none",
+        "File of API keys, one a line; # begins a comment",
+        |c, v| {
+            c.key_file = Some(PathBuf::from(v));
+            Ok(())
         }
-        c.url_prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
-        Ok(())
-    }),
-    option!("trust-proxy", "on|off", "off", "Believe X-Forwarded-For, -Proto and -Host: only behind a proxy that sets them", |c, v| {
-        put(&mut c.trust_proxy, switch(v))
-    }),
-    option!("cors-origin", "*|ORIGIN|off", "*", "Sites whose pages may call the server from a browser", |c, v| {
-        c.cors_origin = (v != "off").then(|| v.to_owned());
-        match v.bytes().all(|byte| (33..127).contains(&byte)) {
-            true => Ok(()),
-            false => Err("expected *, off or an origin such as https://example.org".to_owned()),
+    ),
+    option!(
+        "cache",
+        "SIZE",
+        "0",
+        "Bytes of translations that are remembered; 0 remembers none",
+        |c, v| put(&mut c.cache, size(v))
+    ),
+    option!(
+        "url-prefix",
+        "PATH",
+        "none",
+        "Path under which everything is served, such as /translate",
+        |c, v| {
+            let path = v.trim_matches('/');
+            if path.contains(['{', '}', '*', '?', '#', ' ']) {
+                return Err("expected a path such as /mt".to_owned());
+            }
+            c.url_prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
+            Ok(())
         }
-    }),
+    ),
+    option!(
+        "trust-proxy",
+        "on|off",
+        "off",
+        "Believe X-Forwarded-For, -Proto and -Host: only behind a proxy that sets them",
+        |c, v| { put(&mut c.trust_proxy, switch(v)) }
+    ),
+    option!(
+        "cors-origin",
+        "*|ORIGIN|off",
+        "*",
+        "Sites whose pages may call the server from a browser",
+        |c, v| {
+            c.cors_origin = (v != "off").then(|| v.to_owned());
+            match v.bytes().all(|byte| (33..127).contains(&byte)) {
+                true => Ok(()),
+                false => Err("expected *, off or an origin such as https://example.org".to_owned()),
+            }
+        }
+    ),
     option!("page", "on|off", "on", "Serve the page at /", |c, v| put(&mut c.page, switch(v))),
-    option!("max-connections", "N", "4096", "Most open connections; more wait to be accepted", |c, v| {
-        put(&mut c.max_connections, number(v, 1, 1 << 20))
-    }),
-    option!("idle-timeout", "SECONDS", "30", "How long a client may take to send a request, and stay connected without one", |c, v| {
-        put(&mut c.idle_timeout, seconds(v))
-    }),
-    option!("drain-timeout", "SECONDS", "30", "How long accepted requests may go on after SIGTERM; a second signal ends at once", |c, v| {
-        put(&mut c.drain_timeout, seconds(v))
-    }),
-    option!("log", "auto|text|json|off", "auto", "Log lines on standard error: auto is text on a terminal, JSON otherwise", |c, v| {
-        c.log = match v {
-            "auto" => LogFormat::Auto,
-            "text" => LogFormat::Text,
-            "json" => LogFormat::Json,
-            "off" => LogFormat::Off,
-            _ => return Err("expected auto, text, json or off".to_owned()),
-        };
-        Ok(())
-    }),
+    option!(
+        "max-connections",
+        "N",
+        "4096",
+        "Most open connections; more wait to be accepted",
+        |c, v| { put(&mut c.max_connections, number(v, 1, 1 << 20)) }
+    ),
+    option!(
+        "idle-timeout",
+        "SECONDS",
+        "30",
+        "How long a client may take to send a request, and stay connected without one",
+        |c, v| { put(&mut c.idle_timeout, seconds(v)) }
+    ),
+    option!(
+        "drain-timeout",
+        "SECONDS",
+        "30",
+        "How long accepted requests may go on after SIGTERM; a second signal ends at once",
+        |c, v| { put(&mut c.drain_timeout, seconds(v)) }
+    ),
+    option!(
+        "log",
+        "auto|text|json|off",
+        "auto",
+        "Log lines on standard error: auto is text on a terminal, JSON otherwise",
+        |c, v| {
+            c.log = match v {
+                "auto" => LogFormat::Auto,
+                "text" => LogFormat::Text,
+                "json" => LogFormat::Json,
+                "off" => LogFormat::Off,
+                _ => return Err("expected auto, text, json or off".to_owned()),
+            };
+            Ok(())
+        }
+    ),
 ];
 
 /// Why a configuration cannot be used: where the value was given, and what was expected.
@@ -426,7 +548,8 @@ mod tests {
     fn flags_count_more_than_variables_and_these_more_than_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("serve.toml");
-        std::fs::write(&file, "port = 1\nbeam = 2\ncache = \"3K\"\nmodel = [\"en-de=a\", \"b\"]\n").unwrap();
+        std::fs::write(&file, "port = 1\nbeam = 2\ncache = \"3K\"\nmodel = [\"en-de=a\", \"b\"]\n")
+            .unwrap();
         let variable = |name: &str| match name {
             "PEREGRINE_PORT" => Some("10".to_owned()),
             "PEREGRINE_BEAM" => Some("4".to_owned()),
@@ -457,7 +580,12 @@ mod tests {
 
     #[test]
     fn defaults_in_words_are_the_defaults() {
-        let stated = OPTIONS.iter().filter(|o| !matches!(o.default, "none" | "the model's own" | "the built-in model" | "3/4 of what is free"));
+        let stated = OPTIONS.iter().filter(|o| {
+            !matches!(
+                o.default,
+                "none" | "the model's own" | "the built-in model" | "3/4 of what is free"
+            )
+        });
         let given: Vec<(&str, &str)> = stated.map(|option| (option.name, option.default)).collect();
         let config = Config::read(None, |_| None, &flags(&given)).unwrap();
         assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));

@@ -39,14 +39,20 @@ impl Files {
     }
 
     /// Keeps a file; its id.
-    pub(crate) fn put(&self, name: &str, bytes: Bytes, characters: usize) -> Outcome<(String, String)> {
+    pub(crate) fn put(
+        &self,
+        name: &str,
+        bytes: Bytes,
+        characters: usize,
+    ) -> Outcome<(String, String)> {
         let mut files = self.lock();
         let held: usize = files.values().map(|file| file.bytes.len()).sum();
         if held + bytes.len() > MOST_BYTES {
             return Err(Problem::busy(Duration::from_secs(60)));
         }
         let (id, key) = (secret()?, secret()?);
-        let file = File { name: name.to_owned(), bytes, key: key.clone(), characters, at: Instant::now() };
+        let file =
+            File { name: name.to_owned(), bytes, key: key.clone(), characters, at: Instant::now() };
         files.insert(id.clone(), file);
         Ok((id, key))
     }
@@ -65,14 +71,16 @@ impl Files {
 /// Thirty-two hexadecimal digits that nobody can guess.
 pub(crate) fn secret() -> Outcome<String> {
     let mut bytes = [0u8; 16];
-    getrandom::fill(&mut bytes).map_err(|_| Problem::new(Kind::Internal, "There are no random numbers"))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|_| Problem::new(Kind::Internal, "There are no random numbers"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A file's name without folders and without what a header cannot hold: it is only ever shown, never opened.
 pub(crate) fn safe_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let safe = |c: char| if c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ') { c } else { '_' };
+    let safe =
+        |c: char| if c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ') { c } else { '_' };
     let name: String = last.chars().map(safe).take(100).collect();
     match name.trim_matches(['.', ' ']) {
         "" => "file".to_owned(),

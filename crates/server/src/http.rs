@@ -32,19 +32,25 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     paths.dedup();
     let mut router = Router::new();
     for path in paths {
-        let answer = move |State(app): State<Arc<App>>, params: RawPathParams, request: Request<Body>| async move {
-            let variables = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let answer = move |State(app): State<Arc<App>>,
+                           params: RawPathParams,
+                           request: Request<Body>| async move {
+            let variables =
+                params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
             answer(app, path, variables, request).await
         };
         router = router.route(path, any(answer));
     }
-    let missing = |State(app): State<Arc<App>>, request: Request<Body>| answer(app, "", Vec::new(), request);
+    let missing =
+        |State(app): State<Arc<App>>, request: Request<Body>| answer(app, "", Vec::new(), request);
     let prefix = app.config.url_prefix.clone();
     let router = match prefix.as_str() {
         "" => router.fallback(missing),
         // `nest` leaves `prefix/` out, which is where the page is.
         prefix => {
-            let page = move |State(app): State<Arc<App>>, request: Request<Body>| answer(app, "/", Vec::new(), request);
+            let page = move |State(app): State<Arc<App>>, request: Request<Body>| {
+                answer(app, "/", Vec::new(), request)
+            };
             let place = format!("{prefix}/");
             // The page's addresses are relative: without the slash they would miss the prefix.
             let redirect = move || std::future::ready(axum::response::Redirect::permanent(&place));
@@ -71,7 +77,12 @@ impl Drop for InFlight {
 }
 
 /// Answers a request to a path of the table; an empty one is not in it.
-async fn answer(app: Arc<App>, path: &'static str, variables: Vec<(String, String)>, request: Request<Body>) -> Response {
+async fn answer(
+    app: Arc<App>,
+    path: &'static str,
+    variables: Vec<(String, String)>,
+    request: Request<Body>,
+) -> Response {
     let start = Instant::now();
     app.metrics.in_flight.fetch_add(1, Relaxed);
     let mut in_flight = InFlight { app: Arc::clone(&app), answered: false };
@@ -95,7 +106,8 @@ async fn answer(app: Arc<App>, path: &'static str, variables: Vec<(String, Strin
     let mut response = outcome.unwrap_or_else(|problem| {
         app.metrics.rejected(problem.kind.name());
         if problem.kind == Kind::Internal {
-            let fields = [("id", Value::from(id.as_str())), ("reason", problem.message.as_str().into())];
+            let fields =
+                [("id", Value::from(id.as_str())), ("reason", problem.message.as_str().into())];
             app.log.warning("a request failed", &fields);
         }
         dialect.problem(&problem, &id)
@@ -106,15 +118,18 @@ async fn answer(app: Arc<App>, path: &'static str, variables: Vec<(String, Strin
     app.metrics.answered(dialect.name(), route, status, time);
     if dialect != Dialect::Operations {
         let milliseconds = (time.as_secs_f64() * 1e4).round() / 10.0;
-        app.log.info("request", &[
-            ("id", id.as_str().into()),
-            ("api", dialect.name().into()),
-            ("method", method.as_str().into()),
-            ("route", route.into()),
-            ("status", status.into()),
-            ("ms", milliseconds.into()),
-            ("bytes", bytes.into()),
-        ]);
+        app.log.info(
+            "request",
+            &[
+                ("id", id.as_str().into()),
+                ("api", dialect.name().into()),
+                ("method", method.as_str().into()),
+                ("route", route.into()),
+                ("status", status.into()),
+                ("ms", milliseconds.into()),
+                ("bytes", bytes.into()),
+            ],
+        );
     }
     response
 }
@@ -136,7 +151,10 @@ async fn handle(
     };
     let Some(route) = routes.iter().find(|route| route.method == method) else {
         let allowed: Vec<&str> = routes.iter().map(|route| route.method).collect();
-        return Err(Problem::new(Kind::WrongMethod, format!("Method not allowed: use {}", allowed.join(" or "))));
+        return Err(Problem::new(
+            Kind::WrongMethod,
+            format!("Method not allowed: use {}", allowed.join(" or ")),
+        ));
     };
     let address = address(app, &request);
     let (parts, body) = request.into_parts();
@@ -149,14 +167,22 @@ async fn handle(
         true => crate::access::Client::Address(address),
         false => app.access.client(dialect.key(&params, &parts.headers).as_deref(), address)?,
     };
-    let context = Context { app: Arc::clone(app), dialect: *dialect, params, client, headers: parts.headers, path: variables };
+    let context = Context {
+        app: Arc::clone(app),
+        dialect: *dialect,
+        params,
+        client,
+        headers: parts.headers,
+        path: variables,
+    };
     (route.handler)(context).await
 }
 
 /// The body, if it is not too long and comes in time.
 async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Outcome<Bytes> {
     let most = app.config.max_body;
-    let too_large = || Problem::new(Kind::TooLarge, format!("The body is longer than {most} bytes"));
+    let too_large =
+        || Problem::new(Kind::TooLarge, format!("The body is longer than {most} bytes"));
     if content_length(headers) > most as u64 {
         return Err(too_large());
     }
@@ -165,7 +191,8 @@ async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Outcome<Bytes>
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => {
             // The error of a limit is known by its words only.
-            let told = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            let told =
+                std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             match told.contains("limit") {
                 true => Err(too_large()),
                 false => Err(Problem::bad("The body cannot be read")),
@@ -182,7 +209,10 @@ fn content_length(headers: &HeaderMap) -> u64 {
 
 /// The client's address: that of the connection, or behind a trusted proxy the one it adds.
 fn address(app: &App, request: &Request<Body>) -> IpAddr {
-    let peer = request.extensions().get::<SocketAddr>().map_or(IpAddr::from([127, 0, 0, 1]), SocketAddr::ip);
+    let peer = request
+        .extensions()
+        .get::<SocketAddr>()
+        .map_or(IpAddr::from([127, 0, 0, 1]), SocketAddr::ip);
     let forwarded = || {
         // The proxy appends: what stands before may be the client's invention.
         let all = request.headers().get_all("x-forwarded-for").iter().last()?.to_str().ok()?;
@@ -194,7 +224,10 @@ fn address(app: &App, request: &Request<Body>) -> IpAddr {
 /// The id that the client sends, if it is one, or a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
-    let is_id = |id: &&str| (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    let is_id = |id: &&str| {
+        (1..=64).contains(&id.len())
+            && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
     match given.filter(is_id) {
         Some(id) => id.to_owned(),
         None => format!("{:x}-{:x}", std::process::id(), LAST_ID.fetch_add(1, Relaxed) + 1),
@@ -213,7 +246,10 @@ fn add_headers(app: &App, response: &mut Response, id: &str) {
     }
     for (name, value) in [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE, OPTIONS"),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type, X-API-Token, X-Request-ID, X-Request-Timeout"),
+        (
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            "Authorization, Content-Type, X-API-Token, X-Request-ID, X-Request-Timeout",
+        ),
         (header::ACCESS_CONTROL_EXPOSE_HEADERS, "Retry-After, X-Request-ID"),
         (header::ACCESS_CONTROL_MAX_AGE, "86400"),
     ] {

@@ -26,5 +26,28 @@ mod problem;
 mod server;
 mod translate;
 
+/// Reads the parameters of a request, for the fuzz target.
+#[cfg(feature = "fuzzing")]
+pub async fn read_parameters(kind: &str, query: &str, body: &[u8]) -> bool {
+    let mut headers = axum::http::HeaderMap::new();
+    if let Ok(kind) = axum::http::HeaderValue::from_str(kind) {
+        headers.insert("content-type", kind);
+    }
+    let Ok(params) = params::Params::read(Some(query), &headers, body.to_vec().into()).await else {
+        return false;
+    };
+    let _ = (
+        params.texts("q"),
+        params.flag("html"),
+        params.count("alternatives", 0..=9),
+        params.string("source"),
+    );
+    let _ = (
+        api::extensions::dialect_of(&params),
+        params.files.iter().map(|file| files::safe_name(&file.name)).count(),
+    );
+    true
+}
+
 pub use config::{Config, ConfigError, LogFormat, NamedModel, OPTIONS, ServeOption};
 pub use server::{ServeError, Server, check, run};

@@ -44,7 +44,8 @@ impl Log {
             return;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let line = self.line(level, message, fields, &timestamp(now.as_secs(), now.subsec_millis()));
+        let line =
+            self.line(level, message, fields, &timestamp(now.as_secs(), now.subsec_millis()));
         // A full disk or a closed pipe is no reason not to translate.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
@@ -65,7 +66,9 @@ impl Log {
         let mut line = format!("{time} {name} {message}");
         for (key, value) in fields {
             match value {
-                Value::String(text) if !text.contains([' ', '"', '\n']) => line.push_str(&format!(" {key}={text}")),
+                Value::String(text) if !text.contains([' ', '"', '\n']) => {
+                    line.push_str(&format!(" {key}={text}"))
+                }
                 value => line.push_str(&format!(" {key}={value}")),
             }
         }
@@ -80,7 +83,8 @@ pub(crate) fn timestamp(seconds: u64, millis: u32) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted + 2) / 5 + 1;
@@ -104,10 +108,14 @@ mod tests {
     #[test]
     fn lines() {
         let fields = [("status", Value::from(200)), ("path", Value::from("/a b"))];
-        let text = Log { json: false, only_warnings: false }.line(Level::Info, "request", &fields, "T");
+        let text =
+            Log { json: false, only_warnings: false }.line(Level::Info, "request", &fields, "T");
         assert_eq!(text, "T info request status=200 path=\"/a b\"\n");
         let json = Log { json: true, only_warnings: false }.line(Level::Warning, "x", &fields, "T");
         let read: Value = serde_json::from_str(&json).unwrap();
-        assert_eq!((read["level"].as_str(), read["path"].as_str()), (Some("warning"), Some("/a b")));
+        assert_eq!(
+            (read["level"].as_str(), read["path"].as_str()),
+            (Some("warning"), Some("/a b"))
+        );
     }
 }

@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Upper ends of the buckets for durations, in seconds.
-const BUCKETS: [f64; 16] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+const BUCKETS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
+];
 
 /// A histogram of durations.
 #[derive(Debug, Default, Clone)]
@@ -51,7 +52,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Metrics {
-    pub(crate) fn answered(&self, api: &'static str, route: &'static str, status: u16, time: Duration) {
+    pub(crate) fn answered(
+        &self,
+        api: &'static str,
+        route: &'static str,
+        status: u16,
+        time: Duration,
+    ) {
         *lock(&self.requests).entry((api, route, status)).or_default() += 1;
         lock(&self.durations).entry((api, route)).or_default().add(time);
     }
@@ -74,7 +81,11 @@ impl Metrics {
         for ((api, route, status), count) in lock(&self.requests).iter() {
             page.sample("", &[("api", api), ("route", route), ("status", &status)], count);
         }
-        page.family("peregrine_http_request_duration_seconds", "histogram", "Time from head to answer");
+        page.family(
+            "peregrine_http_request_duration_seconds",
+            "histogram",
+            "Time from head to answer",
+        );
         for ((api, route), histogram) in lock(&self.durations).iter() {
             page.histogram(&[("api", api), ("route", route)], histogram);
         }
@@ -82,17 +93,36 @@ impl Metrics {
         for (reason, count) in lock(&self.rejected).iter() {
             page.sample("", &[("reason", reason)], count);
         }
-        page.family("peregrine_source_characters_total", "counter", "Characters of texts accepted for translation");
+        page.family(
+            "peregrine_source_characters_total",
+            "counter",
+            "Characters of texts accepted for translation",
+        );
         for (pair, count) in lock(&self.characters).iter() {
             page.sample("", &[("pair", pair)], count);
         }
         for (name, kind, help, value) in [
             ("peregrine_requests_in_flight", "gauge", "Requests being answered", &self.in_flight),
             ("peregrine_connections", "gauge", "Open connections", &self.connections),
-            ("peregrine_abandoned_total", "counter", "Requests whose client left before the answer", &self.abandoned),
+            (
+                "peregrine_abandoned_total",
+                "counter",
+                "Requests whose client left before the answer",
+                &self.abandoned,
+            ),
             ("peregrine_cache_hits_total", "counter", "Texts found in the cache", &self.cache_hits),
-            ("peregrine_cache_misses_total", "counter", "Texts not found in the cache", &self.cache_misses),
-            ("peregrine_coalesced_total", "counter", "Texts that joined an equal one in flight", &self.coalesced),
+            (
+                "peregrine_cache_misses_total",
+                "counter",
+                "Texts not found in the cache",
+                &self.cache_misses,
+            ),
+            (
+                "peregrine_coalesced_total",
+                "counter",
+                "Texts that joined an equal one in flight",
+                &self.coalesced,
+            ),
             ("peregrine_panics_total", "counter", "Requests that hit a bug", &self.panics),
         ] {
             page.family(name, kind, help);
@@ -116,10 +146,16 @@ impl Exposition {
     }
 
     /// A sample of the metric begun last. Labels are names of this program's own or of its models.
-    pub(crate) fn sample(&mut self, suffix: &str, labels: &[(&str, &dyn Display)], value: impl Display) {
+    pub(crate) fn sample(
+        &mut self,
+        suffix: &str,
+        labels: &[(&str, &dyn Display)],
+        value: impl Display,
+    ) {
         let _ = write!(self.text, "{}{suffix}", self.name);
         for (number, (key, label)) in labels.iter().enumerate() {
-            let label = label.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let label =
+                label.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let _ = write!(self.text, "{}{key}=\"{label}\"", if number == 0 { '{' } else { ',' });
         }
         let end = if labels.is_empty() { "" } else { "}" };
@@ -157,8 +193,16 @@ mod tests {
         let mut page = Exposition::default();
         metrics.write(&mut page);
         let text = page.finish();
-        let line = |end: &str| format!("duration_seconds_bucket{{api=\"native\",route=\"/v1/translate\",le=\"{end}\"}} ");
+        let line = |end: &str| {
+            format!(
+                "duration_seconds_bucket{{api=\"native\",route=\"/v1/translate\",le=\"{end}\"}} "
+            )
+        };
         assert!(text.contains(&format!("{}1\n", line("0.001"))), "{text}");
-        assert!(text.contains(&format!("{}3\n", line("120"))) && text.contains(&format!("{}4\n", line("+Inf"))), "{text}");
+        assert!(
+            text.contains(&format!("{}3\n", line("120")))
+                && text.contains(&format!("{}4\n", line("+Inf"))),
+            "{text}"
+        );
     }
 }

@@ -40,18 +40,26 @@ pub(crate) struct Texts {
 
 impl Params {
     /// Reads the parameters of a request.
-    pub(crate) async fn read(query: Option<&str>, headers: &HeaderMap, body: Bytes) -> Outcome<Params> {
-        let mut params = Params { query: pairs(query.unwrap_or_default().as_bytes()), ..Params::default() };
-        let kind = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    pub(crate) async fn read(
+        query: Option<&str>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Outcome<Params> {
+        let mut params =
+            Params { query: pairs(query.unwrap_or_default().as_bytes()), ..Params::default() };
+        let kind =
+            headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
         let media = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let is_json = media == "application/json" || (media.starts_with("application/") && media.ends_with("+json"));
+        let is_json = media == "application/json"
+            || (media.starts_with("application/") && media.ends_with("+json"));
         let starts_object = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         if body.is_empty() {
             return Ok(params);
         }
         if media == "multipart/form-data" {
             params.read_multipart(kind, body).await?;
-        } else if is_json || (media != "application/x-www-form-urlencoded" && starts_object) {
+        } else if is_json || starts_object {
+            // `curl -d '{…}'` calls it a form.
             params.json = Some(object(&body)?);
         } else {
             params.form = pairs(&body);
@@ -60,10 +68,15 @@ impl Params {
     }
 
     async fn read_multipart(&mut self, kind: &str, body: Bytes) -> Outcome<()> {
-        let broken = |error: &dyn std::fmt::Display| Problem::bad(format!("The multipart form cannot be read: {error}"));
+        let broken = |error: &dyn std::fmt::Display| {
+            Problem::bad(format!("The multipart form cannot be read: {error}"))
+        };
         let request = axum::http::Request::builder().header("content-type", kind);
         let request = request.body(axum::body::Body::from(body)).map_err(|error| broken(&error))?;
-        let multipart = <axum::extract::Multipart as axum::extract::FromRequest<()>>::from_request(request, &());
+        let multipart = <axum::extract::Multipart as axum::extract::FromRequest<()>>::from_request(
+            request,
+            &(),
+        );
         let mut multipart = multipart.await.map_err(|error| broken(&error))?;
         while let Some(field) = multipart.next_field().await.map_err(|error| broken(&error))? {
             if self.form.len() + self.files.len() >= MOST_FIELDS {
@@ -133,7 +146,9 @@ impl Params {
         let wrong = || Problem::bad(format!("{name} must be a string or a list of strings"));
         match self.value(name) {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(Texts { texts: vec![text.clone()], is_list: false })),
+            Some(Value::String(text)) => {
+                Ok(Some(Texts { texts: vec![text.clone()], is_list: false }))
+            }
             Some(Value::Array(list)) => {
                 let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(wrong);
                 let texts = list.iter().map(text).collect::<Outcome<Vec<String>>>()?;
@@ -154,11 +169,17 @@ impl Params {
     }
 
     /// A whole number in a range, as a number or as text.
-    pub(crate) fn count(&self, name: &str, range: std::ops::RangeInclusive<usize>) -> Outcome<Option<usize>> {
+    pub(crate) fn count(
+        &self,
+        name: &str,
+        range: std::ops::RangeInclusive<usize>,
+    ) -> Outcome<Option<usize>> {
         let Some(text) = self.string(name)? else { return Ok(None) };
         let number = text.trim().parse().ok().filter(|number| range.contains(number));
         let (least, most) = (range.start(), range.end());
-        number.map(Some).ok_or_else(|| Problem::bad(format!("{name} must be a whole number from {least} to {most}")))
+        number.map(Some).ok_or_else(|| {
+            Problem::bad(format!("{name} must be a whole number from {least} to {most}"))
+        })
     }
 }
 
@@ -198,6 +219,7 @@ mod tests {
         let all = [
             read("", "application/json; charset=utf-8", br#"{"q": "Hi"}"#),
             read("", "text/plain", br#" {"q": "Hi"}"#),
+            read("", "application/x-www-form-urlencoded", br#"{"q": "Hi"}"#),
             read("", "application/x-www-form-urlencoded", b"q=Hi"),
             read("q=Hi", "", b""),
             read("", "multipart/form-data; boundary=b", multipart),
@@ -209,13 +231,16 @@ mod tests {
 
     #[test]
     fn repeated_keys_of_a_form_are_a_list() {
-        let params = read("", "application/x-www-form-urlencoded", b"text=a&text=b%20c&text=").unwrap();
+        let params =
+            read("", "application/x-www-form-urlencoded", b"text=a&text=b%20c&text=").unwrap();
         assert_eq!(texts(&params, "text"), ["a", "b c", ""]);
     }
 
     #[test]
     fn json_hides_the_query_but_for_keys() {
-        let params = read("q=no&key=k", "application/json", br#"{"source": "en", "a": null, "n": 3}"#).unwrap();
+        let params =
+            read("q=no&key=k", "application/json", br#"{"source": "en", "a": null, "n": 3}"#)
+                .unwrap();
         assert!(!params.has("q") && !params.has("a") && params.has("source"));
         assert_eq!(params.in_query("key"), Some("k"));
         assert_eq!(params.count("n", 0..=5).unwrap(), Some(3));

@@ -110,7 +110,9 @@ impl From<peregrine::Error> for Problem {
         match error {
             Error::Full => Problem::busy(Duration::from_secs(1)),
             Error::Deadline => Problem::new(Kind::Deadline, "The request took too long"),
-            Error::Stopped | Error::Cancelled => Problem::new(Kind::Stopping, "The server is ending"),
+            Error::Stopped | Error::Cancelled => {
+                Problem::new(Kind::Stopping, "The server is ending")
+            }
             Error::TooLong { .. } => Problem::new(Kind::TooLarge, error.to_string()),
             other => Problem::new(Kind::Internal, other.to_string()),
         }

@@ -47,7 +47,8 @@ impl Server {
         let address = SocketAddr::new(config.host, config.port);
         let app = Arc::new(App::new(config)?);
         let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|error| ServeError::System(format!("{address}: {error}")))?;
+        let listener =
+            listener.map_err(|error| ServeError::System(format!("{address}: {error}")))?;
         Ok(Server { app, listener })
     }
 
@@ -137,15 +138,21 @@ fn warm_up(app: &App) -> Result<(), ServeError> {
         match warmed {
             Ok(model) => {
                 let translator = model.service.translator();
-                app.log.info("model ready", &[
-                    ("model", Value::from(name.as_str())),
-                    ("pair", state.entry.pairs.first().map(ToString::to_string).into()),
-                    ("precision", translator.precision().into()),
-                    ("device", translator.device().into()),
-                ]);
+                app.log.info(
+                    "model ready",
+                    &[
+                        ("model", Value::from(name.as_str())),
+                        ("pair", state.entry.pairs.first().map(ToString::to_string).into()),
+                        ("precision", translator.precision().into()),
+                        ("device", translator.device().into()),
+                    ],
+                );
             }
             Err(error) => {
-                app.log.warning("a model cannot be used", &[("model", name.as_str().into()), ("reason", error.to_string().into())]);
+                app.log.warning(
+                    "a model cannot be used",
+                    &[("model", name.as_str().into()), ("reason", error.to_string().into())],
+                );
                 problems.push(error.to_string());
             }
         }
@@ -162,7 +169,11 @@ fn warm_up(app: &App) -> Result<(), ServeError> {
 /// list of models again. `started` gets the address.
 pub fn run(config: Config, started: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
     let system = |error: std::io::Error| ServeError::System(error.to_string());
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("http").build().map_err(system)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("http")
+        .build()
+        .map_err(system)?;
     runtime.block_on(async {
         let server = Server::bind(config).await?;
         started(server.address().map_err(system)?);
@@ -186,7 +197,12 @@ pub fn check(config: Config) -> Result<Vec<String>, ServeError> {
             Ok(model) => {
                 usable += 1;
                 let translator = model.service.translator();
-                report.push(format!("{name}: {}, {} on {}", pairs.join(", "), translator.precision(), translator.device()));
+                report.push(format!(
+                    "{name}: {}, {} on {}",
+                    pairs.join(", "),
+                    translator.precision(),
+                    translator.device()
+                ));
             }
             Err(error) => report.push(error.to_string()),
         }
@@ -200,9 +216,11 @@ pub fn check(config: Config) -> Result<Vec<String>, ServeError> {
 /// Waits for a signal to end.
 async fn signals(app: Arc<App>) {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()), signal(SignalKind::hangup()))
-    else {
+    let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::hangup()),
+    ) else {
         return std::future::pending().await;
     };
     loop {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use peregrine::registry::OpenModel;
-use peregrine::text::language::{Detection, Language, detect, near_misses};
 use peregrine::text::Split;
+use peregrine::text::{Detection, Language, detect};
 use peregrine::{Alternative, Options, Priority, Request, Translation};
 
 use crate::access::Client;
@@ -79,7 +79,11 @@ pub(crate) struct Course {
 
 impl App {
     /// Translates texts; the translations are in their order.
-    pub(crate) async fn translate(self: &Arc<Self>, client: Client, ask: Ask) -> Outcome<Vec<Translated>> {
+    pub(crate) async fn translate(
+        self: &Arc<Self>,
+        client: Client,
+        ask: Ask,
+    ) -> Outcome<Vec<Translated>> {
         let deadline = Instant::now() + ask.timeout;
         let work = async {
             let courses = self.courses(client, &ask).await?;
@@ -89,7 +93,13 @@ impl App {
             for (course, flight) in courses.into_iter().zip(flights) {
                 let Course { from, to, detected, model } = course;
                 let model = model.map(|model| model.name.clone()).unwrap_or_default();
-                translated.push(Translated { translation: flight.await?, from, to, model, detected });
+                translated.push(Translated {
+                    translation: flight.await?,
+                    from,
+                    to,
+                    model,
+                    detected,
+                });
             }
             Ok(translated)
         };
@@ -105,12 +115,18 @@ impl App {
         }
         let count = ask.texts.len();
         if count > config.max_texts {
-            let message = format!("Invalid request: request ({count}) exceeds text limit ({})", config.max_texts);
+            let message = format!(
+                "Invalid request: request ({count}) exceeds text limit ({})",
+                config.max_texts
+            );
             return Err(Problem::new(Kind::TooLarge, message));
         }
         let longest = ask.texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
         if longest > config.max_characters {
-            let message = format!("Invalid request: request ({longest}) exceeds text limit ({})", config.max_characters);
+            let message = format!(
+                "Invalid request: request ({longest}) exceeds text limit ({})",
+                config.max_characters
+            );
             return Err(Problem::new(Kind::TooLarge, message));
         }
         self.access.charge(client, count, Instant::now())?;
@@ -127,7 +143,10 @@ impl App {
             };
             let model = match from == to || from.is_empty() {
                 true => None,
-                false => match courses.iter().find(|course| course.from == from && course.model.is_some()) {
+                false => match courses
+                    .iter()
+                    .find(|course| course.from == from && course.model.is_some())
+                {
                     Some(course) => course.model.clone(),
                     None => Some(self.model(&from, &to).await?),
                 },
@@ -146,8 +165,13 @@ impl App {
     /// The model that translates a pair, opened on another thread if it is not open.
     async fn model(&self, from: &str, to: &str) -> Outcome<Arc<OpenModel>> {
         let Some(name) = self.registry.find(from, to) else {
-            let name = |code: &str| Language::find(code).map_or(code, |language| language.name).to_owned();
-            let message = format!("{} ({to}) is not available as a target language from {} ({from})", name(to), name(from));
+            let name =
+                |code: &str| Language::find(code).map_or(code, |language| language.name).to_owned();
+            let message = format!(
+                "{} ({to}) is not available as a target language from {} ({from})",
+                name(to),
+                name(from)
+            );
             return Err(Problem::new(Kind::UnknownPair, message));
         };
         if let Some(model) = self.registry.opened(&name) {
@@ -156,8 +180,14 @@ impl App {
         // Opening reads files and packs weights: it must not hold up other requests.
         let opened = tokio::task::block_in_place(|| self.registry.open(&name));
         opened.map_err(|error| {
-            self.log.warning("a model cannot be opened", &[("model", name.as_str().into()), ("reason", error.to_string().into())]);
-            Problem::new(Kind::Internal, format!("The model of this language pair cannot be used: {name}"))
+            self.log.warning(
+                "a model cannot be opened",
+                &[("model", name.as_str().into()), ("reason", error.to_string().into())],
+            );
+            Problem::new(
+                Kind::Internal,
+                format!("The model of this language pair cannot be used: {name}"),
+            )
         })
     }
 
@@ -170,7 +200,13 @@ impl App {
         priority: Priority,
     ) -> Outcome<Vec<Flight>> {
         let bytes: usize = ask.texts.iter().map(String::len).sum();
-        let start = || ask.texts.iter().zip(courses).map(|(text, course)| self.start(client, text, course, &ask.wanted, priority)).collect();
+        let start = || {
+            ask.texts
+                .iter()
+                .zip(courses)
+                .map(|(text, course)| self.start(client, text, course, &ask.wanted, priority))
+                .collect()
+        };
         match bytes < LARGE_BYTES {
             true => start(),
             false => tokio::task::block_in_place(start),
@@ -201,7 +237,9 @@ impl App {
         self.metrics.translated(&format!("{}-{}", course.from, course.to), text.chars().count());
         let caller = self.caller(client, model, priority);
         let options = self.options(model, wanted);
-        let pending = caller.try_submit(&Request::new(text).with_options(&options).between(&course.from, &course.to))?;
+        let pending = caller.try_submit(
+            &Request::new(text).with_options(&options).between(&course.from, &course.to),
+        )?;
         let model = Arc::clone(model);
         Ok(self.cache.announce(key, async move {
             // The service lives as long as its request.
@@ -213,18 +251,27 @@ impl App {
     /// A model's options with what a request wants.
     pub(crate) fn options(&self, model: &OpenModel, wanted: &Wanted) -> Options {
         let mut options = model.service.translator().options().with_split(wanted.split);
-        options.search.beam = wanted.beam.or(self.config.beam).unwrap_or(options.search.beam).max(wanted.n_best);
-        options.with_n_best(wanted.n_best).with_scores(wanted.scores).with_alignments(wanted.alignments)
+        options.search.beam =
+            wanted.beam.or(self.config.beam).unwrap_or(options.search.beam).max(wanted.n_best);
+        options
+            .with_n_best(wanted.n_best)
+            .with_scores(wanted.scores)
+            .with_alignments(wanted.alignments)
     }
 
     /// The code of a language as the models have it.
     pub(crate) fn language(&self, name: &str, side: Side) -> Outcome<String> {
         let codes = self.codes(side);
         let unknown = || {
-            let near = near_misses(name);
-            let near = near.iter().map(|language| language.code).filter(|code| codes.contains(*code));
+            let near = Language::near_misses(name);
+            let near =
+                near.iter().map(|language| language.code).filter(|code| codes.contains(*code));
             let near: Vec<&str> = near.collect();
-            let hint = if near.is_empty() { String::new() } else { format!(": did you mean {}?", near.join(", ")) };
+            let hint = if near.is_empty() {
+                String::new()
+            } else {
+                format!(": did you mean {}?", near.join(", "))
+            };
             let shown: String = name.chars().take(40).collect();
             Problem::new(Kind::UnknownLanguage, format!("{shown} is not supported{hint}"))
         };
@@ -234,12 +281,11 @@ impl App {
         }
         // A model of Portuguese serves who asks for that of Brazil, and one of Brazil who asks for any.
         let base = |code: &str| code.split('-').next().unwrap_or_default().to_owned();
-        let kin: Vec<&String> = codes.iter().filter(|code| base(code) == base(language.code)).collect();
-        match kin.first() {
-            Some(code) => Ok((*code).clone()),
-            None if side == Side::Source && self.codes(Side::Target).contains(language.code) => Ok(language.code.to_owned()),
-            None => Err(unknown()),
-        }
+        let akin = |codes: &BTreeSet<String>| {
+            codes.iter().find(|code| base(code) == base(language.code)).cloned()
+        };
+        // Where only the other side has the language, it is the pair that is missing.
+        akin(&codes).or_else(|| akin(&self.codes(side.other()))).ok_or_else(unknown)
     }
 
     /// The codes of all languages on a side.
@@ -254,7 +300,8 @@ impl App {
     /// The language of a text, among those that can be translated to `to`. Where there is but one, it is that one.
     pub(crate) fn detect_source(&self, text: &str, to: &str) -> Detection {
         let pairs = self.registry.pairs();
-        let sources: BTreeSet<&str> = pairs.iter().filter(|pair| pair.to == to).map(|pair| pair.from.as_str()).collect();
+        let sources: BTreeSet<&str> =
+            pairs.iter().filter(|pair| pair.to == to).map(|pair| pair.from.as_str()).collect();
         let sources: Vec<&str> = sources.into_iter().collect();
         detect(text, &sources)
     }
@@ -265,6 +312,15 @@ impl App {
 pub(crate) enum Side {
     Source,
     Target,
+}
+
+impl Side {
+    fn other(self) -> Side {
+        match self {
+            Side::Source => Side::Target,
+            Side::Target => Side::Source,
+        }
+    }
 }
 
 impl Ask {
@@ -285,6 +341,7 @@ fn unchanged(text: &str) -> Flight {
 }
 
 fn ready(made: crate::cache::Made) -> Flight {
-    let making = Box::pin(std::future::ready(made)) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>;
+    let making =
+        Box::pin(std::future::ready(made)) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>;
     making.shared()
 }

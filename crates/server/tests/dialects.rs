@@ -20,7 +20,8 @@ fn libretranslate_translates_one_and_many() {
     let many = server.post("/translate", &json!({"q": [DOGS, "", DOGS], "source": "en", "target": "pt", "format": "text", "api_key": null}));
     assert_eq!(many.json()["translatedText"], json!([CAES, "", CAES]));
     // libretranslatepy and deep-translator: a form, and a query without a body.
-    let form = server.form("/translate", "q=Two+dogs+play+in+the+snow.&source=en&target=pt&api_key=K");
+    let form =
+        server.form("/translate", "q=Two+dogs+play+in+the+snow.&source=en&target=pt&api_key=K");
     assert_eq!(form.json()["translatedText"], CAES);
     let query = server.form("/translate?q=Two%20dogs%20play%20in%20the%20snow.&source=en&target=pt&format=text&api_key=K", "");
     assert_eq!(query.json()["translatedText"], CAES);
@@ -29,12 +30,22 @@ fn libretranslate_translates_one_and_many() {
 #[test]
 fn libretranslate_detects_and_gives_alternatives() {
     let server = shared();
-    let auto = server.post("/translate", &json!({"q": DOGS, "source": "auto", "target": "pt", "alternatives": 2})).json();
+    let auto = server
+        .post(
+            "/translate",
+            &json!({"q": DOGS, "source": "auto", "target": "pt", "alternatives": 2}),
+        )
+        .json();
     assert_eq!(auto["detectedLanguage"]["language"], "en");
     assert!(auto["detectedLanguage"]["confidence"].as_f64().unwrap() <= 100.0);
     let others = auto["alternatives"].as_array().unwrap();
     assert!(!others.is_empty() && others.len() <= 2 && !others.contains(&auto["translatedText"]));
-    let list = server.post("/translate", &json!({"q": [DOGS], "source": "auto", "target": "pt", "alternatives": "1"})).json();
+    let list = server
+        .post(
+            "/translate",
+            &json!({"q": [DOGS], "source": "auto", "target": "pt", "alternatives": "1"}),
+        )
+        .json();
     assert!(list["detectedLanguage"][0]["language"] == "en" && list["alternatives"][0].is_array());
     let detected = server.form("/detect", "q=This+is+a+plain+sentence+of+English+words").json();
     assert_eq!(detected[0]["language"], "en");
@@ -47,45 +58,101 @@ fn libretranslate_errors_have_their_texts() {
         (json!({}), 400, "Invalid request: missing q parameter"),
         (json!({"q": "a"}), 400, "Invalid request: missing source parameter"),
         (json!({"q": "a", "source": "en"}), 400, "Invalid request: missing target parameter"),
-        (json!({"q": "", "source": "en", "target": "pt"}), 400, "Invalid request: missing q parameter"),
+        (
+            json!({"q": "", "source": "en", "target": "pt"}),
+            400,
+            "Invalid request: missing q parameter",
+        ),
         (json!({"q": "a", "source": "en", "target": "zz"}), 400, "zz is not supported"),
-        (json!({"q": "a", "source": "en", "target": "pt", "format": "md"}), 400, "md format is not supported"),
-        (json!({"q": "a", "source": "en", "target": "pt", "alternatives": "x"}), 400, "Invalid request: alternatives parameter is not a number"),
+        (
+            json!({"q": "a", "source": "en", "target": "pt", "format": "md"}),
+            400,
+            "md format is not supported",
+        ),
+        (
+            json!({"q": "a", "source": "en", "target": "pt", "alternatives": "x"}),
+            400,
+            "Invalid request: alternatives parameter is not a number",
+        ),
         (json!({"q": 3.5, "source": ["en"], "target": "pt"}), 400, "source must be a string"),
     ];
     for (body, status, text) in cases {
         let answer = server.post("/translate", &body);
-        assert_eq!((answer.status, answer.json()["error"].as_str()), (status, Some(text)), "{body}");
+        assert_eq!(
+            (answer.status, answer.json()["error"].as_str()),
+            (status, Some(text)),
+            "{body}"
+        );
     }
     let pair = server.post("/translate", &json!({"q": "a", "source": "pt", "target": "en"}));
-    assert_eq!(pair.status, 400);
-    assert_eq!(server.send("POST", "/translate", &[("content-type", "application/json")], b"{").status, 400);
+    let text = "English (en) is not available as a target language from Portuguese (pt)";
+    assert_eq!((pair.status, pair.json()), (400, json!({"error": text})));
+    // A language is a target of itself.
+    let same = server.post("/translate", &json!({"q": " a ", "source": "pt", "target": "pt"}));
+    assert_eq!(same.json(), json!({"translatedText": " a "}));
+    assert_eq!(
+        server.send("POST", "/translate", &[("content-type", "application/json")], b"{").status,
+        400
+    );
     assert_eq!(server.get("/translate").status, 405);
-    assert_eq!(server.post("/suggest", &json!({"q": "a", "s": "b", "source": "en", "target": "pt"})).status, 403);
+    assert_eq!(
+        server
+            .post("/suggest", &json!({"q": "a", "s": "b", "source": "en", "target": "pt"}))
+            .status,
+        403
+    );
 }
 
 #[test]
 fn libretranslate_lists_languages_and_settings() {
     let server = shared();
     let languages = server.get("/languages").json();
-    let english = languages.as_array().unwrap().iter().find(|language| language["code"] == "en").unwrap();
-    assert_eq!((english["name"].as_str(), &english["targets"]), (Some("English"), &json!(["en", "pt"])));
+    let english =
+        languages.as_array().unwrap().iter().find(|language| language["code"] == "en").unwrap();
+    assert_eq!(
+        (english["name"].as_str(), &english["targets"]),
+        (Some("English"), &json!(["en", "pt"]))
+    );
     // Argos' own client asks with POST, libretranslatepy with a body.
     assert_eq!(server.form("/languages", "").json(), languages);
-    assert_eq!(server.send("GET", "/languages", &[("content-type", "application/x-www-form-urlencoded")], b"api_key=K").json(), languages);
+    assert_eq!(
+        server
+            .send(
+                "GET",
+                "/languages",
+                &[("content-type", "application/x-www-form-urlencoded")],
+                b"api_key=K"
+            )
+            .json(),
+        languages
+    );
     let settings = server.get("/frontend/settings").json();
-    assert_eq!((&settings["keyRequired"], &settings["supportedFilesFormat"]), (&json!(false), &json!([".txt"])));
-    assert_eq!(server.send("GET", "/health", &[("content-type", "application/json")], b"{}").json(), json!({"status": "ok"}));
+    assert_eq!(
+        (&settings["keyRequired"], &settings["supportedFilesFormat"]),
+        (&json!(false), &json!([".txt"]))
+    );
+    assert_eq!(
+        server.send("GET", "/health", &[("content-type", "application/json")], b"{}").json(),
+        json!({"status": "ok"})
+    );
     assert_eq!(server.get("/spec").json()["swagger"], "2.0");
 }
 
 #[test]
 fn libretranslate_translates_files() {
     let server = shared();
-    let part = |name: &str, value: &str| format!("--b\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+    let part = |name: &str, value: &str| {
+        format!("--b\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
     let file = |name: &str| {
-        let head = format!("--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n");
-        format!("{head}{DOGS}\n\n{DOGS}\n\r\n{}{}--b--\r\n", part("source", "en"), part("target", "pt"))
+        let head = format!(
+            "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n"
+        );
+        format!(
+            "{head}{DOGS}\n\n{DOGS}\n\r\n{}{}--b--\r\n",
+            part("source", "en"),
+            part("target", "pt")
+        )
     };
     let kind = [("content-type", "multipart/form-data; boundary=b")];
     let answer = server.send("POST", "/translate_file", &kind, file("../a.txt").as_bytes()).json();
@@ -96,7 +163,10 @@ fn libretranslate_translates_files() {
     assert_eq!(fetched.headers["content-disposition"], "attachment; filename=\"a_pt.txt\"");
     assert_eq!(server.get("/download_file/..%2f..%2fetc%2fpasswd").status, 404);
     let refused = server.send("POST", "/translate_file", &kind, file("a.docx").as_bytes());
-    assert_eq!((refused.status, refused.json()["error"].as_str()), (400, Some("Invalid request: file format not supported")));
+    assert_eq!(
+        (refused.status, refused.json()["error"].as_str()),
+        (400, Some("Invalid request: file format not supported"))
+    );
 }
 
 #[test]
@@ -108,13 +178,26 @@ fn deepl_as_its_python_client_speaks() {
     let answer = server.send("POST", "/v2/translate", &headers, body.to_string().as_bytes()).json();
     let translations = answer["translations"].as_array().unwrap();
     assert_eq!(translations.len(), 2);
-    assert_eq!(translations[0], json!({"detected_source_language": "EN", "text": CAES, "billed_characters": 26}));
+    assert_eq!(
+        translations[0],
+        json!({"detected_source_language": "EN", "text": CAES, "billed_characters": 26})
+    );
     let usage = server.send("GET", "/v2/usage", &[key], b"").json();
-    assert!(usage["character_limit"].as_u64().unwrap() > usage["character_count"].as_u64().unwrap());
+    assert!(
+        usage["character_limit"].as_u64().unwrap() > usage["character_count"].as_u64().unwrap()
+    );
     // The type is the body of a GET.
     let form = [key, ("content-type", "application/x-www-form-urlencoded")];
     let targets = server.send("GET", "/v2/languages", &form, b"type=target").json();
-    assert_eq!(targets, json!([{"language": "PT", "name": "Portuguese", "supports_formality": false}]));
+    // The client refuses PT as a target before it sends anything.
+    let codes: Vec<&str> = targets
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|target| target["language"].as_str().unwrap())
+        .collect();
+    assert_eq!(codes, ["PT-BR", "PT-PT"]);
+    assert!(targets[0]["name"].is_string() && targets[0]["supports_formality"] == false);
     let sources = server.send("GET", "/v2/languages", &form, b"type=source").json();
     assert_eq!(sources[0]["language"], "EN");
 }
@@ -128,7 +211,9 @@ fn deepl_as_its_node_client_and_others_speak() {
     assert_eq!(answer["translations"][1]["detected_source_language"], "EN");
     let path = "/v2/translate?auth_key=K&source_lang=en&target_lang=pt&text=Two%20dogs%20play%20in%20the%20snow.";
     assert_eq!(server.get(path).json()["translations"][0]["text"], CAES);
-    let kiss = server.post("/v2/translate", &json!({"text": [DOGS], "target_lang": "PT", "source_lang": ""})).json();
+    let kiss = server
+        .post("/v2/translate", &json!({"text": [DOGS], "target_lang": "PT", "source_lang": ""}))
+        .json();
     assert_eq!(kiss["translations"][0]["text"], CAES);
 }
 
@@ -144,17 +229,28 @@ fn deepl_documents() {
     let (id, key) = (made["document_id"].as_str().unwrap(), made["document_key"].as_str().unwrap());
     let status = server.post(&format!("/v2/document/{id}"), &json!({"document_key": key})).json();
     assert_eq!(status["status"], "done");
-    assert_eq!(server.post(&format!("/v2/document/{id}"), &json!({"document_key": "x"})).status, 404);
+    assert_eq!(
+        server.post(&format!("/v2/document/{id}"), &json!({"document_key": "x"})).status,
+        404
+    );
     let result = server.form(&format!("/v2/document/{id}/result"), &format!("document_key={key}"));
     assert_eq!(result.text(), CAES);
-    assert_eq!(server.form(&format!("/v2/document/{id}/result"), &format!("document_key={key}")).status, 404);
+    assert_eq!(
+        server.form(&format!("/v2/document/{id}/result"), &format!("document_key={key}")).status,
+        404
+    );
 }
 
 #[test]
 fn deepl_says_what_it_cannot_do() {
     let server = shared();
     let base = json!({"text": ["a"], "target_lang": "PT", "source_lang": "EN"});
-    for (name, value) in [("tag_handling", json!("xml")), ("glossary_id", json!("g")), ("formality", json!("more"))] {
+    for (name, value) in [
+        ("tag_handling", json!("xml")),
+        ("glossary_id", json!("g")),
+        ("formality", json!("more")),
+        ("custom_instructions", json!(["Be kind."])),
+    ] {
         let mut body = base.clone();
         body[name] = value;
         let answer = server.post("/v2/translate", &body);
@@ -165,8 +261,11 @@ fn deepl_says_what_it_cannot_do() {
     assert!(glossary.status == 400 && glossary.json()["message"].is_string());
     assert_eq!(server.get("/v2/glossaries").json(), json!({"glossaries": []}));
     assert_eq!(server.get("/v2/glossaries/x").status, 404);
-    assert_eq!(server.post("/v2/translate", &json!({"text": ["a"], "target_lang": "XX"})).status, 400);
-    assert!(server.get("/v2/write/rephrase").json()["message"].is_string());
+    assert_eq!(
+        server.post("/v2/translate", &json!({"text": ["a"], "target_lang": "XX"})).status,
+        400
+    );
+    assert!(server.post("/v2/write/rephrase", &json!({})).json()["message"].is_string());
 }
 
 #[test]
@@ -177,7 +276,9 @@ fn google_as_its_clients_speak() {
     let translations = answer["data"]["translations"].as_array().unwrap();
     assert_eq!((translations.len(), &translations[0]["translatedText"]), (2, &json!(CAES)));
     assert_eq!(translations[0]["detectedSourceLanguage"], "en");
-    let detected = server.post("/language/translate/v2/detect", &json!({"q": ["These are English words in a row"]})).json();
+    let detected = server
+        .post("/language/translate/v2/detect", &json!({"q": ["These are English words in a row"]}))
+        .json();
     assert_eq!(detected["data"]["detections"][0][0]["language"], "en");
     let languages = server.get("/language/translate/v2/languages?target=en").json();
     assert_eq!(languages["data"]["languages"][0], json!({"language": "en", "name": "English"}));
@@ -185,20 +286,37 @@ fn google_as_its_clients_speak() {
     assert_eq!(weblate["data"]["translations"][0]["translatedText"], CAES);
     let error = server.post("/language/translate/v2", &json!({"q": ["a"], "target": "xx"}));
     assert_eq!((error.status, &error.json()["error"]["code"]), (400, &json!(400)));
-    let markup = server.post("/language/translate/v2", &json!({"q": ["<b>a</b>"], "target": "pt", "source": "en"}));
+    let markup = server.post(
+        "/language/translate/v2",
+        &json!({"q": ["<b>a</b>"], "target": "pt", "source": "en"}),
+    );
     assert_eq!(markup.status, 400);
 }
 
 #[test]
 fn small_dialects() {
     let server = shared();
-    let mtran = server.post("/translate", &json!({"from": "en", "to": "pt", "text": DOGS, "html": false})).json();
+    let mtran = server
+        .post("/translate", &json!({"from": "en", "to": "pt", "text": DOGS, "html": false}))
+        .json();
     assert_eq!(mtran, json!({"result": CAES}));
-    let batch = server.post("/translate/batch", &json!({"from": "auto", "to": "pt", "texts": [DOGS, DOGS]})).json();
+    let batch = server
+        .post("/translate/batch", &json!({"from": "auto", "to": "pt", "texts": [DOGS, DOGS]}))
+        .json();
     assert_eq!(batch, json!({"results": [CAES, CAES]}));
-    let deeplx = server.post("/translate", &json!({"text": DOGS, "source_lang": "auto", "target_lang": "PT"})).json();
-    assert_eq!((&deeplx["code"], &deeplx["data"], &deeplx["source_lang"]), (&json!(200), &json!(CAES), &json!("EN")));
-    let imme = server.post("/imme?token=", &json!({"source_lang": "en", "target_lang": "pt", "text_list": [DOGS]})).json();
+    let deeplx = server
+        .post("/translate", &json!({"text": DOGS, "source_lang": "auto", "target_lang": "PT"}))
+        .json();
+    assert_eq!(
+        (&deeplx["code"], &deeplx["data"], &deeplx["source_lang"]),
+        (&json!(200), &json!(CAES), &json!("EN"))
+    );
+    let imme = server
+        .post(
+            "/imme?token=",
+            &json!({"source_lang": "en", "target_lang": "pt", "text_list": [DOGS]}),
+        )
+        .json();
     assert_eq!(imme, json!({"translations": [{"detected_source_lang": "en", "text": CAES}]}));
     let kiss = server.post("/kiss", &json!({"text": DOGS, "from": "auto", "to": "pt"})).json();
     assert_eq!(kiss, json!({"text": CAES, "src": "en"}));
@@ -211,7 +329,8 @@ fn small_dialects() {
     let single = "/google/translate_a/single?client=gtx&dt=t&sl=en&tl=pt&q=Two%20dogs%20play%20in%20the%20snow.";
     assert_eq!(server.get(single).json()[0][0][0], CAES);
     assert_eq!(server.get(&format!("{single}&dj=1")).json()["sentences"][0]["trans"], CAES);
-    let html = server.post("/translate", &json!({"from": "en", "to": "pt", "text": "a", "html": true}));
+    let html =
+        server.post("/translate", &json!({"from": "en", "to": "pt", "text": "a", "html": true}));
     assert!(html.status == 400 && html.json()["requestId"].is_string());
     assert_eq!(server.get("/__heartbeat__").status, 200);
 }
@@ -229,7 +348,9 @@ fn keys_are_taken_where_each_dialect_puts_them() {
     assert_eq!((with("alpha").status, with("alphabet").status), (200, 403));
     let deepl = json!({"text": ["Hi"], "target_lang": "PT"}).to_string();
     let send = |path: &str, header: (&str, &str), body: &str| {
-        server.send("POST", path, &[header, ("content-type", "application/json")], body.as_bytes()).status
+        server
+            .send("POST", path, &[header, ("content-type", "application/json")], body.as_bytes())
+            .status
     };
     assert_eq!(send("/v2/translate", ("authorization", "DeepL-Auth-Key beta"), &deepl), 200);
     assert_eq!(send("/v2/translate", ("authorization", "DeepL-Auth-Key no"), &deepl), 403);
@@ -246,7 +367,16 @@ fn keys_are_taken_where_each_dialect_puts_them() {
     assert_eq!(send("/deeplx?token=no", ("x-none", ""), &deeplx), 401);
     assert_eq!(send("/imme?token=no", ("x-none", ""), "{}"), 401);
     // What needs no key: the page, health, metrics, downloads.
-    for path in ["/", "/health", "/healthz", "/readyz", "/metrics", "/openapi.json", "/frontend/settings"] {
+    for path in [
+        "/",
+        "/languages",
+        "/health",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/openapi.json",
+        "/frontend/settings",
+    ] {
         assert_eq!(server.get(path).status, 200, "{path}");
     }
     // No key is ever told.

@@ -12,7 +12,11 @@ use serde_json::{Value, json};
 
 /// A text that takes a while.
 fn long_text(sentences: usize) -> String {
-    (0..sentences).map(|number| format!("The old man walked {number} miles along the river to the next village. ")).collect()
+    (0..sentences)
+        .map(|number| {
+            format!("The old man walked {number} miles along the river to the next village. ")
+        })
+        .collect()
 }
 
 fn long_body(sentences: usize) -> Value {
@@ -33,7 +37,14 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 
 fn begin(server: &Running, body: &Value) -> std::net::TcpStream {
     let mut stream = server.connect();
-    stream.write_all(&request("POST", "/v1/translate", &[("content-type", "application/json")], body.to_string().as_bytes())).unwrap();
+    stream
+        .write_all(&request(
+            "POST",
+            "/v1/translate",
+            &[("content-type", "application/json")],
+            body.to_string().as_bytes(),
+        ))
+        .unwrap();
     stream
 }
 
@@ -42,8 +53,12 @@ fn equal_texts_are_translated_once() {
     let server = start(&[]);
     let before = server.metric("peregrine_requests_total");
     let mut streams: Vec<_> = (0..8).map(|_| begin(&server, &long_body(60))).collect();
-    let answers: Vec<Value> = streams.iter_mut().map(|stream| Answer::read(stream).json()["translations"].clone()).collect();
-    assert!(answers.iter().all(|answer| answer == &answers[0] && answer[0]["text"].as_str().is_some_and(|text| text.len() > 1000)));
+    let answers: Vec<Value> = streams
+        .iter_mut()
+        .map(|stream| Answer::read(stream).json()["translations"].clone())
+        .collect();
+    assert!(answers.iter().all(|answer| answer == &answers[0]
+        && answer[0]["text"].as_str().is_some_and(|text| text.len() > 1000)));
     let made = server.metric("peregrine_requests_total") - before;
     let joined = server.metric("peregrine_coalesced_total");
     assert!(made < 8.0 && made + joined == 8.0, "{made} made, {joined} joined");
@@ -75,12 +90,24 @@ fn deadlines() {
     let body = json!({"text": [long_text(200)], "target_lang": "PT"});
     assert_eq!(server.post("/v2/translate", &body).status, 429);
     let headers = [("content-type", "application/json"), ("x-request-timeout", "60")];
-    let answer = server.send("POST", "/v2/translate", &headers, json!({"text": ["Thank you."], "target_lang": "PT"}).to_string().as_bytes());
+    let answer = server.send(
+        "POST",
+        "/v2/translate",
+        &headers,
+        json!({"text": ["Thank you."], "target_lang": "PT"}).to_string().as_bytes(),
+    );
     assert_eq!(answer.status, 200);
     let headers = [("content-type", "application/json"), ("x-request-timeout", "soon")];
-    assert_eq!(server.send("POST", "/v2/translate", &headers, body.to_string().as_bytes()).status, 400);
+    assert_eq!(
+        server.send("POST", "/v2/translate", &headers, body.to_string().as_bytes()).status,
+        400
+    );
     let mut events = begin(&server, &json!({"text": long_text(200), "to": "pt", "stream": true}));
-    assert!(Answer::read(&mut events).text().contains("event: error\ndata: {\"error\":{\"code\":\"deadline\""));
+    assert!(
+        Answer::read(&mut events)
+            .text()
+            .contains("event: error\ndata: {\"error\":{\"code\":\"deadline\"")
+    );
     until("late work is gone", || server.metric("peregrine_queue_depth") == 0.0);
 }
 
@@ -91,7 +118,10 @@ fn limits_for_each_client() {
     assert_eq!(server.post("/translate", &body).status, 200);
     assert_eq!(server.post("/translate", &body).status, 200);
     let refused = server.post("/translate", &body);
-    assert_eq!((refused.status, refused.json()), (429, json!({"error": "Slowdown: 3 per 1 minute"})));
+    assert_eq!(
+        (refused.status, refused.json()),
+        (429, json!({"error": "Slowdown: 3 per 1 minute"}))
+    );
     assert!(refused.headers["retry-after"].parse::<u64>().unwrap() >= 1);
     // Neither the page nor health counts.
     assert!(server.get("/languages").status == 200 && server.get("/health").status == 200);
@@ -106,7 +136,10 @@ fn who_would_wait_too_long_is_told_at_once() {
     let refused = loop {
         number += 1;
         assert!(number < 1000, "nobody was refused");
-        let answer = server.post("/v1/translate", &json!({"text": format!("Sentence number {number}."), "to": "pt"}));
+        let answer = server.post(
+            "/v1/translate",
+            &json!({"text": format!("Sentence number {number}."), "to": "pt"}),
+        );
         if answer.status != 200 {
             break answer;
         }
@@ -114,13 +147,17 @@ fn who_would_wait_too_long_is_told_at_once() {
     assert_eq!((refused.status, refused.json()["error"]["code"].as_str()), (503, Some("busy")));
     assert!(refused.headers["retry-after"].parse::<u64>().unwrap() >= 1);
     assert_eq!(Answer::read(&mut first).status, 200);
-    assert_eq!(server.post("/v1/translate", &json!({"text": "Thank you.", "to": "pt"})).status, 200);
+    assert_eq!(
+        server.post("/v1/translate", &json!({"text": "Thank you.", "to": "pt"})).status,
+        200
+    );
 }
 
 #[test]
 fn what_was_accepted_is_finished() {
     let mut server = start(&[]);
-    let mut streams: Vec<_> = (0..6).map(|number| begin(&server, &long_body(50 + number))).collect();
+    let mut streams: Vec<_> =
+        (0..6).map(|number| begin(&server, &long_body(50 + number))).collect();
     let mut events = begin(&server, &json!({"text": long_text(40), "to": "pt", "stream": true}));
     until("all are being answered", || server.metric("peregrine_requests_in_flight") >= 8.0);
     server.begin_stop();
@@ -143,7 +180,10 @@ fn slow_and_silent_clients_hold_up_nobody() {
     }
     let mut slow_body = server.connect();
     slow_body.write_all(b"POST /v1/translate HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 100\r\n\r\n{").unwrap();
-    assert_eq!(server.post("/v1/translate", &json!({"text": "Thank you.", "to": "pt"})).status, 200);
+    assert_eq!(
+        server.post("/v1/translate", &json!({"text": "Thank you.", "to": "pt"})).status,
+        200
+    );
     assert_eq!(Answer::read(&mut slow_body).status, 400);
     // All are closed by the server, whatever it says to them.
     for stream in silent.iter_mut().chain(&mut slow) {
@@ -160,7 +200,13 @@ fn translations_are_remembered_if_wanted() {
     let first = server.post("/v1/translate", &body).json();
     let second = server.post("/v1/translate", &body).json();
     assert_eq!(first["translations"], second["translations"]);
-    assert_eq!((server.metric("peregrine_cache_hits_total"), server.metric("peregrine_cache_misses_total")), (2.0, 2.0));
+    assert_eq!(
+        (
+            server.metric("peregrine_cache_hits_total"),
+            server.metric("peregrine_cache_misses_total")
+        ),
+        (2.0, 2.0)
+    );
     // Another beam is another translation.
     server.post("/v1/translate", &json!({"text": "Thank you.", "to": "pt", "beam": 3}));
     assert_eq!(server.metric("peregrine_cache_hits_total"), 2.0);
@@ -170,17 +216,29 @@ fn translations_are_remembered_if_wanted() {
 fn a_broken_model_beside_a_good_one() {
     let folder = tempfile::tempdir().unwrap();
     let good = folder.path().join("en-pt.peregrine");
-    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../peregrine/models/en-pt.peregrine"), &good).unwrap();
+    std::fs::copy(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../peregrine/models/en-pt.peregrine"),
+        &good,
+    )
+    .unwrap();
     std::fs::write(folder.path().join("de-en.peregrine"), b"nothing").unwrap();
     std::fs::write(folder.path().join("notes.txt"), b"not a model").unwrap();
     let server = start(&[("models", folder.path().to_str().unwrap())]);
-    assert_eq!(server.post("/v1/translate", &json!({"text": "Thank you.", "from": "en", "to": "pt"})).status, 200);
+    assert_eq!(
+        server
+            .post("/v1/translate", &json!({"text": "Thank you.", "from": "en", "to": "pt"}))
+            .status,
+        200
+    );
     let broken = server.post("/v1/translate", &json!({"text": "Danke.", "from": "de", "to": "en"}));
     assert_eq!(broken.status, 500);
     // What is wrong with it is in the log: the answer names no path of this machine.
     assert!(!broken.text().contains(folder.path().to_str().unwrap()));
     let models = server.get("/v1/models").json();
-    assert_eq!((&models["models"][0]["loaded"], &models["models"][1]["loaded"]), (&json!(false), &json!(true)));
+    assert_eq!(
+        (&models["models"][0]["loaded"], &models["models"][1]["loaded"]),
+        (&json!(false), &json!(true))
+    );
     assert!(models["models"][0]["problem"].is_string());
     let pairs = server.get("/v1/languages").json()["pairs"].as_array().unwrap().len();
     assert_eq!(pairs, 2);
@@ -190,6 +248,9 @@ fn a_broken_model_beside_a_good_one() {
 fn models_may_be_opened_late() {
     let server = start(&[("preload", "off")]);
     assert_eq!(server.get("/v1/models").json()["models"][0]["loaded"], false);
-    assert_eq!(server.post("/v1/translate", &json!({"text": "Thank you.", "to": "pt"})).status, 200);
+    assert_eq!(
+        server.post("/v1/translate", &json!({"text": "Thank you.", "to": "pt"})).status,
+        200
+    );
     assert_eq!(server.get("/v1/models").json()["models"][0]["loaded"], true);
 }

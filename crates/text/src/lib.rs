@@ -1,7 +1,7 @@
 //! Text to token ids and back.
 //!
 //! A translation model reads and writes token ids. This crate turns a line into
-//! ids, with the bytes of the line each id came from, and ids into a line. It supports the three
+//! ids, with the bytes of the line each id came from, and ids into a line, with the bytes each id became. It supports the three
 //! kinds of tokens of Marian-family models:
 //!
 //! * [`SentencePiece`]: a `.spm` file that normalises and segments by itself;
@@ -9,8 +9,8 @@
 //! * both together (Hugging Face, CTranslate2): a `.spm` segments, a vocabulary numbers the pieces.
 //!
 //! [`Tokenizer`] is one side of a model, whichever of these it uses. [`sentences`] finds the sentences
-//! of a text. The crate opens no files: callers
-//! hand over bytes and a name, which error messages repeat.
+//! of a text, [`Language`] knows codes and names of languages, and with the feature `detect` a text's language is
+//! told. The crate opens no files: callers hand over bytes and a name, which error messages repeat.
 //!
 //! ```
 //! use peregrine_text::Tokenizer;
@@ -27,19 +27,29 @@
 #![forbid(unsafe_code)]
 
 mod bpe;
+mod decoded;
 mod encoded;
 mod error;
+mod language;
+mod offsets;
 mod sentencepiece;
 mod split;
 mod tokenizer;
 mod trie;
 mod utf8;
 mod vocabulary;
+mod words;
 
 pub use bpe::BpeCodes;
+pub use decoded::Decoded;
 pub use encoded::Encoded;
 pub use error::Error;
+#[cfg(feature = "detect")]
+pub use language::{Detection, detect};
+pub use language::{Language, main_script, pair_from_name};
+pub use offsets::{Offsets, Unit};
 pub use sentencepiece::{SentencePiece, UserDefinedScore};
 pub use split::{LONGEST, Piece, Split, cut_place, encode_pieces, join, sentences, separator};
 pub use tokenizer::{Description, PieceOptions, Recipe, Tokenizer};
 pub use vocabulary::Vocabulary;
+pub use words::{Words, is_unspaced, trim_range};

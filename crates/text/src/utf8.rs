@@ -45,6 +45,22 @@ pub(crate) fn push_lossy(text: &mut String, mut bytes: &[u8]) {
     }
 }
 
+/// Bytes of text that [`push_lossy`] has made of complete characters after each byte.
+pub(crate) fn lossy_ends(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::with_capacity(bytes.len());
+    let mut end = 0;
+    while ends.len() < bytes.len() {
+        let (read, written) = match well_formed(&bytes[ends.len()..]) {
+            Some(length) => (length, length),
+            None => (1, REPLACEMENT.len()),
+        };
+        ends.resize(ends.len() + read - 1, end);
+        end += written;
+        ends.push(end);
+    }
+    ends
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +81,12 @@ mod tests {
         let mut text = String::new();
         push_lossy(&mut text, b"a\xE2\x96b\xC3\xA9\xFF");
         assert_eq!(text, "a\u{FFFD}\u{FFFD}bé\u{FFFD}");
+    }
+
+    #[test]
+    fn characters_end_with_their_last_byte() {
+        assert_eq!(lossy_ends(b"a\xE2\x96b\xC3\xA9\xFF"), [1, 4, 7, 8, 8, 10, 13]);
+        assert_eq!(lossy_ends("\u{FFFD}😀".as_bytes()), [0, 0, 3, 3, 3, 3, 7]);
+        assert!(lossy_ends(b"").is_empty());
     }
 }

@@ -23,7 +23,8 @@ const LONG_ABOUT: &str = "Translate over HTTP: a page, an API, and the APIs that
 
 impl clap::Args for Args {
     fn augment_args(command: Command) -> Command {
-        let config = Arg::new("config").long("config").value_name("FILE").help("Configuration file (TOML)");
+        let config =
+            Arg::new("config").long("config").value_name("FILE").help("Configuration file (TOML)");
         let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
         let check = check.help("Check the configuration and the models, and end");
         let command = command.about(ABOUT).long_about(LONG_ABOUT).args([config, check]);
@@ -33,7 +34,11 @@ impl clap::Args for Args {
                 default => format!("{} [default: {default}]", option.help),
             };
             let action = if option.many { ArgAction::Append } else { ArgAction::Set };
-            let arg = Arg::new(option.name).long(option.name).value_name(option.value).help(help).action(action);
+            let arg = Arg::new(option.name)
+                .long(option.name)
+                .value_name(option.value)
+                .help(help)
+                .action(action);
             command.arg(if option.name == "model" { arg.short('m') } else { arg })
         })
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use peregrine_text::language::{Language, pair_from_name};
+use peregrine_text::{Language, pair_from_name};
 
 use super::{ModelEntry, Pair};
 
@@ -34,7 +34,8 @@ pub fn languages_of(path: &Path) -> Option<Pair> {
 /// The models in a folder: each file or directory in it that is a model. What is in it but is none, or does not tell its
 /// languages, is listed with the reason.
 pub fn find_models(folder: &Path) -> std::io::Result<(Vec<ModelEntry>, Vec<String>)> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let (mut models, mut left_out) = (Vec::new(), Vec::new());
     for path in paths {
@@ -44,7 +45,10 @@ pub fn find_models(folder: &Path) -> std::io::Result<(Vec<ModelEntry>, Vec<Strin
         }
         match languages_of(&path) {
             Some(pair) => models.push(ModelEntry { name, path: Some(path), pairs: vec![pair] }),
-            None => left_out.push(format!("{}: its languages are not known: name them by --model PAIR=PATH", path.display())),
+            None => left_out.push(format!(
+                "{}: its languages are not known: name them by --model PAIR=PATH",
+                path.display()
+            )),
         }
     }
     Ok((models, left_out))
@@ -55,7 +59,8 @@ fn is_model(path: &Path) -> bool {
     let ending = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         let is_table = name.starts_with("lex.") || name.contains("shortlist");
-        !is_table && [".bin", ".npz", ".peregrine", ".safetensors"].iter().any(|e| name.ends_with(e))
+        !is_table
+            && [".bin", ".npz", ".peregrine", ".safetensors"].iter().any(|e| name.ends_with(e))
     };
     match path.is_dir() {
         false => ending(path),

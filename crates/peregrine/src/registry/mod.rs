@@ -109,7 +109,7 @@ struct Slot {
 /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
 /// let registry = Registry::new(vec![ModelEntry::builtin()], RegistryOptions::default());
 /// let model = registry.find("en", "pt").map(|name| registry.open(&name)).unwrap()?;
-/// assert_eq!(model.service.translate("Thank you.")?, "Obrigado.");
+/// assert_eq!(model.service.translate("Two dogs play in the snow.")?, "Dois cães brincam na neve.");
 /// assert_eq!(registry.find("pt", "en"), None);
 /// # Ok::<(), peregrine::Error>(())
 /// ```
@@ -223,7 +223,9 @@ impl Registry {
     fn open_entry(&self, entry: &ModelEntry) -> Result<OpenModel, Error> {
         let model = match &entry.path {
             None => crate::builtin_model()?,
-            Some(path) => peregrine_model::open(std::slice::from_ref(path), &OpenOptions::default())?,
+            Some(path) => {
+                peregrine_model::open(std::slice::from_ref(path), &OpenOptions::default())?
+            }
         };
         let translator = Translator::prepare(model, &self.options.compute)?;
         let threads = self.options.threads.unwrap_or_else(|| translator.auto_threads());
@@ -320,7 +322,10 @@ mod tests {
         registry.open("c").unwrap();
         registry.open("b").unwrap();
         assert_eq!(open_names(&registry), ["b", "c"]);
-        assert_eq!(a.service.translate("Thank you.").unwrap(), "Obrigado.");
+        assert_eq!(
+            a.service.translate("Two dogs play in the snow.").unwrap(),
+            "Dois cães brincam na neve."
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ use peregrine_decode::batching::{Bound, Priority, Queue, Scope, SourceId, Waitin
 use peregrine_decode::clock;
 use peregrine_decode::{Call, Counters, Event, Job};
 
-use crate::line::{Common, Part};
+use crate::line::{Common, Part, Parts};
 use crate::stream::{Budget, memory_in_use, place, ticket};
 use crate::{Error, Options, Request, Scored, Translation, Translator, Workers};
 
@@ -229,10 +229,11 @@ impl Service {
         let part = Part { source_tokens: job.source.len(), ..Part::default() };
         let source = shared.queue.open(request.priority);
         let make: Make<Scored> = Box::new(move |_, mut parts| {
-            let hypotheses = parts.pop().map(|part| part.hypotheses).unwrap_or_default();
+            let hypotheses = parts.list.pop().map(|part| part.hypotheses).unwrap_or_default();
             Scored::new(peregrine_decode::Done { hypotheses, ..Default::default() }, cut)
         });
-        let pending = self.accept(source, call, vec![part], vec![(0, job)], true, make);
+        let parts = Parts { list: vec![part], ..Parts::default() };
+        let pending = self.accept(source, call, parts, vec![(0, job)], true, make);
         shared.queue.close_source(source);
         pending
     }
@@ -259,7 +260,7 @@ impl Service {
         &self,
         source: SourceId,
         call: Arc<Call>,
-        parts: Vec<Part>,
+        parts: Parts,
         jobs: Vec<(usize, Job)>,
         waits: bool,
         make: Make<T>,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -11,7 +12,7 @@ use peregrine_decode::clock::{self, Moment};
 use peregrine_decode::{Call, Done};
 
 use super::Shared;
-use crate::line::Part;
+use crate::line::Parts;
 use crate::{Error, Translation};
 
 /// The state of a request that a service and its caller share.
@@ -26,7 +27,7 @@ pub(super) struct Answer {
 
 #[derive(Default)]
 struct State {
-    parts: Vec<Part>,
+    parts: Parts,
     /// Parts that are not done.
     missing: usize,
     /// Whether all are done, or why they will not be.
@@ -62,8 +63,8 @@ pub enum Progress {
 }
 
 impl Answer {
-    pub(super) fn new(number: u64, call: Arc<Call>, source: SourceId, parts: Vec<Part>) -> Answer {
-        let missing = parts.iter().filter(|part| part.copied.is_none()).count();
+    pub(super) fn new(number: u64, call: Arc<Call>, source: SourceId, parts: Parts) -> Answer {
+        let missing = parts.list.iter().filter(|part| part.copied.is_none()).count();
         let outcome = (missing == 0).then_some(Ok(()));
         let state = State { parts, missing, outcome, ..State::default() };
         Answer {
@@ -95,7 +96,7 @@ impl Answer {
     /// Takes in what came of a part. Whether it was the last one.
     pub(super) fn part_done(&self, part: usize, done: Done) -> bool {
         self.change(|state| {
-            let Some(found) = state.parts.get_mut(part) else { return false };
+            let Some(found) = state.parts.list.get_mut(part) else { return false };
             found.finish(done);
             state.news.push_back(News::Done { part });
             state.missing -= 1;
@@ -133,7 +134,7 @@ pub struct Pending<T = Translation> {
     pub(super) words: Vec<Vec<u32>>,
 }
 
-pub(super) type Make<T> = Box<dyn FnOnce(&Shared, Vec<Part>) -> T + Send>;
+pub(super) type Make<T> = Box<dyn FnOnce(&Shared, Parts) -> T + Send>;
 
 impl<T> Pending<T> {
     /// Waits for the result. Past the deadline that is [`Error::Deadline`], whatever the workers do.
@@ -175,6 +176,24 @@ impl<T> Pending<T> {
     /// The result, if it is there. It is returned once.
     pub fn poll_ready(&mut self) -> Option<Result<T, Error>> {
         self.answer.is_over().then(|| self.take())
+    }
+
+    /// Where the sentences of [`Progress`] are in the request's text, by their numbers, once it is accepted. Nothing after the
+    /// result has been taken.
+    ///
+    /// ```
+    /// use peregrine::{Request, Service, ServiceOptions, Split, Translator};
+    ///
+    /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
+    /// let translator = Translator::builtin()?;
+    /// let service = Service::new(&translator, &ServiceOptions::new(translator.workers()));
+    /// let options = translator.options().with_split(Split::Sentence);
+    /// let pending = service.submit(&Request::new("Thank you. Good morning!").with_options(&options))?;
+    /// assert_eq!(pending.sources(), [0..10, 11..24]);
+    /// # Ok::<(), peregrine::Error>(())
+    /// ```
+    pub fn sources(&self) -> Vec<Range<usize>> {
+        self.answer.lock().parts.list.iter().map(|part| part.source.clone()).collect()
     }
 
     /// Cancels the request. Its result is then [`Error::Cancelled`].
@@ -221,7 +240,7 @@ impl<T> Pending<T> {
         match news {
             News::Done { part } => {
                 let state = self.answer.lock();
-                let best = state.parts.get(part).and_then(|part| part.hypotheses.first());
+                let best = state.parts.list.get(part).and_then(|part| part.hypotheses.first());
                 let text = best.map(|best| target.decode(&best.tokens)).unwrap_or_default();
                 Progress::Sentence { sentence: part, text }
             }

@@ -8,7 +8,7 @@ use peregrine_decode::Done;
 
 use super::Answer;
 use crate::Translation;
-use crate::line::Part;
+use crate::line::Parts;
 
 /// How often the writer checks the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ struct State<T> {
 
 struct InFlight<T> {
     tag: T,
-    parts: Vec<Part>,
+    parts: Parts,
     /// Parts that are not done.
     missing: usize,
     translation: Option<Translation>,
@@ -87,7 +87,7 @@ impl<T> Flow<T> {
     pub(super) fn admit(
         &self,
         tag: T,
-        parts: Vec<Part>,
+        parts: Parts,
         missing: usize,
         cost: usize,
         stalled: impl Fn(bool),
@@ -117,10 +117,10 @@ impl<T> Flow<T> {
     }
 
     /// Stores the result of a part. Returns all parts of the line if that was the last one.
-    pub(super) fn part_done(&self, number: u64, part: usize, done: Done) -> Option<Vec<Part>> {
+    pub(super) fn part_done(&self, number: u64, part: usize, done: Done) -> Option<Parts> {
         let mut state = self.lock();
         let line = state.line(number)?;
-        line.parts.get_mut(part)?.finish(done);
+        line.parts.list.get_mut(part)?.finish(done);
         line.missing -= 1;
         (line.missing == 0).then(|| std::mem::take(&mut line.parts))
     }

@@ -6,7 +6,7 @@
 use peregrine_text::sentences;
 
 use super::Line;
-use crate::line::{Common, SplitLine};
+use crate::line::{Common, Place, SplitLine};
 use crate::{Error, Request, Translator};
 
 /// The longest paragraph; a longer one is cut, as a text without empty lines must not fill the memory.
@@ -53,7 +53,7 @@ pub(super) fn split_lines<T>(
         text.push('\n');
         ends.push(text.len());
     }
-    let mut split: Vec<SplitLine> = lines.iter().map(|_| SplitLine::default()).collect();
+    let mut split: Vec<SplitLine> = lines.iter().map(|line| SplitLine::new(&line.text)).collect();
     let mut last_end = 0;
     for range in sentences(&text) {
         let line = ends.partition_point(|&end| end <= range.start);
@@ -61,10 +61,12 @@ pub(super) fn split_lines<T>(
         let sentence = text[range.clone()].replace('\n', " ");
         // The break before a line's first sentence is not between two sentences of that line.
         let between = text[last_end..range.start].replace('\n', " ");
-        let between = if split[line].parts.is_empty() { "" } else { &between };
+        let between = if split[line].parts.list.is_empty() { "" } else { &between };
         last_end = range.end;
         let request = Request { prefix, ..Request::new(&sentence) };
-        translator.add_sentence(&sentence, between, &request, common, &mut split[line])?;
+        let offset = range.start - (ends[line] - lines[line].text.len() - 1);
+        let place = Place { text: &sentence, offset, between };
+        translator.add_sentence(place, &request, common, &mut split[line])?;
     }
     Ok(split)
 }

@@ -1,9 +1,11 @@
 //! DeepL, versions 2 and 3, as its own clients speak it.
 
+use std::collections::BTreeSet;
+
 use axum::body::Bytes;
 use axum::response::Response;
+use peregrine::text::Language;
 use peregrine::text::Split;
-use peregrine::text::language::Language;
 use serde_json::{Value, json};
 
 use super::{Context, bytes_answer, json_answer};
@@ -36,8 +38,18 @@ pub(crate) fn code(code: &str) -> String {
 
 /// Refuses what would change the translation and is not there.
 fn refuse(context: &Context) -> Outcome<()> {
-    for name in ["tag_handling", "glossary_id", "glossary_ids", "style_id", "translation_memory_id"] {
-        if context.params.filled(name).map_or(true, |value| value.is_some()) {
+    for name in [
+        "tag_handling",
+        "glossary_id",
+        "glossary_ids",
+        "style_id",
+        "translation_memory_id",
+        "custom_instructions",
+    ] {
+        let given = context.params.texts(name).map_or(true, |given| {
+            given.is_some_and(|given| given.texts.iter().any(|text| !text.is_empty()))
+        });
+        if given {
             return Err(Problem::not_supported(name));
         }
     }
@@ -49,7 +61,8 @@ fn refuse(context: &Context) -> Outcome<()> {
 }
 
 pub(crate) async fn translate(context: Context) -> Outcome<Response> {
-    let missing = |name: &str| Problem::bad(format!("Bad request. Reason: value for '{name}' is missing"));
+    let missing =
+        |name: &str| Problem::bad(format!("Bad request. Reason: value for '{name}' is missing"));
     let texts = context.params.texts("text")?.ok_or_else(|| missing("text"))?.texts;
     let target = context.params.filled("target_lang")?.ok_or_else(|| missing("target_lang"))?;
     if texts.is_empty() {
@@ -68,7 +81,8 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let translated = context.app.translate(context.client, ask).await?;
     let shape = |(translated, count): (&Translated, &usize)| {
         // A client of DeepL fails without a language: where nothing can be said it is English.
-        let from = if translated.from.is_empty() { "EN".to_owned() } else { code(&translated.from) };
+        let from =
+            if translated.from.is_empty() { "EN".to_owned() } else { code(&translated.from) };
         json!({"detected_source_language": from, "text": translated.text(), "billed_characters": count})
     };
     let translations: Value = translated.iter().zip(&counts).map(shape).collect();
@@ -84,25 +98,50 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
     let side = match context.params.filled("type")?.as_deref() {
         None | Some("source") => Side::Source,
         Some("target") => Side::Target,
-        Some(_) => return Err(Problem::bad("Value for 'type' not supported: source or target is expected")),
+        Some(_) => {
+            return Err(Problem::bad(
+                "Value for 'type' not supported: source or target is expected",
+            ));
+        }
     };
     let shape = |of: &String| {
         let name = Language::find(of).map_or(of.as_str(), |language| language.name);
         match side {
             Side::Source => json!({"language": code(of), "name": name}),
-            Side::Target => json!({"language": code(of), "name": name, "supports_formality": false}),
+            Side::Target => {
+                json!({"language": code(of), "name": name, "supports_formality": false})
+            }
         }
     };
-    Ok(json_answer(&context.app.codes(side).iter().map(shape).collect()))
+    let codes = context.app.codes(side);
+    let listed = codes.iter().flat_map(|code| match side {
+        Side::Source => vec![code.clone()],
+        Side::Target => variants(code),
+    });
+    let listed: BTreeSet<String> = listed.collect();
+    Ok(json_answer(&listed.iter().map(shape).collect()))
+}
+
+/// The targets that stand for a language: DeepL's clients refuse `EN` and `PT` before they send anything.
+fn variants(code: &str) -> Vec<String> {
+    let variants: &[&str] = match code {
+        "en" => &["en-GB", "en-US"],
+        "pt" => &["pt-BR", "pt-PT"],
+        "zh" => &["zh-Hans"],
+        code => &[code],
+    };
+    variants.iter().map(|variant| (*variant).to_owned()).collect()
 }
 
 pub(crate) async fn upload(context: Context) -> Outcome<Response> {
     refuse(&context)?;
-    let missing = |name: &str| Problem::bad(format!("Bad request. Reason: value for '{name}' is missing"));
+    let missing =
+        |name: &str| Problem::bad(format!("Bad request. Reason: value for '{name}' is missing"));
     let file = context.params.files.first().ok_or_else(|| missing("file"))?;
     let target = context.params.filled("target_lang")?.ok_or_else(|| missing("target_lang"))?;
     let name = safe_name(&file.name);
-    if !name.ends_with(".txt") {
+    let format = context.params.filled("output_format")?.unwrap_or_else(|| "txt".to_owned());
+    if !name.ends_with(".txt") || !format.eq_ignore_ascii_case("txt") {
         return Err(Problem::not_supported("This kind of document"));
     }
     let text = String::from_utf8(file.bytes.to_vec());
@@ -121,7 +160,9 @@ pub(crate) async fn upload(context: Context) -> Outcome<Response> {
 fn document(context: &Context) -> Outcome<File> {
     let key = context.params.string("document_key")?.unwrap_or_default();
     let file = context.app.files.get(context.in_path("id"));
-    let is_known = |file: &File| bool::from(subtle::ConstantTimeEq::ct_eq(file.key.as_bytes(), key.as_bytes()));
+    let is_known = |file: &File| {
+        bool::from(subtle::ConstantTimeEq::ct_eq(file.key.as_bytes(), key.as_bytes()))
+    };
     let file = file.filter(is_known);
     file.ok_or_else(|| Problem::new(Kind::NotFound, "There is no such document"))
 }
@@ -129,7 +170,9 @@ fn document(context: &Context) -> Outcome<File> {
 pub(crate) async fn document_status(context: Context) -> Outcome<Response> {
     let file = document(&context)?;
     let id = context.in_path("id");
-    Ok(json_answer(&json!({"document_id": id, "status": "done", "billed_characters": file.characters})))
+    Ok(json_answer(
+        &json!({"document_id": id, "status": "done", "billed_characters": file.characters}),
+    ))
 }
 
 pub(crate) async fn document_result(context: Context) -> Outcome<Response> {
@@ -148,6 +191,10 @@ pub(crate) async fn no_glossaries(_: Context) -> Outcome<Response> {
 
 pub(crate) async fn glossary(_: Context) -> Outcome<Response> {
     Err(Problem::new(Kind::NotSupported, "Glossaries are not supported by this server"))
+}
+
+pub(crate) async fn missing(_: Context) -> Outcome<Response> {
+    Err(Problem::new(Kind::NotFound, "This is not supported by this server"))
 }
 
 pub(crate) async fn glossary_missing(_: Context) -> Outcome<Response> {

@@ -19,7 +19,8 @@ pub(crate) async fn openapi(context: Context) -> Outcome<Response> {
         "paths": paths(|_| true, schema),
     });
     if context.app.access.wants_key() {
-        description["components"] = json!({"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}});
+        description["components"] =
+            json!({"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}});
         description["security"] = json!([{"key": []}]);
     }
     Ok(json_answer(&description))
@@ -58,9 +59,11 @@ fn paths(wanted: impl Fn(&Route) -> bool, body: impl Fn(&Route) -> (&'static str
             let (key, value) = body(route);
             operation[key] = value;
         }
-        let parameters = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let parameters =
+            route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
         for name in parameters {
-            let parameter = json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
+            let parameter =
+                json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
             match operation.get_mut("parameters").and_then(Value::as_array_mut) {
                 Some(list) => list.push(parameter),
                 None => operation["parameters"] = json!([parameter]),
@@ -75,14 +78,14 @@ fn paths(wanted: impl Fn(&Route) -> bool, body: impl Fn(&Route) -> (&'static str
 /// The parameters of a route: a query for GET, an object else.
 fn schema(route: &Route) -> (&'static str, Value) {
     let kind = |kind: &str| match kind {
-        "strings" => json!({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+        "strings" => {
+            json!({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+        }
         "file" => json!({"type": "string", "format": "binary"}),
         kind => json!({"type": kind}),
     };
     if route.method == "GET" {
-        let parameter = |(name, of, help): &(&str, &str, &str)| {
-            json!({"name": name.trim_end_matches('*'), "in": "query", "required": name.ends_with('*'), "description": help, "schema": kind(of)})
-        };
+        let parameter = |(name, of, help): &(&str, &str, &str)| json!({"name": name.trim_end_matches('*'), "in": "query", "required": name.ends_with('*'), "description": help, "schema": kind(of)});
         return ("parameters", route.fields.iter().map(parameter).collect());
     }
     let mut properties = Map::new();
@@ -91,13 +94,17 @@ fn schema(route: &Route) -> (&'static str, Value) {
         property["description"] = (*help).into();
         properties.insert(name.trim_end_matches('*').to_owned(), property);
     }
-    let required: Vec<&str> = route.fields.iter().filter_map(|(name, _, _)| name.strip_suffix('*')).collect();
-    let schema = json!({"schema": {"type": "object", "properties": properties, "required": required}});
+    let required: Vec<&str> =
+        route.fields.iter().filter_map(|(name, _, _)| name.strip_suffix('*')).collect();
+    let schema =
+        json!({"schema": {"type": "object", "properties": properties, "required": required}});
     let has_file = route.fields.iter().any(|(_, kind, _)| *kind == "file");
     let content = match (has_file, route.dialect) {
         (true, _) => json!({"multipart/form-data": schema}),
         (false, Dialect::Native) => json!({"application/json": schema}),
-        (false, _) => json!({"application/json": schema, "application/x-www-form-urlencoded": schema}),
+        (false, _) => {
+            json!({"application/json": schema, "application/x-www-form-urlencoded": schema})
+        }
     };
     ("requestBody", json!({"required": true, "content": content}))
 }

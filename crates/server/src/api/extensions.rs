@@ -2,7 +2,7 @@
 
 use axum::body::Bytes;
 use axum::response::Response;
-use peregrine::text::language::Language;
+use peregrine::text::Language;
 use serde_json::{Value, json};
 
 use super::{Context, Dialect, bytes_answer, deepl, json_answer, libre};
@@ -44,7 +44,12 @@ fn refuse_html(context: &Context) -> Outcome<()> {
 }
 
 /// Translates the texts of a parameter between the languages of two others.
-async fn between(context: &Context, texts: Vec<String>, from: &str, to: &str) -> Outcome<Vec<Translated>> {
+async fn between(
+    context: &Context,
+    texts: Vec<String>,
+    from: &str,
+    to: &str,
+) -> Outcome<Vec<Translated>> {
     let ask = context.ask(texts, context.params.filled(from)?, context.needed(to)?)?;
     context.app.translate(context.client, ask).await
 }
@@ -84,7 +89,8 @@ pub(crate) async fn immersive(context: Context) -> Outcome<Response> {
 }
 
 pub(crate) async fn kiss(context: Context) -> Outcome<Response> {
-    let shape = |translated: &Translated| json!({"text": translated.text(), "src": translated.from});
+    let shape =
+        |translated: &Translated| json!({"text": translated.text(), "src": translated.from});
     if context.params.has("texts") {
         let texts = texts(&context, "texts")?;
         let translated = between(&context, texts, "from", "to").await?;
@@ -105,7 +111,11 @@ pub(crate) async fn deeplx(context: Context) -> Outcome<Response> {
         return Err(Problem::not_supported("tag_handling"));
     }
     let text = texts(&context, "text")?.join("\n");
-    let mut ask = context.ask(vec![text], context.params.filled("source_lang")?, context.needed("target_lang")?)?;
+    let mut ask = context.ask(
+        vec![text],
+        context.params.filled("source_lang")?,
+        context.needed("target_lang")?,
+    )?;
     ask.wanted = Wanted { n_best: 4, ..ask.wanted };
     let translated = context.app.translate(context.client, ask).await?;
     let Some(best) = translated.first() else { return Err(Problem::bad("No text")) };
@@ -131,20 +141,52 @@ fn random() -> [u8; 4] {
 
 /// Names of languages as hcfy writes them.
 const CHINESE_NAMES: &[(&str, &str)] = &[
-    ("中文(简体)", "zh"), ("中文(繁体)", "zh-Hant"), ("英语", "en"), ("日语", "ja"), ("韩语", "ko"), ("法语", "fr"), ("德语", "de"),
-    ("西班牙语", "es"), ("葡萄牙语", "pt"), ("俄语", "ru"), ("意大利语", "it"), ("阿拉伯语", "ar"), ("泰语", "th"), ("越南语", "vi"),
-    ("荷兰语", "nl"), ("波兰语", "pl"), ("瑞典语", "sv"), ("丹麦语", "da"), ("芬兰语", "fi"), ("希腊语", "el"), ("捷克语", "cs"),
-    ("匈牙利语", "hu"), ("罗马尼亚语", "ro"), ("保加利亚语", "bg"), ("爱沙尼亚语", "et"), ("斯洛文尼亚语", "sl"), ("土耳其语", "tr"),
-    ("乌克兰语", "uk"), ("印地语", "hi"), ("印尼语", "id"),
+    ("中文(简体)", "zh"),
+    ("中文(繁体)", "zh-Hant"),
+    ("英语", "en"),
+    ("日语", "ja"),
+    ("韩语", "ko"),
+    ("法语", "fr"),
+    ("德语", "de"),
+    ("西班牙语", "es"),
+    ("葡萄牙语", "pt"),
+    ("俄语", "ru"),
+    ("意大利语", "it"),
+    ("阿拉伯语", "ar"),
+    ("泰语", "th"),
+    ("越南语", "vi"),
+    ("荷兰语", "nl"),
+    ("波兰语", "pl"),
+    ("瑞典语", "sv"),
+    ("丹麦语", "da"),
+    ("芬兰语", "fi"),
+    ("希腊语", "el"),
+    ("捷克语", "cs"),
+    ("匈牙利语", "hu"),
+    ("罗马尼亚语", "ro"),
+    ("保加利亚语", "bg"),
+    ("爱沙尼亚语", "et"),
+    ("斯洛文尼亚语", "sl"),
+    ("土耳其语", "tr"),
+    ("乌克兰语", "uk"),
+    ("印地语", "hi"),
+    ("印尼语", "id"),
 ];
 
 pub(crate) async fn hcfy(context: Context) -> Outcome<Response> {
     let text = context.params.string("text")?.unwrap_or_default();
     let wanted = texts(&context, "destination")?;
-    let plain = |name: &str| CHINESE_NAMES.iter().find(|(chinese, _)| *chinese == name).map_or(name.to_owned(), |(_, code)| (*code).to_owned());
+    let plain = |name: &str| {
+        CHINESE_NAMES
+            .iter()
+            .find(|(chinese, _)| *chinese == name)
+            .map_or(name.to_owned(), |(_, code)| (*code).to_owned())
+    };
     let source = context.params.filled("source")?.map(|name| plain(&name));
     let mut targets = wanted.iter().map(|name| plain(name));
-    let first = targets.next().ok_or_else(|| Problem::bad("Invalid request: missing destination parameter"))?;
+    let first = targets
+        .next()
+        .ok_or_else(|| Problem::bad("Invalid request: missing destination parameter"))?;
     let second = targets.next();
     let code = |name: &str| Language::find(name).map(|language| language.code);
     let same = source.as_deref().is_some_and(|source| code(source) == code(&first));
@@ -152,8 +194,14 @@ pub(crate) async fn hcfy(context: Context) -> Outcome<Response> {
     let lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
     let ask = context.ask(lines, source, target)?;
     let translated = context.app.translate(context.client, ask).await?;
-    let chinese = |code: &str| CHINESE_NAMES.iter().find(|(_, of)| *of == code).map_or(code.to_owned(), |(name, _)| (*name).to_owned());
-    let (from, to) = translated.first().map(|t| (chinese(&t.from), chinese(&t.to))).unwrap_or_default();
+    let chinese = |code: &str| {
+        CHINESE_NAMES
+            .iter()
+            .find(|(_, of)| *of == code)
+            .map_or(code.to_owned(), |(name, _)| (*name).to_owned())
+    };
+    let (from, to) =
+        translated.first().map(|t| (chinese(&t.from), chinese(&t.to))).unwrap_or_default();
     let result: Value = translated.iter().map(Translated::text).collect();
     Ok(json_answer(&json!({"text": text, "from": from, "to": to, "result": result})))
 }

@@ -1,7 +1,7 @@
 //! Google Cloud Translation, version 2.
 
 use axum::response::Response;
-use peregrine::text::language::Language;
+use peregrine::text::Language;
 use serde_json::{Value, json};
 
 use super::{Context, json_answer};
@@ -32,13 +32,18 @@ fn texts(context: &Context) -> Outcome<Vec<String>> {
     match texts.len() {
         0 => Err(Problem::bad("Required Text")),
         1..=MOST_TEXTS => Ok(texts),
-        count => Err(Problem::bad(format!("Too many text segments: {count}, at most {MOST_TEXTS}"))),
+        count => {
+            Err(Problem::bad(format!("Too many text segments: {count}, at most {MOST_TEXTS}")))
+        }
     }
 }
 
 pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let texts = texts(&context)?;
-    let target = context.params.filled("target")?.ok_or_else(|| Problem::bad("Required parameter: target"))?;
+    let target = context
+        .params
+        .filled("target")?
+        .ok_or_else(|| Problem::bad("Required parameter: target"))?;
     let source = context.params.filled("source")?;
     let format = context.params.filled("format")?;
     let is_html = match format.as_deref() {
@@ -59,7 +64,9 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let translated = context.app.translate(context.client, ask).await?;
     let shape = |translated: &Translated| {
         let text = match is_html {
-            true => translated.text().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"),
+            true => {
+                translated.text().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+            }
             false => translated.text().to_owned(),
         };
         let mut shaped = json!({"translatedText": text, "model": "nmt"});
@@ -98,10 +105,15 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
     let targets = context.app.codes(Side::Target);
     let shape = |of: &String| match &named {
         None => json!({"language": code(of)}),
-        Some(_) => json!({"language": code(of), "name": Language::find(of).map_or(of.as_str(), |language| language.name)}),
+        Some(_) => {
+            json!({"language": code(of), "name": Language::find(of).map_or(of.as_str(), |language| language.name)})
+        }
     };
     if named.as_deref().is_some_and(|name| Language::find(name).is_none()) {
-        return Err(Problem::new(Kind::UnknownLanguage, "Invalid value for target: it is no language"));
+        return Err(Problem::new(
+            Kind::UnknownLanguage,
+            "Invalid value for target: it is no language",
+        ));
     }
     let languages: Value = sources.union(&targets).map(shape).collect();
     Ok(json_answer(&json!({"data": {"languages": languages}})))

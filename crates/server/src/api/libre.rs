@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use peregrine::text::language::Language;
+use peregrine::text::Language;
 use serde_json::{Value, json};
 
 use super::{Context, bytes_answer, json_answer};
@@ -42,7 +42,9 @@ fn detection(translated: &Translated) -> Value {
     let detected = translated.detected.as_ref();
     let language = detected.and_then(|detected| detected.language);
     match (language, detected) {
-        (Some(language), Some(detected)) => json!({"confidence": percent(detected.confidence), "language": code(language)}),
+        (Some(language), Some(detected)) => {
+            json!({"confidence": percent(detected.confidence), "language": code(language)})
+        }
         _ => json!({"confidence": 0.0, "language": "en"}),
     }
 }
@@ -61,9 +63,12 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let target = context.needed("target")?;
     let alternatives = context.params.string("alternatives")?.filter(|text| !text.is_empty());
     let alternatives = alternatives.map_or(Ok(0), |text| text.trim().parse::<i64>());
-    let alternatives = alternatives.map_err(|_| Problem::bad("Invalid request: alternatives parameter is not a number"))?;
+    let alternatives = alternatives
+        .map_err(|_| Problem::bad("Invalid request: alternatives parameter is not a number"))?;
     if alternatives > MOST_ALTERNATIVES as i64 {
-        return Err(Problem::bad(format!("Invalid request: alternatives parameter must be <= {MOST_ALTERNATIVES}")));
+        return Err(Problem::bad(format!(
+            "Invalid request: alternatives parameter must be <= {MOST_ALTERNATIVES}"
+        )));
     }
     let alternatives = alternatives.max(0) as usize;
     let format = context.params.filled("format")?.unwrap_or_else(|| "text".to_owned());
@@ -124,7 +129,8 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
     let pairs = context.app.registry.pairs();
     let sources = context.app.codes(Side::Source);
     let language = |from: &String| {
-        let mut targets: Vec<&str> = pairs.iter().filter(|pair| &pair.from == from).map(|pair| code(&pair.to)).collect();
+        let mut targets: Vec<&str> =
+            pairs.iter().filter(|pair| &pair.from == from).map(|pair| code(&pair.to)).collect();
         targets.push(code(from));
         targets.sort_unstable();
         targets.dedup();
@@ -164,9 +170,11 @@ pub(crate) async fn translate_file(context: Context) -> Outcome<Response> {
 fn base_url(context: &Context) -> String {
     let header = |name: &str| context.headers.get(name).and_then(|value| value.to_str().ok());
     let forwarded = |name: &str| header(name).filter(|_| context.app.config.trust_proxy);
-    let scheme = forwarded("x-forwarded-proto").filter(|scheme| *scheme == "https").unwrap_or("http");
+    let scheme =
+        forwarded("x-forwarded-proto").filter(|scheme| *scheme == "https").unwrap_or("http");
     let host = forwarded("x-forwarded-host").or_else(|| header("host")).unwrap_or("localhost");
-    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']' | '_');
+    let is_host =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']' | '_');
     let host: String = host.chars().filter(|&c| is_host(c)).collect();
     format!("{scheme}://{host}{}", context.app.config.url_prefix)
 }

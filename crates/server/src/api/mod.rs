@@ -101,8 +101,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route!("GET" "/openapi.json" Native open describe::openapi, "This description"),
     route!("POST" "/translate" Libre extensions::translate, "Translate (LibreTranslate; also DeepLX and MTranServer by their parameters)", libre::TRANSLATE),
     route!("POST" "/detect" Libre libre::detect, "Find the language of a text", &[("q*", "string", "The text")]),
-    route!("GET" "/languages" Libre libre::languages, "Languages and their targets"),
-    route!("POST" "/languages" Libre libre::languages, "Languages and their targets"),
+    route!("GET" "/languages" Libre open libre::languages, "Languages and their targets"),
+    route!("POST" "/languages" Libre open libre::languages, "Languages and their targets"),
     route!("POST" "/translate_file" Libre libre::translate_file, "Translate a text file", libre::FILE),
     route!("GET" "/download_file/{id}" Libre open libre::download_file, "A translated file"),
     route!("GET" "/frontend/settings" Libre open libre::settings, "Settings of the page"),
@@ -128,6 +128,14 @@ pub(crate) const ROUTES: &[Route] = &[
     route!("POST" "/v3/glossaries" DeepL deepl::glossary, "Make a glossary: not supported"),
     route!("GET" "/v3/glossaries/{id}" DeepL deepl::glossary_missing, "A glossary: there is none"),
     route!("DELETE" "/v3/glossaries/{id}" DeepL deepl::glossary_missing, "Delete a glossary: there is none"),
+    route!("PATCH" "/v3/glossaries/{id}" DeepL deepl::glossary_missing, "Rename a glossary: there is none"),
+    route!("GET" "/v3/glossaries/{id}/entries" DeepL deepl::glossary_missing, "Entries of a glossary: there is none"),
+    route!("PUT" "/v3/glossaries/{id}/dictionaries" DeepL deepl::glossary_missing, "Replace entries of a glossary: there is none"),
+    route!("DELETE" "/v3/glossaries/{id}/dictionaries" DeepL deepl::glossary_missing, "Delete entries of a glossary: there is none"),
+    route!("POST" "/v2/write/rephrase" DeepL deepl::missing, "Rephrase: not supported"),
+    route!("POST" "/v2/write/correct" DeepL deepl::missing, "Correct: not supported"),
+    route!("GET" "/v3/style_rules" DeepL deepl::missing, "Style rules: not supported"),
+    route!("GET" "/v3/translation_memories" DeepL deepl::missing, "Translation memories: not supported"),
     route!("POST" "/language/translate/v2" Google google::translate, "Translate texts", google::TRANSLATE),
     route!("GET" "/language/translate/v2" Google google::translate, "Translate texts", google::TRANSLATE),
     route!("POST" "/language/translate/v2/" Google google::translate, "Translate texts", google::TRANSLATE),
@@ -182,16 +190,20 @@ impl Dialect {
     pub(crate) fn key(self, params: &Params, headers: &HeaderMap) -> Option<String> {
         let field = |name: &str| params.string(name).ok().flatten();
         let query = |name: &str| params.in_query(name).map(str::to_owned);
-        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let header =
+            |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let authorization = header("authorization").and_then(|value| {
             let (scheme, key) = value.split_once(' ')?;
-            let known = ["bearer", "deepl-auth-key"].contains(&scheme.to_ascii_lowercase().as_str());
+            let known =
+                ["bearer", "deepl-auth-key"].contains(&scheme.to_ascii_lowercase().as_str());
             known.then(|| key.trim().to_owned())
         });
         let own = match self {
             Dialect::Libre => field("api_key").or_else(|| query("api_key")),
             Dialect::DeepL => field("auth_key").or_else(|| query("auth_key")),
-            Dialect::Google => query("key").or_else(|| field("key")),
+            Dialect::Google => {
+                query("key").or_else(|| field("key")).or_else(|| header("x-goog-api-key"))
+            }
             Dialect::MTran | Dialect::DeepLx => {
                 query("token").or_else(|| query("api_token")).or_else(|| header("x-api-token"))
             }
@@ -219,9 +231,13 @@ impl Dialect {
         let status = self.status(problem.kind);
         let message = &problem.message;
         let body = match self {
-            Dialect::Native | Dialect::Operations => json!({"error": {"code": problem.kind.name(), "message": message}}),
+            Dialect::Native | Dialect::Operations => {
+                json!({"error": {"code": problem.kind.name(), "message": message}})
+            }
             Dialect::Libre => match problem.kind {
-                Kind::NoKey => json!({"error": "Please contact the server operator to get an API key"}),
+                Kind::NoKey => {
+                    json!({"error": "Please contact the server operator to get an API key"})
+                }
                 _ => json!({"error": message}),
             },
             Dialect::DeepL => json!({"message": message}),
@@ -259,7 +275,8 @@ fn with_status(status: u16, value: &Value) -> Response {
 /// An answer of bytes. The type is one of this program's own.
 pub(crate) fn bytes_answer(status: u16, kind: &'static str, bytes: Bytes) -> Response {
     let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
@@ -272,17 +289,28 @@ impl Context {
 
     /// How long this request may take: as its header says, up to ten minutes, or as configured.
     pub(crate) fn timeout(&self) -> Outcome<Duration> {
-        let Some(value) = self.headers.get("x-request-timeout") else { return Ok(self.app.config.timeout) };
+        let Some(value) = self.headers.get("x-request-timeout") else {
+            return Ok(self.app.config.timeout);
+        };
         let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
         let seconds = seconds.filter(|seconds| *seconds > 0.0 && *seconds <= 600.0);
-        let seconds = seconds.ok_or_else(|| Problem::bad("X-Request-Timeout must be a number of seconds up to 600"))?;
+        let seconds = seconds.ok_or_else(|| {
+            Problem::bad("X-Request-Timeout must be a number of seconds up to 600")
+        })?;
         Ok(Duration::from_secs_f64(seconds))
     }
 
     /// Texts to translate with the usual settings. An empty source language or `auto` is detected.
     pub(crate) fn ask(&self, texts: Vec<String>, from: Option<String>, to: String) -> Outcome<Ask> {
         let from = from.filter(|from| !from.is_empty() && !from.eq_ignore_ascii_case("auto"));
-        Ok(Ask { texts, from, to, wanted: Wanted::default(), priority: None, timeout: self.timeout()? })
+        Ok(Ask {
+            texts,
+            from,
+            to,
+            wanted: Wanted::default(),
+            priority: None,
+            timeout: self.timeout()?,
+        })
     }
 
     /// A parameter that must be given.

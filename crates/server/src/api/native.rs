@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use peregrine::Priority;
-use peregrine::text::language::{Detection, Language, detect as detect_language};
+use peregrine::text::{Detection, Language, detect as detect_language};
 use peregrine::text::{Offsets, Split, Unit};
 use serde_json::{Value, json};
 
@@ -30,7 +30,8 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("stream", "boolean", "Server-sent events: sentences as they end"),
 ];
 
-pub(crate) const DETECT: &[(&str, &str, &str)] = &[("text*", "strings", "A text or a list of texts")];
+pub(crate) const DETECT: &[(&str, &str, &str)] =
+    &[("text*", "strings", "A text or a list of texts")];
 
 /// The most translations of a text.
 const MOST_N_BEST: usize = 20;
@@ -56,8 +57,12 @@ fn one_of<'a, T: Copy>(name: &str, value: Option<&str>, known: &'a [(&'a str, T)
 /// Reads a request.
 fn read(context: &Context) -> Outcome<(Ask, Shape)> {
     let params = &context.params;
-    let texts = params.texts("text")?.ok_or_else(|| Problem::bad("text is missing: a string or a list of strings"))?;
-    let to = params.filled("to")?.ok_or_else(|| Problem::bad("to is missing: the language to translate to"))?;
+    let texts = params
+        .texts("text")?
+        .ok_or_else(|| Problem::bad("text is missing: a string or a list of strings"))?;
+    let to = params
+        .filled("to")?
+        .ok_or_else(|| Problem::bad("to is missing: the language to translate to"))?;
     let mut ask = context.ask(texts.texts, params.filled("from")?, to)?;
     if one_of("format", params.filled("format")?.as_deref(), &[("text", false), ("html", true)])? {
         return Err(Problem::not_supported("format html"));
@@ -70,11 +75,16 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
         alignments: params.flag("alignments")?.unwrap_or(false),
         split: one_of("split", params.filled("split")?.as_deref(), &split)?,
     };
-    let priority = [("auto", None), ("interactive", Some(Priority::Interactive)), ("bulk", Some(Priority::Bulk))];
+    let priority = [
+        ("auto", None),
+        ("interactive", Some(Priority::Interactive)),
+        ("bulk", Some(Priority::Bulk)),
+    ];
     ask.priority = one_of("priority", params.filled("priority")?.as_deref(), &priority)?;
     if let Some(text) = params.filled("timeout")? {
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 600.0);
-        let seconds = seconds.ok_or_else(|| Problem::bad("timeout must be a number of seconds up to 600"))?;
+        let seconds =
+            seconds.ok_or_else(|| Problem::bad("timeout must be a number of seconds up to 600"))?;
         ask.timeout = Duration::from_secs_f64(seconds);
     }
     let units = [("codepoint", Unit::CodePoint), ("utf16", Unit::Utf16), ("byte", Unit::Byte)];
@@ -101,8 +111,17 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
 }
 
 /// The whole answer.
-pub(crate) fn answer(texts: &[String], translated: &[Translated], shape: Shape, start: Instant) -> Value {
-    let translations: Value = texts.iter().zip(translated).map(|(text, translated)| shape.write(text, translated)).collect();
+pub(crate) fn answer(
+    texts: &[String],
+    translated: &[Translated],
+    shape: Shape,
+    start: Instant,
+) -> Value {
+    let translations: Value = texts
+        .iter()
+        .zip(translated)
+        .map(|(text, translated)| shape.write(text, translated))
+        .collect();
     let took = (start.elapsed().as_secs_f64() * 1e4).round() / 1e4;
     json!({"translations": translations, "took": took})
 }
@@ -121,11 +140,13 @@ impl Shape {
             ("endless", translation.verdict.endless),
         ];
         if flags.iter().any(|(_, holds)| *holds) {
-            answer["flags"] = flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
+            answer["flags"] =
+                flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
         }
         if self.n_best > 1 {
             let all = translation.alternatives.iter();
-            answer["alternatives"] = all.map(|one| json!({"text": one.text, "score": rounded(one.score)})).collect();
+            answer["alternatives"] =
+                all.map(|one| json!({"text": one.text, "score": rounded(one.score)})).collect();
         }
         if self.sentences {
             answer["sentences"] = self.sentences(text, translated);
@@ -142,7 +163,8 @@ impl Shape {
         let links = if self.alignments { translation.word_alignments(0) } else { Vec::new() };
         let sentence = |sentence: &peregrine::Sentence| {
             let Some(best) = sentence.targets.first() else { return Value::Null };
-            let within = |range: &Range<usize>| best.text.start <= range.start && range.end <= best.text.end;
+            let within =
+                |range: &Range<usize>| best.text.start <= range.start && range.end <= best.text.end;
             let mut written = json!({"source": pair(source.range(&sentence.source)), "target": pair(target.range(&best.text))});
             if self.scores || self.n_best > 1 {
                 written["score"] = rounded(best.score);
@@ -190,9 +212,14 @@ pub(crate) fn detect_any(app: &App, text: &str) -> Detection {
 }
 
 pub(crate) async fn detect(context: Context) -> Outcome<Response> {
-    let texts = context.params.texts("text")?.ok_or_else(|| Problem::bad("text is missing: a string or a list of strings"))?.texts;
+    let texts = context
+        .params
+        .texts("text")?
+        .ok_or_else(|| Problem::bad("text is missing: a string or a list of strings"))?
+        .texts;
     context.app.access.charge(context.client, texts.len(), Instant::now())?;
-    let detections: Value = texts.iter().map(|text| detection(&detect_any(&context.app, text))).collect();
+    let detections: Value =
+        texts.iter().map(|text| detection(&detect_any(&context.app, text))).collect();
     Ok(json_answer(&json!({"detections": detections})))
 }
 
@@ -200,14 +227,14 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
     let app = &context.app;
     let (sources, targets) = (app.codes(Side::Source), app.codes(Side::Target));
     let language = |code: &String| match Language::find(code) {
-        Some(language) => json!({"code": code, "name": language.name, "native": language.native, "rtl": language.rtl}),
+        Some(language) => {
+            json!({"code": code, "name": language.name, "native": language.native, "rtl": language.is_right_to_left()})
+        }
         None => json!({"code": code, "name": code, "native": code, "rtl": false}),
     };
     let languages: Value = sources.union(&targets).map(language).collect();
     let pairs = app.registry.pairs();
-    let pair = |pair: &peregrine::registry::Pair| {
-        json!({"from": pair.from, "to": pair.to, "model": app.registry.find(&pair.from, &pair.to), "through": []})
-    };
+    let pair = |pair: &peregrine::registry::Pair| json!({"from": pair.from, "to": pair.to, "model": app.registry.find(&pair.from, &pair.to), "through": []});
     let pairs: Value = pairs.iter().map(pair).collect();
     Ok(json_answer(&json!({"languages": languages, "pairs": pairs})))
 }

@@ -41,7 +41,8 @@ pub(crate) async fn page(context: Context) -> Outcome<Response> {
     if !context.app.config.page {
         return Err(Problem::new(Kind::NotFound, "This server has no page"));
     }
-    let mut response = bytes_answer(200, "text/html; charset=utf-8", Bytes::from_static(INDEX.as_bytes()));
+    let mut response =
+        bytes_answer(200, "text/html; charset=utf-8", Bytes::from_static(INDEX.as_bytes()));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -52,7 +53,8 @@ pub(crate) async fn page(context: Context) -> Outcome<Response> {
 pub(crate) async fn page_file(context: Context) -> Outcome<Response> {
     let name = context.in_path("name");
     let file = FILES.iter().find(|(file, _, _)| *file == name && context.app.config.page);
-    let (_, kind, content) = file.ok_or_else(|| Problem::new(Kind::NotFound, "There is no such file"))?;
+    let (_, kind, content) =
+        file.ok_or_else(|| Problem::new(Kind::NotFound, "There is no such file"))?;
     let mut response = bytes_answer(200, kind, Bytes::from_static(content.as_bytes()));
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Ok(response)
@@ -70,17 +72,26 @@ pub(crate) async fn metrics(context: Context) -> Outcome<Response> {
         page.sample("", &[("model", &model.entry.name)], u8::from(model.open.is_some()));
     }
     let open: Vec<_> = models.iter().filter_map(|model| model.open.as_ref()).collect();
-    let all: Vec<_> = open.iter().map(|model| (model.name.as_str(), model.service.stats(), model)).collect();
+    let all: Vec<_> =
+        open.iter().map(|model| (model.name.as_str(), model.service.stats(), model)).collect();
     page.family("peregrine_model_bytes", "gauge", "Bytes of a model's weights");
     for (name, _, model) in &all {
         page.sample("", &[("model", name)], model.service.translator().weight_bytes());
     }
     page.family("peregrine_queue_depth", "gauge", "Sentences that wait for a place in the batch");
     for (name, stats, _) in &all {
-        page.sample("", &[("model", name), ("priority", &"interactive")], stats.waiting_interactive);
+        page.sample(
+            "",
+            &[("model", name), ("priority", &"interactive")],
+            stats.waiting_interactive,
+        );
         page.sample("", &[("model", name), ("priority", &"bulk")], stats.waiting_bulk);
     }
-    page.family("peregrine_expected_wait_seconds", "gauge", "How long a new request would wait for its turn");
+    page.family(
+        "peregrine_expected_wait_seconds",
+        "gauge",
+        "How long a new request would wait for its turn",
+    );
     for (name, _, model) in &all {
         let wait = app.expected_wait(model, Priority::Bulk).as_secs_f64();
         page.sample("", &[("model", name)], wait);
@@ -94,10 +105,20 @@ pub(crate) async fn metrics(context: Context) -> Outcome<Response> {
         ("peregrine_refused_total", "Texts refused because the queue was full", |s| s.refused),
         ("peregrine_failed_total", "Texts that failed otherwise", |s| s.failed),
         ("peregrine_steps_total", "Decoding steps", |s| s.counts.steps),
-        ("peregrine_batch_rows_total", "Rows of all steps; by steps it is the mean number of rows", |s| s.counts.rows),
-        ("peregrine_batch_sentences_total", "Sentences of all steps; by steps it is the batch fill", |s| s.counts.sentences),
+        (
+            "peregrine_batch_rows_total",
+            "Rows of all steps; by steps it is the mean number of rows",
+            |s| s.counts.rows,
+        ),
+        (
+            "peregrine_batch_sentences_total",
+            "Sentences of all steps; by steps it is the batch fill",
+            |s| s.counts.sentences,
+        ),
         ("peregrine_source_tokens_total", "Source tokens encoded", |s| s.counts.source_tokens),
-        ("peregrine_target_tokens_total", "Target tokens of finished sentences", |s| s.counts.target_tokens),
+        ("peregrine_target_tokens_total", "Target tokens of finished sentences", |s| {
+            s.counts.target_tokens
+        }),
         ("peregrine_sentences_total", "Sentences translated", |s| s.counts.finished),
     ];
     for (metric, help, count) in counts {
@@ -106,7 +127,11 @@ pub(crate) async fn metrics(context: Context) -> Outcome<Response> {
             page.sample("", &[("model", name)], count(stats));
         }
     }
-    page.family("peregrine_text_seconds", "summary", "Time from accepting a text to its translation");
+    page.family(
+        "peregrine_text_seconds",
+        "summary",
+        "Time from accepting a text to its translation",
+    );
     for (name, stats, _) in &all {
         for share in [0.5, 0.95, 0.99] {
             let time = stats.latencies.quantile(share).unwrap_or_default().as_secs_f64();

@@ -16,8 +16,8 @@ use peregrine::{Alternative, Pending, Progress, Request, Translation};
 use serde_json::{Value, json};
 use tokio::time::Sleep;
 
-use super::native::{Shape, answer};
 use super::bytes_answer;
+use super::native::{Shape, answer};
 use crate::access::Client;
 use crate::app::App;
 use crate::problem::{Kind, Outcome, Problem};
@@ -44,10 +44,21 @@ struct Events {
 }
 
 /// Answers a request with events.
-pub(crate) async fn translate(app: &Arc<App>, client: Client, ask: Ask, shape: Shape) -> Outcome<Response> {
+pub(crate) async fn translate(
+    app: &Arc<App>,
+    client: Client,
+    ask: Ask,
+    shape: Shape,
+) -> Outcome<Response> {
     let start = Instant::now();
     let courses = app.courses(client, &ask).await?;
-    let submit = || courses.into_iter().zip(&ask.texts).map(|(course, text)| run(app, client, &ask, text, course)).collect();
+    let submit = || {
+        courses
+            .into_iter()
+            .zip(&ask.texts)
+            .map(|(course, text)| run(app, client, &ask, text, course))
+            .collect()
+    };
     let running: Outcome<Vec<Running>> = tokio::task::block_in_place(submit);
     let deadline = Box::pin(tokio::time::sleep(ask.timeout.max(Duration::from_millis(1))));
     let events = Events { running: running?, shape, start, deadline, ended: false };
@@ -60,7 +71,8 @@ pub(crate) async fn translate(app: &Arc<App>, client: Client, ask: Ask, shape: S
 }
 
 fn run(app: &Arc<App>, client: Client, ask: &Ask, text: &str, course: Course) -> Outcome<Running> {
-    let mut running = Running { text: text.to_owned(), course, pending: None, _caller: None, made: None };
+    let mut running =
+        Running { text: text.to_owned(), course, pending: None, _caller: None, made: None };
     let model: Option<&Arc<OpenModel>> = running.course.model.as_ref();
     let Some(model) = model else {
         let same = Alternative { text: text.to_owned(), ended: true, ..Alternative::default() };
@@ -84,7 +96,11 @@ fn event(name: &str, data: &Value) -> Bytes {
 
 impl Events {
     /// The next event of a text, if there is one.
-    fn poll_text(&mut self, number: usize, context: &mut TaskContext<'_>) -> Poll<Result<Bytes, Problem>> {
+    fn poll_text(
+        &mut self,
+        number: usize,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Result<Bytes, Problem>> {
         let running = &mut self.running[number];
         let Some(pending) = &mut running.pending else { return Poll::Pending };
         match pending.poll_progress(context) {
@@ -95,9 +111,10 @@ impl Events {
                 let data = json!({"text": number, "sentence": sentence, "source": [range.start, range.end], "translation": text});
                 Poll::Ready(Ok(event("sentence", &data)))
             }
-            Poll::Ready(Some(Progress::Token { sentence, text })) => {
-                Poll::Ready(Ok(event("token", &json!({"text": number, "sentence": sentence, "translation": text}))))
-            }
+            Poll::Ready(Some(Progress::Token { sentence, text })) => Poll::Ready(Ok(event(
+                "token",
+                &json!({"text": number, "sentence": sentence, "translation": text}),
+            ))),
             Poll::Ready(Some(_)) => Poll::Pending,
             Poll::Ready(None) => match pending.poll_ready() {
                 Some(Ok(translation)) => {
@@ -136,7 +153,10 @@ impl Events {
 impl Stream for Events {
     type Item = Result<Bytes, Infallible>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Option<Self::Item>> {
         let events = &mut *self;
         if events.ended {
             return Poll::Ready(None);

@@ -12,16 +12,18 @@ use peregrine_server::{Config, Server};
 use serde_json::Value;
 
 /// A server that runs until it is dropped.
-pub struct Running {
-    pub address: SocketAddr,
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 /// Starts a server with these options and the built-in model, and waits until it is ready.
-pub fn start(options: &[(&str, &str)]) -> Running {
+pub(crate) fn start(options: &[(&str, &str)]) -> Running {
     let mut flags: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, value) in [("port", "0"), ("log", "off"), ("threads", "1"), ("device", "cpu")].iter().chain(options) {
+    for (name, value) in
+        [("port", "0"), ("log", "off"), ("threads", "1"), ("device", "cpu")].iter().chain(options)
+    {
         let values = flags.entry((*name).to_owned()).or_default();
         if *name != "model" && *name != "key" {
             values.clear();
@@ -33,7 +35,11 @@ pub fn start(options: &[(&str, &str)]) -> Running {
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let (send, receive) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let server = Server::bind(config).await.unwrap();
             send.send(server.address().unwrap()).unwrap();
@@ -41,7 +47,8 @@ pub fn start(options: &[(&str, &str)]) -> Running {
         });
         runtime.shutdown_timeout(Duration::from_millis(100));
     });
-    let running = Running { address: receive.recv().unwrap(), stop: Some(stop), thread: Some(thread) };
+    let running =
+        Running { address: receive.recv().unwrap(), stop: Some(stop), thread: Some(thread) };
     for _ in 0..600 {
         if running.get(&format!("{prefix}/readyz")).status == 200 {
             return running;
@@ -52,19 +59,19 @@ pub fn start(options: &[(&str, &str)]) -> Running {
 }
 
 /// A server that the tests of a program share.
-pub fn shared() -> &'static Running {
+pub(crate) fn shared() -> &'static Running {
     static SERVER: OnceLock<Running> = OnceLock::new();
     SERVER.get_or_init(|| start(&[]))
 }
 
 impl Running {
     /// Asks the server to end, and waits until it has.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         self.end();
     }
 
     /// Asks the server to end.
-    pub fn begin_stop(&mut self) {
+    pub(crate) fn begin_stop(&mut self) {
         drop(self.stop.take());
     }
 
@@ -75,34 +82,52 @@ impl Running {
         }
     }
 
-    pub fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         self.send("GET", path, &[], b"")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Answer {
-        self.send("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send(
+            "POST",
+            path,
+            &[("content-type", "application/json")],
+            body.to_string().as_bytes(),
+        )
     }
 
-    pub fn form(&self, path: &str, body: &str) -> Answer {
-        self.send("POST", path, &[("content-type", "application/x-www-form-urlencoded")], body.as_bytes())
+    pub(crate) fn form(&self, path: &str, body: &str) -> Answer {
+        self.send(
+            "POST",
+            path,
+            &[("content-type", "application/x-www-form-urlencoded")],
+            body.as_bytes(),
+        )
     }
 
-    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
         let mut stream = self.connect();
         stream.write_all(&request(method, path, headers, body)).unwrap();
         Answer::read(&mut stream)
     }
 
-    pub fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream
     }
 
     /// The value of a metric without labels, or the sum over all labels.
-    pub fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics").text();
-        let lines = page.lines().filter(|line| line.starts_with(&format!("{name} ")) || line.starts_with(&format!("{name}{{")));
+        let lines = page.lines().filter(|line| {
+            line.starts_with(&format!("{name} ")) || line.starts_with(&format!("{name}{{"))
+        });
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 }
@@ -114,7 +139,7 @@ impl Drop for Running {
 }
 
 /// The bytes of a request.
-pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -128,15 +153,15 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) 
 
 /// What came back.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: BTreeMap<String, String>,
-    pub body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
     /// Reads until the connection ends.
-    pub fn read(stream: &mut TcpStream) -> Answer {
+    pub(crate) fn read(stream: &mut TcpStream) -> Answer {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a head");
@@ -155,20 +180,22 @@ impl Answer {
         Answer { status, headers, body }
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
     #[track_caller]
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 }
 
 fn unchunk(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     while let Some(end) = body.windows(2).position(|window| window == b"\r\n") {
-        let length = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap().trim(), 16).unwrap();
+        let length =
+            usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap().trim(), 16).unwrap();
         if length == 0 {
             break;
         }

@@ -3,27 +3,12 @@
 use super::SentencePiece;
 use super::file::Kind;
 use super::lexicon::byte_of;
-use super::normalizer::ESCAPED_BLANK;
-use crate::utf8;
+use super::normalizer::{ESCAPED_BLANK, Normalized};
+use crate::{Decoded, utf8};
 
 /// The text of `ids`; ids out of range are skipped.
 pub(super) fn decode(model: &SentencePiece, ids: &[u32]) -> String {
-    let mut joiner = Joiner::new(
-        model.normalizer.eats_leading_blank(),
-        model.normalizer.removes_extra_whitespaces(),
-    );
-    for &id in ids {
-        let (Some(piece), Some(kind)) = (model.lexicon.piece(id), model.lexicon.kind(id)) else {
-            continue;
-        };
-        match kind {
-            Kind::Byte => joiner.push_byte(byte_of(piece).unwrap_or(b'?')),
-            Kind::Control => joiner.push_literal(""),
-            Kind::Unknown => joiner.push_literal(&model.unk_surface),
-            Kind::Normal | Kind::UserDefined | Kind::Unused => joiner.push_piece(piece),
-        }
-    }
-    let text = joiner.finish();
+    let text = joined(model, ids, joiner(model)).finish();
     match &model.denormalizer {
         None => text,
         Some(denormalizer) => {
@@ -32,6 +17,42 @@ pub(super) fn decode(model: &SentencePiece, ids: &[u32]) -> String {
             rewritten
         }
     }
+}
+
+/// The same with the bytes of the text that each id became.
+pub(super) fn decode_with_ranges(model: &SentencePiece, ids: &[u32]) -> Decoded {
+    let (text, mut ends) = joined(model, ids, joiner(model).tracking()).finish_with_ends();
+    let Some(denormalizer) = &model.denormalizer else { return Decoded::from_ends(text, &ends) };
+    let Normalized { text, origin } = denormalizer.normalize(text.as_bytes());
+    let mut rewritten = String::new();
+    utf8::push_lossy(&mut rewritten, &text);
+    let lossy = utf8::lossy_ends(&text);
+    for end in &mut ends {
+        // What a stretch of several ids is rewritten to belongs to the id in which it begins.
+        let written = origin[..text.len()].partition_point(|from| from < end);
+        *end = written.checked_sub(1).map_or(0, |last| lossy[last]);
+    }
+    Decoded::from_ends(rewritten, &ends)
+}
+
+fn joiner(model: &SentencePiece) -> Joiner {
+    let normalizer = &model.normalizer;
+    Joiner::new(normalizer.eats_leading_blank(), normalizer.removes_extra_whitespaces())
+}
+
+fn joined(model: &SentencePiece, ids: &[u32], mut joiner: Joiner) -> Joiner {
+    for &id in ids {
+        if let (Some(piece), Some(kind)) = (model.lexicon.piece(id), model.lexicon.kind(id)) {
+            match kind {
+                Kind::Byte => joiner.push_byte(byte_of(piece).unwrap_or(b'?')),
+                Kind::Control => joiner.push_literal(""),
+                Kind::Unknown => joiner.push_literal(&model.unk_surface),
+                Kind::Normal | Kind::UserDefined | Kind::Unused => joiner.push_piece(piece),
+            }
+        }
+        joiner.end_token();
+    }
+    joiner
 }
 
 /// Joins pieces to text.
@@ -46,6 +67,15 @@ pub(crate) struct Joiner {
     eats_all_leading_blanks: bool,
     at_start: bool,
     ate_blank: bool,
+    ends: Option<Ends>,
+}
+
+/// Where the text of each token ends.
+#[derive(Default)]
+struct Ends {
+    places: Vec<usize>,
+    /// For each token since a character was begun in bytes, how many bytes there were behind it.
+    waiting: Vec<usize>,
 }
 
 impl Joiner {
@@ -57,6 +87,21 @@ impl Joiner {
             eats_all_leading_blanks,
             at_start: true,
             ate_blank: false,
+            ends: None,
+        }
+    }
+
+    /// The same joiner, noting where the text of each token ends.
+    pub(crate) fn tracking(self) -> Self {
+        Self { ends: Some(Ends::default()), ..self }
+    }
+
+    /// Nothing more comes of this token.
+    pub(crate) fn end_token(&mut self) {
+        let Some(ends) = &mut self.ends else { return };
+        match self.bytes.len() {
+            0 => ends.places.push(self.text.len()),
+            count => ends.waiting.push(count),
         }
     }
 
@@ -95,6 +140,12 @@ impl Joiner {
         self.text
     }
 
+    /// The text, and where that of each token ends.
+    pub(crate) fn finish_with_ends(mut self) -> (String, Vec<usize>) {
+        self.flush_bytes();
+        (self.text, self.ends.map(|ends| ends.places).unwrap_or_default())
+    }
+
     fn begin(&mut self) {
         self.flush_bytes();
         if self.ate_blank || !self.text.is_empty() {
@@ -104,6 +155,11 @@ impl Joiner {
     }
 
     fn flush_bytes(&mut self) {
+        if let Some(ends) = self.ends.as_mut().filter(|ends| !ends.waiting.is_empty()) {
+            let lossy = utf8::lossy_ends(&self.bytes);
+            let places = ends.waiting.drain(..).map(|count| self.text.len() + lossy[count - 1]);
+            ends.places.extend(places);
+        }
         utf8::push_lossy(&mut self.text, &self.bytes);
         self.bytes.clear();
     }

@@ -27,7 +27,7 @@ pub(crate) use lexicon::byte_of;
 
 use crate::error::check_size;
 use crate::trie::Trie;
-use crate::{Encoded, Error};
+use crate::{Decoded, Encoded, Error};
 use file::{Algorithm, Kind, ModelFile, Piece};
 use lexicon::{Lexicon, build_trie};
 use normalizer::{Normalized, Normalizer};
@@ -200,6 +200,11 @@ impl SentencePiece {
     /// The text of `ids`; ids out of range are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
         decode::decode(self, ids)
+    }
+
+    /// The text of `ids`, and the bytes of it that each became; ids out of range became none.
+    pub fn decode_with_ranges(&self, ids: &[u32]) -> Decoded {
+        decode::decode_with_ranges(self, ids)
     }
 
     /// Number of pieces.

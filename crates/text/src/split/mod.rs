@@ -12,16 +12,46 @@ pub use over_long::{LONGEST, Piece, cut_place, encode_pieces};
 
 use std::ops::Range;
 
+use crate::trim_range;
+
 /// How text is split before it is translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Split {
-    /// A line is a sentence.
+    /// A text is a sentence.
     #[default]
     None,
-    /// A line may hold several sentences.
+    /// A line may hold several sentences, and every line ends one.
     Sentence,
     /// Sentences may go on over lines; an empty line ends a paragraph.
     Paragraph,
+}
+
+impl Split {
+    /// The sentences of a text that is split this way: where each begins and ends. Unless a text is one sentence, they are without
+    /// the white space around them.
+    ///
+    /// ```
+    /// use peregrine_text::Split;
+    /// let text = "One. Two\nlines.\n\nThree.\n";
+    /// assert_eq!(Split::None.sentences(text), [0..24]);
+    /// assert_eq!(Split::Sentence.sentences(text), [0..4, 5..8, 9..15, 17..23]);
+    /// assert_eq!(Split::Paragraph.sentences(text), [0..4, 5..15, 17..23]);
+    /// ```
+    pub fn sentences(self, text: &str) -> Vec<Range<usize>> {
+        match self {
+            Split::None => std::iter::once(0..text.len()).collect(),
+            Split::Paragraph => sentences(text),
+            Split::Sentence => {
+                let mut ranges = Vec::new();
+                let mut start = 0;
+                for line in text.split_inclusive('\n') {
+                    add_sentences(text, start..start + line.len(), &mut ranges);
+                    start += line.len();
+                }
+                ranges
+            }
+        }
+    }
 }
 
 impl std::str::FromStr for Split {
@@ -37,7 +67,8 @@ impl std::str::FromStr for Split {
     }
 }
 
-/// The sentences of a text: where each begins and ends, without the white space around it.
+/// The sentences of a text: where each begins and ends, without the white space around it. A sentence may go on over the
+/// end of a line, but not over an empty line.
 ///
 /// ```
 /// use peregrine_text::sentences;
@@ -51,30 +82,39 @@ impl std::str::FromStr for Split {
 /// ```
 pub fn sentences(text: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
+    let (mut start, mut end) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        end += line.len();
+        if end == text.len() || line.trim_start().is_empty() {
+            add_sentences(text, start..end, &mut ranges);
+            start = end;
+        }
+    }
+    ranges
+}
+
+/// Adds the sentences of a part of a text.
+fn add_sentences(text: &str, part: Range<usize>, ranges: &mut Vec<Range<usize>>) {
+    let offset = part.start;
+    let text = &text[part];
+    let mut push = |range: Range<usize>| {
+        let range = trim_range(text, &range);
+        if !range.is_empty() {
+            ranges.push(offset + range.start..offset + range.end);
+        }
+    };
     let mut start = 0;
     let mut at = 0;
     while let Some(found) = text[at..].find(is_terminator) {
         let mark = at + found;
         let end = end_of_marks(text, mark);
         if ends_sentence(text, start, mark, end) {
-            push(text, start..end, &mut ranges);
+            push(start..end);
             start = end;
         }
         at = end;
     }
-    push(text, start..text.len(), &mut ranges);
-    ranges
-}
-
-/// Adds a range without the white space around it.
-fn push(text: &str, range: Range<usize>, ranges: &mut Vec<Range<usize>>) {
-    let part = &text[range.clone()];
-    let trimmed = part.trim_start();
-    let start = range.end - trimmed.len();
-    let end = start + trimmed.trim_end().len();
-    if start < end {
-        ranges.push(start..end);
-    }
+    push(start..text.len());
 }
 
 fn is_terminator(c: char) -> bool {
@@ -216,13 +256,14 @@ fn is_one_capital(part: &str) -> bool {
 }
 
 /// Puts the translations of two parts together. `between` is what stood between their sources: it
-/// is kept, but scripts that need no blank get none and others get one.
+/// is kept, but scripts that need no blank get none and others get one. The end of a line is always kept.
 ///
 /// ```
 /// use peregrine_text::join;
 /// assert_eq!(join("One.", "  ", "Two."), "One.  Two.");
 /// assert_eq!(join("One.", "", "Two."), "One. Two.");
 /// assert_eq!(join("一。", " ", "二。"), "一。二。");
+/// assert_eq!(join("一。", " \n", ""), "一。 \n");
 /// ```
 pub fn join(left: &str, between: &str, right: &str) -> String {
     format!("{left}{}{right}", separator(left, between, right))
@@ -233,6 +274,7 @@ pub fn separator<'a>(left: &str, between: &'a str, right: &str) -> &'a str {
     let unspaced = |c: char| matches!(c, '\u{3000}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ff00}'..='\u{ffef}');
     let tight = left.ends_with(unspaced) || right.starts_with(unspaced);
     match between {
+        _ if between.contains('\n') => between,
         _ if left.is_empty() || right.is_empty() => "",
         " " | "" if tight => "",
         "" => " ",

@@ -25,8 +25,33 @@ const UNBROKEN: usize = 2000;
 pub struct Piece {
     /// Its tokens; none if it is to be copied as it is.
     pub ids: Vec<u32>,
+    /// For each token the bytes of the text that it came from, see [`Encoded::spans`].
+    pub spans: Vec<Range<usize>>,
     /// What it is made of.
     pub range: Range<usize>,
+}
+
+impl Piece {
+    /// A piece whose tokens came from a text that begins at `range`.
+    fn new(encoded: Encoded, range: Range<usize>) -> Piece {
+        let Encoded { ids, mut spans } = encoded;
+        if range.start > 0 {
+            for span in &mut spans {
+                *span = range.start + span.start..range.start + span.end;
+            }
+        }
+        Piece { ids, spans, range }
+    }
+
+    /// Takes the first `count` tokens and what they came from.
+    fn split_front(&mut self, text: &str, count: usize) -> Piece {
+        let (ids, spans) = (self.ids.split_off(count), self.spans.split_off(count));
+        let place = spans.first().map_or(self.range.end, |span| char_boundary(text, span.start));
+        let place = place.clamp(self.range.start, self.range.end);
+        let rest = Piece { ids, spans, range: place..self.range.end };
+        self.range.end = place;
+        std::mem::replace(self, rest)
+    }
 }
 
 /// Where to cut a text of more than [`LONGEST`] bytes: behind the last blank of their second half, else
@@ -77,7 +102,7 @@ fn encode_part(
         return;
     }
     if encoded.ids.len() <= limit {
-        pieces.push(Piece { ids: encoded.ids, range: part });
+        pieces.push(Piece::new(encoded, part));
         return;
     }
     let within = |range: &Range<usize>| part.start + range.start..part.start + range.end;
@@ -85,7 +110,7 @@ fn encode_part(
     for stretch in unbroken(&text[part.clone()]).iter().map(within) {
         encode_too_long(tokenizer, text, start..stretch.start, limit, pieces);
         start = stretch.end;
-        pieces.push(Piece { ids: Vec::new(), range: stretch });
+        pieces.push(Piece { ids: Vec::new(), spans: Vec::new(), range: stretch });
     }
     encode_too_long(tokenizer, text, start..part.end, limit, pieces);
 }
@@ -99,19 +124,17 @@ fn encode_too_long(
     pieces: &mut Vec<Piece>,
 ) {
     let start = part.start;
-    let text = &text[part];
-    let encoded = tokenizer.encode(text);
-    for range in cut(text, &encoded, limit.clamp(1, PIECE_TOKENS)) {
-        let mut ids = tokenizer.encode(&text[range.clone()]).ids;
+    let inside = &text[part];
+    let encoded = tokenizer.encode(inside);
+    for range in cut(inside, &encoded, limit.clamp(1, PIECE_TOKENS)) {
         let range = start + range.start..start + range.end;
+        let mut piece = Piece::new(tokenizer.encode(&text[range.clone()]), range);
         // Cutting can change a token or two at the edges; what is too long after all is cut blindly.
-        while ids.len() > limit {
-            let rest = ids.split_off(limit.max(1));
-            let ids = std::mem::replace(&mut ids, rest);
-            pieces.push(Piece { ids, range: range.clone() });
+        while piece.ids.len() > limit {
+            pieces.push(piece.split_front(text, limit.max(1)));
         }
-        if !ids.is_empty() {
-            pieces.push(Piece { ids, range });
+        if !piece.ids.is_empty() {
+            pieces.push(piece);
         }
     }
 }
@@ -251,6 +274,33 @@ mod tests {
             let expected = words().encode(&text).ids.len();
             // A word may be cut in two where nothing else can be.
             assert!(tokens.abs_diff(expected) <= 4, "{tokens}, not {expected}");
+        }
+    }
+
+    /// Pieces follow each other, and their tokens' bytes are within them, also where a text is cut blindly.
+    #[test]
+    fn tokens_of_pieces_come_from_their_own_bytes() {
+        // Each letter is a token of its own in the middle of a text, but two at its start.
+        let vocabulary = "</s>\n<unk>\na@@\na\nb@@\nb\n";
+        let codes = Some("#version: 0.2\n".as_bytes().into());
+        let letters = Tokenizer::words("vocab.txt", vocabulary.as_bytes().into(), codes);
+        let letters = letters.expect("a small vocabulary");
+        let text = format!("  {} ab ab", "ab".repeat(20));
+        for limit in [1, 2, 3, 7, 40] {
+            let pieces = encode_pieces(&letters, &text, limit);
+            let mut end = 0;
+            let mut spelt = String::new();
+            for piece in &pieces {
+                assert!(piece.range.start >= end && piece.ids.len() <= limit, "{limit}");
+                assert_eq!(piece.ids.len(), piece.spans.len());
+                for (span, &id) in piece.spans.iter().zip(&piece.ids) {
+                    assert!(piece.range.start <= span.start && span.end <= piece.range.end);
+                    assert_eq!(&text[span.clone()], letters.token(id).trim_end_matches('@'));
+                    spelt.push_str(&text[span.clone()]);
+                }
+                end = piece.range.end;
+            }
+            assert_eq!(spelt, text.replace(' ', ""), "{limit}");
         }
     }
 

@@ -57,7 +57,35 @@ fn white_space_is_left_out_and_nothing_else() {
     assert_eq!(split("no end"), ["no end"]);
 }
 
+#[test]
+fn no_sentence_goes_over_an_empty_line() {
+    assert_eq!(
+        split("A title\n\nA text goes\non here.\n \t\nend"),
+        ["A title", "A text goes\non here.", "end"]
+    );
+    assert_eq!(split("\n\n a\n\n\n"), ["a"]);
+    let by_line = |text: &'static str| -> Vec<&str> {
+        Split::Sentence.sentences(text).into_iter().map(|range| &text[range]).collect()
+    };
+    assert_eq!(by_line("a\r\n\r\n  b c. D\n"), ["a", "b c.", "D"]);
+    assert_eq!(by_line("Mr.\nSmith"), ["Mr.", "Smith"]);
+    assert_eq!(by_line("no end"), ["no end"]);
+    assert!(by_line("").is_empty() && by_line("\n \n").is_empty());
+}
+
 proptest::proptest! {
+    /// Of one line both ways of splitting say the same, and of a text the lines say what the text says.
+    #[test]
+    fn lines_are_split_each_for_itself(text in "[a-zA-Z0-9 .!?\"'。！“”»(\u{301}é\n\r\t]{0,60}") {
+        let mut expected = Vec::new();
+        let mut start = 0;
+        for line in text.split('\n') {
+            expected.extend(sentences(line).into_iter().map(|r| start + r.start..start + r.end));
+            start += line.len() + 1;
+        }
+        proptest::prop_assert_eq!(Split::Sentence.sentences(&text), expected);
+    }
+
     #[test]
     fn every_character_is_in_a_sentence_or_white(text in "[a-zA-Z0-9 .!?\"'。！“”»(\u{301}é\n]{0,60}") {
         let mut at = 0;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub use pieces::PieceOptions;
 pub use recipe::{Description, Recipe};
 
-use crate::{BpeCodes, Encoded, Error, SentencePiece, UserDefinedScore, Vocabulary};
+use crate::{BpeCodes, Decoded, Encoded, Error, SentencePiece, UserDefinedScore, Vocabulary};
 use pieces::Pieces;
 use words::Words;
 
@@ -140,6 +140,20 @@ impl Tokenizer {
             TokenizerKind::SentencePiece(model) => model.decode(&ids),
             TokenizerKind::Words(words) => words.decode(&ids),
             TokenizerKind::Pieces(pieces) => pieces.decode(&ids),
+        }
+    }
+
+    /// The text of `ids` and the bytes of it that each became. The text is that of [`Self::decode`].
+    pub fn decode_with_ranges(&self, ids: &[u32]) -> Decoded {
+        let kept: Vec<u32> = ids.iter().copied().filter(|&id| id != self.eos).collect();
+        let decoded = match &self.kind {
+            TokenizerKind::SentencePiece(model) => model.decode_with_ranges(&kept),
+            TokenizerKind::Words(words) => words.decode_with_ranges(&kept),
+            TokenizerKind::Pieces(pieces) => pieces.decode_with_ranges(&kept),
+        };
+        match kept.len() == ids.len() {
+            true => decoded,
+            false => decoded.with_left_out(ids.iter().map(|&id| id != self.eos)),
         }
     }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::words;
 use crate::sentencepiece::{Joiner, byte_of};
 use crate::vocabulary::ending;
-use crate::{Encoded, Error, SentencePiece, Vocabulary};
+use crate::{Decoded, Encoded, Error, SentencePiece, Vocabulary};
 
 const BLANK: &str = "\u{2581}";
 
@@ -135,11 +135,9 @@ impl Pieces {
     }
 
     pub(super) fn decode(&self, ids: &[u32]) -> String {
-        let dropped =
-            |id: u32| self.options.drop_unknown && (id == self.unk || Some(id) == self.pad);
-        let kept = ids.iter().copied().filter(|&id| !dropped(id));
+        let kept = ids.iter().copied().filter(|&id| !self.drops(id));
         let text = match self.marks_blanks {
-            true => self.join_pieces(kept),
+            true => self.join_pieces(kept, Joiner::new(true, true)).finish(),
             false => {
                 let tokens: Vec<&str> = kept.filter_map(|id| self.vocabulary.token(id)).collect();
                 tokens.join(" ")
@@ -151,18 +149,40 @@ impl Pieces {
         }
     }
 
-    fn join_pieces(&self, ids: impl Iterator<Item = u32>) -> String {
-        let surface = self.model.as_ref().map_or(UNKNOWN_SURFACE, SentencePiece::unk_surface);
-        let mut joiner = Joiner::new(true, true);
-        for id in ids {
-            let Some(token) = self.vocabulary.token(id) else { continue };
-            match byte_of(token) {
-                Some(byte) => joiner.push_byte(byte),
-                None if id == self.unk => joiner.push_literal(surface),
-                None if Some(id) == self.pad => {}
-                None => joiner.push_piece(token),
-            }
+    pub(super) fn decode_with_ranges(&self, ids: &[u32]) -> Decoded {
+        let kept = ids.iter().copied().filter(|&id| !self.drops(id));
+        let (text, ends) = match self.marks_blanks {
+            true => self.join_pieces(kept, Joiner::new(true, true).tracking()).finish_with_ends(),
+            false => words::join_tokens(kept.map(|id| self.vocabulary.token(id))),
+        };
+        let decoded = Decoded::from_ends(text, &ends);
+        if !self.options.drop_unknown {
+            return decoded;
         }
-        joiner.finish()
+        let text = decoded.text.as_str();
+        let start = text.len() - text.trim_start().len();
+        let inside = start..start + text.trim().len();
+        decoded.within(inside).with_left_out(ids.iter().map(|&id| !self.drops(id)))
+    }
+
+    /// Whether a token disappears when decoding.
+    fn drops(&self, id: u32) -> bool {
+        self.options.drop_unknown && (id == self.unk || Some(id) == self.pad)
+    }
+
+    fn join_pieces(&self, ids: impl Iterator<Item = u32>, mut joiner: Joiner) -> Joiner {
+        let surface = self.model.as_ref().map_or(UNKNOWN_SURFACE, SentencePiece::unk_surface);
+        for id in ids {
+            if let Some(token) = self.vocabulary.token(id) {
+                match byte_of(token) {
+                    Some(byte) => joiner.push_byte(byte),
+                    None if id == self.unk => joiner.push_literal(surface),
+                    None if Some(id) == self.pad => {}
+                    None => joiner.push_piece(token),
+                }
+            }
+            joiner.end_token();
+        }
+        joiner
     }
 }

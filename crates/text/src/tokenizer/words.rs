@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
-use crate::{BpeCodes, Encoded, Vocabulary};
+use crate::{BpeCodes, Decoded, Encoded, Vocabulary};
 
 /// What marks a subword that goes on.
 const CONTINUES: &str = "@@";
+
+/// What joining removes between two subwords.
+const BREAK: &str = "@@ ";
 
 #[derive(Debug, Clone)]
 pub(super) struct Words {
@@ -68,9 +71,48 @@ impl Words {
         if !self.join_bpe {
             return line;
         }
-        let joined = line.replace("@@ ", "");
+        let joined = line.replace(BREAK, "");
         joined.strip_suffix(CONTINUES).map(str::to_owned).unwrap_or(joined)
     }
+
+    pub(super) fn decode_with_ranges(&self, ids: &[u32]) -> Decoded {
+        let (line, mut ends) = join_tokens(ids.iter().map(|&id| self.vocabulary.token(id)));
+        if !self.join_bpe {
+            return Decoded::from_ends(line, &ends);
+        }
+        let text = self.decode(ids);
+        let mut breaks = line.match_indices(BREAK).map(|(at, _)| at).peekable();
+        let mut removed = 0;
+        for end in &mut ends {
+            while breaks.next_if(|at| at + BREAK.len() <= *end).is_some() {
+                removed += BREAK.len();
+            }
+            // An end may be within a break: `@@` belongs to the token, its blank to the next one.
+            let inside = breaks.peek().map_or(0, |at| end.saturating_sub(*at));
+            *end = (*end - removed - inside).min(text.len());
+        }
+        Decoded::from_ends(text, &ends)
+    }
+}
+
+/// Tokens with blanks between them, and where each ends; ids without a token add nothing.
+pub(super) fn join_tokens<'t>(
+    tokens: impl Iterator<Item = Option<&'t str>>,
+) -> (String, Vec<usize>) {
+    let mut line = String::new();
+    let mut first = true;
+    let push = |token: Option<&str>| {
+        if let Some(token) = token {
+            if !first {
+                line.push(' ');
+            }
+            first = false;
+            line.push_str(token);
+        }
+        line.len()
+    };
+    let ends = tokens.map(push).collect();
+    (line, ends)
 }
 
 /// Where the tokens of a line are: between blanks, and only U+0020 is one.

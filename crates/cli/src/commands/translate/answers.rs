@@ -1,10 +1,11 @@
 //! Translations on their way out, in the form asked for.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use peregrine::marian_format::{Fields, best_line, n_best_lines, one_line};
 use peregrine::text::separator;
-use peregrine::{Alternative, Search, Translation};
+use peregrine::{Alternative, Search, Sentence, Translation, WordLink};
 use serde_json::{Value, json};
 
 use crate::io::feed::Place;
@@ -56,6 +57,7 @@ impl<'a> Answers<'a> {
         if matches!(self.form, Form::Text) {
             self.write_text(&translation, between)?;
             translation.alternatives.clear();
+            translation.sentences.clear();
         }
         let whole = match self.begun.take() {
             None => translation,
@@ -106,18 +108,25 @@ impl<'a> Answers<'a> {
 
 /// A line as JSON.
 fn object(translation: &Translation, alignment: bool) -> Value {
-    let alternative = |a: &Alternative| {
+    let alternative = |(rank, a): (usize, &Alternative)| {
         let mut object = json!({
             "text": a.text,
             "score": a.score,
             "tokens": a.tokens,
+            "token_ranges": a.token_ranges.iter().map(pair).collect::<Vec<_>>(),
             "token_scores": a.token_scores,
             "ended": a.ended,
         });
         if alignment {
-            object["alignment"] = json!(a.alignment);
+            object["alignment"] = json!(translation.alignment(rank));
+            let links = translation.word_alignments(rank);
+            object["words"] = links.iter().map(link).collect();
         }
         object
+    };
+    let sentence = |sentence: &Sentence| {
+        let targets = sentence.targets.iter().map(|target| pair(&target.text));
+        json!({ "source": pair(&sentence.source), "targets": targets.collect::<Vec<_>>() })
     };
     json!({
         "text": translation.text(),
@@ -127,6 +136,19 @@ fn object(translation: &Translation, alignment: bool) -> Value {
         "copied": translation.copied,
         "looped": translation.verdict.looped,
         "endless": translation.verdict.endless,
-        "alternatives": translation.alternatives.iter().map(alternative).collect::<Vec<_>>(),
+        "sentences": translation.sentences.iter().map(sentence).collect::<Vec<_>>(),
+        "alternatives":
+            translation.alternatives.iter().enumerate().map(alternative).collect::<Vec<_>>(),
     })
+}
+
+/// Where a range begins and ends.
+fn pair(range: &Range<usize>) -> [usize; 2] {
+    [range.start, range.end]
+}
+
+/// A target word and a source word it attends to.
+fn link(link: &WordLink) -> Value {
+    let WordLink { source, target, weight, .. } = link;
+    json!({ "source": pair(source), "target": pair(target), "weight": weight })
 }
