@@ -9,7 +9,7 @@ use peregrine::registry::{
     ModelEntry, OpenModel, Pair, Registry, RegistryOptions, find_models, languages_of,
 };
 use peregrine::text::Language;
-use peregrine::{Caller, Priority, Service, ServiceStats};
+use peregrine::{Caller, Priority, Service};
 
 use crate::access::{Access, Client};
 use crate::cache::Cache;
@@ -26,6 +26,14 @@ const PACE_EVERY: Duration = Duration::from_millis(200);
 
 /// A caller that requests of one client share.
 type SharedCaller = Caller<Arc<Service>>;
+
+/// A model and the caller by which one request speaks to it. The service lives as long as the request, and so does the
+/// client's own caller.
+pub(crate) struct Turn {
+    pub(crate) model: Arc<OpenModel>,
+    pub(crate) caller: SharedCaller,
+    _shared: Arc<SharedCaller>,
+}
 
 /// What all requests share.
 pub(crate) struct App {
@@ -83,8 +91,13 @@ impl App {
         Ok(())
     }
 
-    /// The caller of a client: its requests share a turn.
-    pub(crate) fn caller(
+    /// A caller for a request of a client: the client's requests share a turn, and take turns among themselves.
+    pub(crate) fn turn(&self, client: Client, model: Arc<OpenModel>, priority: Priority) -> Turn {
+        let shared = self.shared_caller(client, &model, priority);
+        Turn { model, caller: shared.beside(), _shared: shared }
+    }
+
+    fn shared_caller(
         &self,
         client: Client,
         model: &OpenModel,
@@ -105,12 +118,12 @@ impl App {
 
     /// How long a new request of that priority would wait for a place in the batch.
     pub(crate) fn expected_wait(&self, model: &OpenModel, priority: Priority) -> Duration {
-        let stats = model.service.stats();
+        let [interactive, bulk] = Priority::ALL.map(|priority| model.service.queue_depth(priority));
         let waiting = match priority {
-            Priority::Interactive => stats.waiting_interactive,
-            Priority::Bulk => stats.waiting_interactive + stats.waiting_bulk,
+            Priority::Interactive => interactive,
+            Priority::Bulk => interactive + bulk,
         };
-        match self.pace(model, &stats) {
+        match self.pace(model, interactive + bulk > 0) {
             Some(rate) if waiting > 0 => {
                 Duration::from_secs_f64((waiting as f64 / rate.max(0.01)).min(1e6))
             }
@@ -119,11 +132,10 @@ impl App {
     }
 
     /// Sentences a second, averaged over the last second or so in which sentences waited.
-    fn pace(&self, model: &OpenModel, stats: &ServiceStats) -> Option<f64> {
+    fn pace(&self, model: &OpenModel, busy: bool) -> Option<f64> {
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let finished = stats.counts.finished;
-        let busy = stats.waiting_interactive + stats.waiting_bulk > 0;
+        let finished = model.service.finished();
         let fresh = Pace { finished, at: now, busy, rate: None };
         let pace = paces.entry(model.number).or_insert(fresh);
         let time = now.duration_since(pace.at);

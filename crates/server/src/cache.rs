@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::FutureExt;
 use futures_util::future::{Shared, WeakShared};
 use peregrine::Translation;
+use tokio::sync::oneshot;
 
-use crate::problem::Problem;
+use crate::problem::{Kind, Problem};
 use crate::translate::Wanted;
 
 /// What a translation is made from.
@@ -113,23 +114,22 @@ impl Cache {
         }
     }
 
-    /// The translation of an equal text that is being made.
-    pub(crate) fn join(&self, key: &Key) -> Option<Flight> {
-        self.state().flights.get(key).and_then(|(_, flight)| flight.upgrade())
-    }
-
-    /// Announces a translation that is being made, so that equal texts join it.
-    pub(crate) fn announce(
-        self: &Arc<Self>,
-        key: Key,
-        making: impl Future<Output = Made> + Send + 'static,
-    ) -> Flight {
+    /// The translation of an equal text that is being made, or a new one: who gets a [`Start`] makes it.
+    pub(crate) fn fly(self: &Arc<Self>, key: &Key) -> (Flight, Option<Start>) {
         let mut state = self.state();
+        let known = state.flights.get(key).and_then(|(_, flight)| flight.upgrade());
+        if let Some(flight) = known {
+            return (flight, None);
+        }
         state.clock += 1;
         let number = state.clock;
         let landing = Landing { cache: Arc::clone(self), key: key.clone(), number };
+        let (start, started) = oneshot::channel::<Making>();
         let making = async move {
-            let made = making.await;
+            let made = match started.await {
+                Ok(making) => making.await,
+                Err(_) => Err(Problem::new(Kind::Internal, "The translation was not begun")),
+            };
             if let (Ok(translation), true) = (&made, landing.cache.keeps()) {
                 landing.cache.put(&landing.key, translation);
             }
@@ -137,9 +137,20 @@ impl Cache {
         };
         let flight = (Box::pin(making) as Making).shared();
         if let Some(weak) = flight.downgrade() {
-            state.flights.insert(key, (number, weak));
+            state.flights.insert(key.clone(), (number, weak));
         }
-        flight
+        (flight, Some(Start(start)))
+    }
+}
+
+/// Whoever has it makes the translation that others may be waiting for.
+pub(crate) struct Start(oneshot::Sender<Making>);
+
+impl Start {
+    /// Makes the translation by this.
+    pub(crate) fn with(self, making: impl Future<Output = Made> + Send + 'static) {
+        // If nobody waits any more, it is dropped, and so cancelled.
+        let _ = self.0.send(Box::pin(making));
     }
 }
 
@@ -191,31 +202,37 @@ mod tests {
     #[test]
     fn equal_texts_fly_together_and_land_once() {
         let cache = Arc::new(Cache::new(1 << 20));
-        let (send, receive) = tokio::sync::oneshot::channel();
-        let making = async move { Ok(receive.await.unwrap_or_else(|_| translation("never"))) };
-        let first = cache.announce(key("a"), making);
-        let second = cache.join(&key("a")).unwrap();
-        assert!(cache.join(&key("b")).is_none());
+        let (first, start) = cache.fly(&key("a"));
+        let (second, other) = cache.fly(&key("a"));
+        assert!(other.is_none() && cache.fly(&key("b")).1.is_some());
         drop(first);
-        send.send(translation("A")).unwrap();
+        start.unwrap().with(async { Ok(translation("A")) });
         let made = second.now_or_never().unwrap().unwrap();
         assert_eq!(made.text(), "A");
-        assert!(cache.join(&key("a")).is_none() && cache.get(&key("a")).is_some());
+        assert!(cache.fly(&key("a")).1.is_some() && cache.get(&key("a")).is_some());
     }
 
     #[test]
     fn when_all_have_left_the_work_is_dropped() {
         let cache = Arc::new(Cache::new(0));
-        let (send, receive) = tokio::sync::oneshot::channel::<()>();
-        let making = async move {
+        let (first, start) = cache.fly(&key("a"));
+        let (send, receive) = oneshot::channel::<()>();
+        start.unwrap().with(async move {
             let _held = receive;
             std::future::pending().await
-        };
-        let first = cache.announce(key("a"), making);
-        let second = cache.join(&key("a")).unwrap();
+        });
+        let (second, _) = cache.fly(&key("a"));
         drop(first);
         assert!(!send.is_closed());
         drop(second);
         assert!(send.is_closed() && cache.state().flights.is_empty());
+    }
+
+    #[test]
+    fn what_is_never_begun_fails() {
+        let cache = Arc::new(Cache::new(0));
+        let (flight, start) = cache.fly(&key("a"));
+        drop(start);
+        assert!(flight.now_or_never().unwrap().is_err());
     }
 }

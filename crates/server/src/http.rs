@@ -104,7 +104,9 @@ async fn answer(
     };
     in_flight.answered = true;
     let mut response = outcome.unwrap_or_else(|problem| {
-        app.metrics.rejected(problem.kind.name());
+        if dialect != Dialect::Operations {
+            app.metrics.rejected(problem.kind.name());
+        }
         if problem.kind == Kind::Internal {
             let fields =
                 [("id", Value::from(id.as_str())), ("reason", problem.message.as_str().into())];
@@ -215,7 +217,7 @@ fn address(app: &App, request: &Request<Body>) -> IpAddr {
         .map_or(IpAddr::from([127, 0, 0, 1]), SocketAddr::ip);
     let forwarded = || {
         // The proxy appends: what stands before may be the client's invention.
-        let all = request.headers().get_all("x-forwarded-for").iter().last()?.to_str().ok()?;
+        let all = request.headers().get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
         all.rsplit(',').next()?.trim().parse().ok()
     };
     if app.config.trust_proxy { forwarded().unwrap_or(peer) } else { peer }

@@ -13,7 +13,7 @@ use peregrine::text::{Detection, Language, detect};
 use peregrine::{Alternative, Options, Priority, Request, Translation};
 
 use crate::access::Client;
-use crate::app::App;
+use crate::app::{App, Turn};
 use crate::cache::{Flight, Key};
 use crate::problem::{Kind, Outcome, Problem};
 
@@ -73,8 +73,15 @@ pub(crate) struct Course {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) detected: Option<Detection>,
-    /// None if both languages are the same.
-    pub(crate) model: Option<Arc<OpenModel>>,
+    /// The model; none if both languages are the same. Texts of a request share a turn.
+    pub(crate) turn: Option<Arc<Turn>>,
+}
+
+impl Course {
+    /// The name of the model; empty if there is none.
+    pub(crate) fn model_name(&self) -> String {
+        self.turn.as_ref().map(|turn| turn.model.name.clone()).unwrap_or_default()
+    }
 }
 
 impl App {
@@ -87,12 +94,11 @@ impl App {
         let deadline = Instant::now() + ask.timeout;
         let work = async {
             let courses = self.courses(client, &ask).await?;
-            let priority = ask.priority();
-            let flights = self.launch(client, &ask, &courses, priority).await?;
+            let flights = self.launch(&ask, &courses)?;
             let mut translated = Vec::with_capacity(courses.len());
             for (course, flight) in courses.into_iter().zip(flights) {
-                let Course { from, to, detected, model } = course;
-                let model = model.map(|model| model.name.clone()).unwrap_or_default();
+                let model = course.model_name();
+                let Course { from, to, detected, .. } = course;
                 translated.push(Translated {
                     translation: flight.await?,
                     from,
@@ -110,9 +116,6 @@ impl App {
     /// Checks a request against the limits, and finds the way of each text. Models are opened if need be.
     pub(crate) async fn courses(&self, client: Client, ask: &Ask) -> Outcome<Vec<Course>> {
         let config = &self.config;
-        if self.stopping.load(Relaxed) {
-            return Err(Problem::new(Kind::Stopping, "The server is ending"));
-        }
         let count = ask.texts.len();
         if count > config.max_texts {
             let message = format!(
@@ -141,25 +144,31 @@ impl App {
                     (detected.language.unwrap_or_default().to_owned(), Some(detected))
                 }
             };
-            let model = match from == to || from.is_empty() {
-                true => None,
-                false => match courses
-                    .iter()
-                    .find(|course| course.from == from && course.model.is_some())
-                {
-                    Some(course) => course.model.clone(),
-                    None => Some(self.model(&from, &to).await?),
-                },
+            let same = |course: &&Course| course.from == from && course.turn.is_some();
+            let turn = match courses.iter().find(same) {
+                _ if from == to || from.is_empty() => None,
+                Some(course) => course.turn.clone(),
+                None => Some(Arc::new(self.admit(client, &from, &to, ask.priority()).await?)),
             };
-            if let Some(model) = &model {
-                let wait = self.expected_wait(model, ask.priority());
-                if wait > config.max_wait {
-                    return Err(Problem::busy(wait));
-                }
-            }
-            courses.push(Course { from, to: to.clone(), detected, model });
+            courses.push(Course { from, to: to.clone(), detected, turn });
         }
         Ok(courses)
+    }
+
+    /// A turn at the model that translates a pair, unless it would come too late.
+    async fn admit(
+        &self,
+        client: Client,
+        from: &str,
+        to: &str,
+        priority: Priority,
+    ) -> Outcome<Turn> {
+        let model = self.model(from, to).await?;
+        let wait = self.expected_wait(&model, priority);
+        if wait > self.config.max_wait {
+            return Err(Problem::busy(wait));
+        }
+        Ok(self.turn(client, model, priority))
     }
 
     /// The model that translates a pair, opened on another thread if it is not open.
@@ -192,19 +201,13 @@ impl App {
     }
 
     /// Starts the translations, or joins equal ones.
-    async fn launch(
-        self: &Arc<Self>,
-        client: Client,
-        ask: &Ask,
-        courses: &[Course],
-        priority: Priority,
-    ) -> Outcome<Vec<Flight>> {
+    fn launch(self: &Arc<Self>, ask: &Ask, courses: &[Course]) -> Outcome<Vec<Flight>> {
         let bytes: usize = ask.texts.iter().map(String::len).sum();
         let start = || {
             ask.texts
                 .iter()
                 .zip(courses)
-                .map(|(text, course)| self.start(client, text, course, &ask.wanted, priority))
+                .map(|(text, course)| self.start(text, course, &ask.wanted))
                 .collect()
         };
         match bytes < LARGE_BYTES {
@@ -213,16 +216,9 @@ impl App {
         }
     }
 
-    fn start(
-        self: &Arc<Self>,
-        client: Client,
-        text: &str,
-        course: &Course,
-        wanted: &Wanted,
-        priority: Priority,
-    ) -> Outcome<Flight> {
-        let Some(model) = &course.model else { return Ok(unchanged(text)) };
-        let key = Key { model: model.number, wanted: wanted.clone(), text: text.into() };
+    fn start(self: &Arc<Self>, text: &str, course: &Course, wanted: &Wanted) -> Outcome<Flight> {
+        let Some(turn) = &course.turn else { return Ok(unchanged(text)) };
+        let key = Key { model: turn.model.number, wanted: wanted.clone(), text: text.into() };
         if self.cache.keeps() {
             if let Some(translation) = self.cache.get(&key) {
                 self.metrics.cache_hits.fetch_add(1, Relaxed);
@@ -230,22 +226,23 @@ impl App {
             }
             self.metrics.cache_misses.fetch_add(1, Relaxed);
         }
-        if let Some(flight) = self.cache.join(&key) {
+        let (flight, start) = self.cache.fly(&key);
+        let Some(start) = start else {
             self.metrics.coalesced.fetch_add(1, Relaxed);
             return Ok(flight);
-        }
+        };
         self.metrics.translated(&format!("{}-{}", course.from, course.to), text.chars().count());
-        let caller = self.caller(client, model, priority);
-        let options = self.options(model, wanted);
-        let pending = caller.try_submit(
-            &Request::new(text).with_options(&options).between(&course.from, &course.to),
-        )?;
-        let model = Arc::clone(model);
-        Ok(self.cache.announce(key, async move {
+        let options = self.options(&turn.model, wanted);
+        let request = Request::new(text).with_options(&options).between(&course.from, &course.to);
+        let submitted = turn.caller.try_submit(&request).map_err(Problem::from);
+        let refused = submitted.as_ref().err().cloned();
+        let turn = Arc::clone(turn);
+        start.with(async move {
             // The service lives as long as its request.
-            let _held = (model, caller);
-            Ok(Arc::new(pending.await?))
-        }))
+            let _held = turn;
+            Ok(Arc::new(submitted?.await?))
+        });
+        refused.map_or(Ok(flight), Err)
     }
 
     /// A model's options with what a request wants.

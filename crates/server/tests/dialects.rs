@@ -74,7 +74,7 @@ fn libretranslate_errors_have_their_texts() {
             400,
             "Invalid request: alternatives parameter is not a number",
         ),
-        (json!({"q": 3.5, "source": ["en"], "target": "pt"}), 400, "source must be a string"),
+        (json!({"q": "a", "source": ["en"], "target": "pt"}), 400, "source must be a string"),
     ];
     for (body, status, text) in cases {
         let answer = server.post("/translate", &body);

@@ -130,7 +130,7 @@ fn languages_models_and_detection() {
     );
     assert_eq!(
         languages["languages"][1],
-        json!({"code": "pt", "name": "Portuguese", "native": "Português", "rtl": false})
+        json!({"code": "pt", "name": "Portuguese", "native": "português", "rtl": false})
     );
     let models = server.get("/v1/models").json();
     let model = &models["models"][0];
@@ -155,7 +155,7 @@ fn the_description_has_every_path_and_no_other() {
         for method in methods.as_object().unwrap().keys() {
             let answer = server.send(&method.to_uppercase(), &path, &[], b"");
             assert_ne!(answer.status, 405, "{method} {path}");
-            assert!(answer.status != 404 || path.contains('x'), "{method} {path}");
+            assert!(!answer.text().contains("Path not found"), "{method} {path}");
             assert!(answer.status < 500, "{method} {path}: {}", answer.text());
         }
         let answer = server.send("PATCH", &path, &[], b"");

@@ -1,8 +1,8 @@
 //! The queue of sentences waiting for a worker, shared by all workers.
 //!
-//! Sentences belong to *sources*: a file being read, a batch, a request. The sources of a priority are served
-//! round-robin, one sentence each, so that a large source cannot starve a small one.
-//! Within a source the policy says which sentence is next.
+//! Sentences belong to *sources*: a file being read, a batch, a request. Sources of one caller are a *group*. The groups of a
+//! priority are served round-robin, one sentence each, and so are the sources of a group: a large source cannot starve a
+//! small one, nor a caller with many requests one with a few. Within a source the policy says which sentence is next.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,13 +101,17 @@ struct State {
     closed: bool,
     /// The earliest deadline of all, or an earlier one that is gone.
     deadline: Option<Moment>,
+    /// The number of calls of [`State::take`].
+    takes: u64,
 }
 
 /// The waiting sentences of one priority.
 #[derive(Debug, Default)]
 struct Class {
-    /// Sources that may have sentences; the first is next.
+    /// Groups with sources that may have sentences; the first is next.
     ring: VecDeque<SourceId>,
+    /// The sources of each group in the ring; the first is next.
+    groups: HashMap<SourceId, VecDeque<SourceId>>,
     /// Sentences that were taken but could not be translated. They are taken first.
     returned: VecDeque<Waiting>,
     sentences: usize,
@@ -148,7 +152,12 @@ impl Queue {
 
     /// Opens a source whose sentences are taken as soon as a batch has room for them.
     pub fn open(&self, priority: Priority) -> SourceId {
-        self.lock().open(Source::complete(priority))
+        self.lock().open(Source::complete(priority), None)
+    }
+
+    /// Opens a source in the group of another one, which may be closed by now: they share a turn.
+    pub fn open_beside(&self, other: SourceId, priority: Priority) -> SourceId {
+        self.lock().open(Source::complete(priority), Some(other))
     }
 
     /// Opens a source that is read ahead, of bulk priority: workers with a large batch wait until a window
@@ -156,7 +165,7 @@ impl Queue {
     /// which bounds the delay of results that are wanted in order.
     pub fn open_read_ahead(&self, least: Option<usize>) -> SourceId {
         let least = least.map(|least| least.clamp(1, self.read_ahead));
-        self.lock().open(Source::read_ahead(least))
+        self.lock().open(Source::read_ahead(least), None)
     }
 
     /// Adds a sentence, whatever the bound.
@@ -386,9 +395,10 @@ impl Queue {
 }
 
 impl State {
-    fn open(&mut self, source: Source) -> SourceId {
+    fn open(&mut self, mut source: Source, group: Option<SourceId>) -> SourceId {
         self.last_source += 1;
         let id = SourceId(self.last_source);
+        source.group = Some(group.unwrap_or(id));
         self.sources.insert(id, source);
         id
     }
@@ -401,7 +411,7 @@ impl State {
         let Some(source) = self.sources.get_mut(&id) else { return };
         let class = &mut self.classes[source.priority as usize];
         if source.len() == 0 {
-            class.ring.push_back(id);
+            class.join(source.group.unwrap_or(id), id);
         }
         for waiting in waiting {
             class.sentences += 1;
@@ -412,7 +422,7 @@ impl State {
         }
     }
 
-    /// Takes the next sentences: those put back, then one of each source in turn. `ready` puts a source's
+    /// Takes the next sentences: those put back, then one of each group in turn. `ready` puts a source's
     /// sentences in order, if they may be taken.
     fn take(
         &mut self,
@@ -420,12 +430,11 @@ impl State {
         size: BatchSize,
         ready: impl Fn(&mut Source, BatchSize),
     ) -> Vec<Waiting> {
-        let State { sources, classes, .. } = self;
+        self.takes += 1;
+        let State { sources, classes, takes, .. } = self;
         let class = &mut classes[priority as usize];
         let mut taken = Vec::new();
         let (mut tokens, mut skipped) = (0, 0);
-        // Each source is put in order once. Sentences after a window wait for the next call.
-        let mut in_order = class.ring.len();
         while taken.len() < size.sentences {
             let mut fits = |length: usize| {
                 let fits = tokens == 0 || tokens + length <= size.tokens;
@@ -439,18 +448,16 @@ impl State {
                 taken.extend(class.returned.pop_front());
                 continue;
             }
-            let Some(id) = class.ring.front().copied().filter(|_| skipped < class.ring.len())
-            else {
-                break;
-            };
+            let Some(id) = class.next().filter(|_| skipped < class.ring.len()) else { break };
             let source = sources.get_mut(&id);
             let Some(source) = source.filter(|source| source.len() > 0) else {
-                class.ring.pop_front();
+                class.turn(false);
                 continue;
             };
-            if in_order > 0 {
+            // Each source is put in order once. Sentences after a window wait for the next call.
+            if source.put_in_order != *takes {
                 ready(source, size);
-                in_order -= 1;
+                source.put_in_order = *takes;
             }
             match source.next_length() {
                 None => skipped += 1,
@@ -460,13 +467,9 @@ impl State {
                     skipped = 0;
                 }
             }
-            if source.len() > 0 {
-                class.ring.rotate_left(1);
-            } else {
-                class.ring.pop_front();
-                if source.closed {
-                    sources.remove(&id);
-                }
+            class.turn(source.len() > 0);
+            if source.len() == 0 && source.closed {
+                sources.remove(&id);
             }
         }
         let Bound { sentences, bytes } = Bound::of(&taken);
@@ -502,9 +505,42 @@ impl State {
         one.into_iter().chain(all.into_iter().flatten()).for_each(&mut clean);
         // An empty source leaves the ring and comes back with its next sentence.
         for class in classes {
-            class.ring.retain(|id| sources.get(id).is_some_and(|source| source.len() > 0));
+            let waits = |id: &SourceId| sources.get(id).is_some_and(|source| source.len() > 0);
+            class.groups.values_mut().for_each(|group| group.retain(waits));
+            class.groups.retain(|_, group| !group.is_empty());
+            class.ring.retain(|group| class.groups.contains_key(group));
         }
         sources.retain(|_, source| !source.closed || source.len() > 0);
+    }
+}
+
+impl Class {
+    /// Adds a source that has sentences now.
+    fn join(&mut self, group: SourceId, source: SourceId) {
+        let members = self.groups.entry(group).or_default();
+        if members.is_empty() {
+            self.ring.push_back(group);
+        }
+        members.push_back(source);
+    }
+
+    /// The source whose turn it is.
+    fn next(&self) -> Option<SourceId> {
+        self.groups.get(self.ring.front()?)?.front().copied()
+    }
+
+    /// Ends the turn of the group and of its source, which comes to the end of the group or leaves it.
+    fn turn(&mut self, stays: bool) {
+        let Some(group) = self.ring.pop_front() else { return };
+        let Some(members) = self.groups.get_mut(&group) else { return };
+        match stays {
+            true => members.rotate_left(1),
+            false => drop(members.pop_front()),
+        }
+        match members.is_empty() {
+            true => drop(self.groups.remove(&group)),
+            false => self.ring.push_back(group),
+        }
     }
 }
 

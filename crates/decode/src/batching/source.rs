@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{BatchSize, Order, Priority};
+use super::{BatchSize, Order, Priority, SourceId};
 use crate::clock::Moment;
 use crate::job::Job;
 
@@ -29,6 +29,10 @@ pub struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) priority: Priority,
+    /// Its group: sources of a group share a turn.
+    pub(super) group: Option<SourceId>,
+    /// The number of the call that put its sentences in order last.
+    pub(super) put_in_order: u64,
     arrivals: VecDeque<Waiting>,
     /// Sentences in the order in which they are taken, all before the arrivals.
     window: VecDeque<Waiting>,

@@ -138,6 +138,7 @@ pub(crate) struct Shared {
 /// It borrows the service, or shares it: [`Service::shared_caller`].
 pub struct Caller<S: Deref<Target = Service>> {
     service: S,
+    priority: Priority,
     source: SourceId,
 }
 
@@ -191,12 +192,13 @@ impl Service {
 
     /// A caller whose requests share a turn. Its priority overrides those of its requests.
     pub fn caller(&self, priority: Priority) -> Caller<&Service> {
-        Caller { service: self, source: self.shared.queue.open(priority) }
+        Caller { service: self, priority, source: self.shared.queue.open(priority) }
     }
 
     /// A caller that keeps the service alive.
     pub fn shared_caller(self: &Arc<Self>, priority: Priority) -> Caller<Arc<Service>> {
-        Caller { service: Arc::clone(self), source: self.shared.queue.open(priority) }
+        let source = self.shared.queue.open(priority);
+        Caller { service: Arc::clone(self), priority, source }
     }
 
     /// Translates a text with the model's own settings.
@@ -292,6 +294,16 @@ impl Service {
         Ok(Pending { answer, service, make: Some(make), words: Vec::new() })
     }
 
+    /// The number of sentences of a priority that wait for a place in a batch.
+    pub fn queue_depth(&self, priority: Priority) -> usize {
+        self.shared.queue.waiting(priority).sentences
+    }
+
+    /// The number of sentences translated so far.
+    pub fn finished(&self) -> u64 {
+        self.shared.counters.counts().finished
+    }
+
     /// The counts of the service.
     pub fn stats(&self) -> ServiceStats {
         let Shared { queue, tally, .. } = &*self.shared;
@@ -379,6 +391,16 @@ impl<S: Deref<Target = Service>> Caller<S> {
     /// Accepts a request if there is room for it; if not, that is [`Error::Full`].
     pub fn try_submit(&self, request: &Request<'_>) -> Result<Pending, Error> {
         self.service.submit_to(self.source, request, false)
+    }
+
+    /// Another caller that shares the turn of this one. Between the two, requests take turns: a person's short text does
+    /// not wait for the long one before it, and still has no larger share than others have.
+    pub fn beside(&self) -> Caller<S>
+    where
+        S: Clone,
+    {
+        let source = self.service.shared.queue.open_beside(self.source, self.priority);
+        Caller { service: self.service.clone(), priority: self.priority, source }
     }
 }
 

@@ -10,7 +10,6 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use futures_util::Stream;
-use peregrine::registry::OpenModel;
 use peregrine::text::Offsets;
 use peregrine::{Alternative, Pending, Progress, Request, Translation};
 use serde_json::{Value, json};
@@ -29,8 +28,6 @@ struct Running {
     course: Course,
     /// None when it is done, or was never to be translated.
     pending: Option<Pending>,
-    /// Held until it is done: the service lives as long as its request.
-    _caller: Option<Arc<peregrine::Caller<Arc<peregrine::Service>>>>,
     made: Option<Translation>,
 }
 
@@ -56,7 +53,7 @@ pub(crate) async fn translate(
         courses
             .into_iter()
             .zip(&ask.texts)
-            .map(|(course, text)| run(app, client, &ask, text, course))
+            .map(|(course, text)| run(app, &ask, text, course))
             .collect()
     };
     let running: Outcome<Vec<Running>> = tokio::task::block_in_place(submit);
@@ -70,22 +67,18 @@ pub(crate) async fn translate(
     Ok(response)
 }
 
-fn run(app: &Arc<App>, client: Client, ask: &Ask, text: &str, course: Course) -> Outcome<Running> {
-    let mut running =
-        Running { text: text.to_owned(), course, pending: None, _caller: None, made: None };
-    let model: Option<&Arc<OpenModel>> = running.course.model.as_ref();
-    let Some(model) = model else {
+fn run(app: &Arc<App>, ask: &Ask, text: &str, course: Course) -> Outcome<Running> {
+    let mut running = Running { text: text.to_owned(), course, pending: None, made: None };
+    let Some(turn) = &running.course.turn else {
         let same = Alternative { text: text.to_owned(), ended: true, ..Alternative::default() };
         running.made = Some(Translation { alternatives: vec![same], ..Translation::default() });
         return Ok(running);
     };
-    let caller = app.caller(client, model, ask.priority());
-    let options = app.options(model, &ask.wanted);
+    let options = app.options(&turn.model, &ask.wanted);
     let (from, to) = (&running.course.from, &running.course.to);
     let request = Request::new(text).with_options(&options).between(from, to).with_tokens();
     app.metrics.translated(&format!("{from}-{to}"), text.chars().count());
-    running.pending = Some(caller.try_submit(&request)?);
-    running._caller = Some(caller);
+    running.pending = Some(turn.caller.try_submit(&request)?);
     Ok(running)
 }
 
@@ -132,10 +125,10 @@ impl Events {
     fn done(&mut self) -> Bytes {
         let texts: Vec<String> = self.running.iter().map(|running| running.text.clone()).collect();
         let translated = self.running.drain(..).map(|running| Translated {
+            model: running.course.model_name(),
             translation: Arc::new(running.made.unwrap_or_default()),
             from: running.course.from,
             to: running.course.to,
-            model: running.course.model.map(|model| model.name.clone()).unwrap_or_default(),
             detected: running.course.detected,
         });
         let translated: Vec<Translated> = translated.collect();

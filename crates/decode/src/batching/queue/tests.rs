@@ -116,6 +116,25 @@ fn sources_take_turns() {
 }
 
 #[test]
+fn callers_take_turns_and_so_do_their_requests() {
+    let queue = Queue::new(Policy::TopUp, usize::MAX, 1);
+    let busy = queue.open(Priority::Interactive);
+    let long = queue.open_beside(busy, Priority::Interactive);
+    let short = queue.open_beside(busy, Priority::Interactive);
+    let other = queue.open(Priority::Interactive);
+    (0..4).for_each(|ticket| queue.push(long, waiting(ticket, 1)));
+    queue.push(short, waiting(10, 1));
+    (20..23).for_each(|ticket| queue.push(other, waiting(ticket, 1)));
+    [busy, long, short].map(|source| queue.close_source(source));
+    let all = BatchSize { sentences: 100, tokens: 1000 };
+    let taken = queue.take(Priority::Interactive, all, Haste::Eager);
+    assert_eq!(tickets(&taken), [0, 20, 10, 21, 1, 22, 2, 3]);
+    // A group comes back with its next request.
+    queue.push(queue.open_beside(busy, Priority::Interactive), waiting(30, 1));
+    assert_eq!(tickets(&queue.take(Priority::Interactive, all, Haste::Eager)), [30]);
+}
+
+#[test]
 fn priorities_are_apart() {
     let queue = Queue::new(Policy::Auto, 100, 1);
     let [bulk, interactive] = [Priority::Bulk, Priority::Interactive].map(|p| queue.open(p));
