@@ -102,11 +102,12 @@ fn words_of(alternative: &Alternative, target: &Target) -> Vec<Word> {
         return Vec::new();
     };
     let Words { ranges, of_token } = Words::new(&alternative.text, ranges);
-    let word = |range| Word { range, score: 0.0, tokens: usize::MAX..0 };
+    let word = |range| Word { range, score: 0.0, tokens: 0..0 };
     let mut words: Vec<Word> = ranges.into_iter().map(word).collect();
     for (token, word) in target.tokens.clone().zip(of_token) {
         let Some(word) = word.and_then(|word| words.get_mut(word)) else { continue };
-        word.tokens = word.tokens.start.min(token)..token + 1;
+        let first = if word.tokens.is_empty() { token } else { word.tokens.start };
+        word.tokens = first..token + 1;
         word.score += alternative.token_scores.get(token).copied().unwrap_or_default();
     }
     words
@@ -158,7 +159,7 @@ mod tests {
         };
         let first = Sentence {
             source: 0..4,
-            source_words: vec![0..4],
+            source_words: std::iter::once(0..4).collect(),
             word_of_token: vec![Some(0), None],
             targets: vec![Target {
                 text: 0..4,

@@ -275,10 +275,10 @@ fn sentences_over_lines_are_counted_from_the_line_they_begin_in() {
     let stream = StreamOptions::new(options, translator.workers());
     let given = lines.map(|line| Ok(Line::new(line)));
     let result = translator.stream(given.into_iter(), &stream, |answer| {
-        let of_line = answer.translation.sentences.iter().map(|s| s.source.clone());
-        sources.push(of_line.collect::<Vec<_>>());
+        let sentences = answer.translation.sentences.iter();
+        sources.extend(sentences.map(|sentence| (answer.number, sentence.source.clone())));
         Ok::<(), peregrine::Error>(())
     });
     result.expect("a stream");
-    assert_eq!(sources, [vec![0..6, 7..17], vec![8..11], vec![0..3], vec![]]);
+    assert_eq!(sources, [(0, 0..6), (0, 7..17), (1, 8..11), (2, 0..3)]);
 }

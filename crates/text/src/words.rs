@@ -127,6 +127,6 @@ mod tests {
     fn scripts_trim_range_beside_others() {
         let text = "iPhone手机";
         assert_eq!(Words::new(text, &[0..1, 1..6, 6..9, 9..12]).ranges, [0..6, 6..9, 9..12]);
-        assert_eq!(Words::new("한국어", &[0..3, 3..9]).ranges, [0..9]);
+        assert_eq!(Words::new("한국어 a", &[0..3, 3..9, 10..11]).ranges, [0..9, 10..11]);
     }
 }

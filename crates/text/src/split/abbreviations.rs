@@ -43,6 +43,8 @@ const ALWAYS: &[&str] = &[
      св вул ім обл ред",
     // Greek
     "κ κα κος κυρ Δρ π.χ δηλ λ.χ βλ",
+    // Hindi: titles, and the names of Latin letters
+    "डॉ श्री सुश्री श्रीमती प्रो पं ए बी सी डी ई एफ एच जे के एल एम एन ओ पी आर एस टी यू वी",
 ];
 
 /// Before a number: part of a reference.
@@ -52,6 +54,10 @@ const BEFORE_NUMBER: &[&str] = &[
      стр с ст п гл табл № Eq eq ca approx lit rozdz ust Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec \
      Okt Dez Tel tel Ext ext Nº N°",
 ];
+
+/// English words that begin sentences and no names.
+const FUNCTION_WORDS: &[&str] =
+    &["The A An It He She They We I You In On At His Her Their This That These But And So"];
 
 /// Months that follow a day's number and stop (`3. Oktober`), by the first letters all have in
 /// common; small letters never matter, see above.
@@ -100,7 +106,13 @@ pub(super) fn never_ends(word: &str) -> bool {
 
 /// Whether a word with a full stop belongs to a number behind it.
 pub(super) fn goes_with_number(word: &str) -> bool {
-    listed(BEFORE_NUMBER, word)
+    // A German street is one word with its name: `Hauptstr. 7`.
+    listed(BEFORE_NUMBER, word) || word.ends_with("str")
+}
+
+/// Whether a word that follows an abbreviation begins a sentence rather than a name.
+pub(super) fn begins_sentence(next_word: &str) -> bool {
+    listed(FUNCTION_WORDS, next_word)
 }
 
 /// Whether a number with a full stop belongs to the word behind it.

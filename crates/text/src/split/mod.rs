@@ -6,13 +6,15 @@
 //! since two sentences together are translated better than half a one.
 
 mod abbreviations;
+mod marks;
 mod over_long;
 
 pub use over_long::{LONGEST, Piece, cut_place, encode_pieces};
 
 use std::ops::Range;
 
-use crate::trim_range;
+use crate::{is_unspaced, trim_range};
+use marks::{MarkEnds, end_of_marks, is_opening, is_strong, is_terminator, is_wide};
 
 /// How text is split before it is translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
@@ -107,147 +109,147 @@ fn add_sentences(text: &str, part: Range<usize>, ranges: &mut Vec<Range<usize>>)
     let mut at = 0;
     while let Some(found) = text[at..].find(is_terminator) {
         let mark = at + found;
-        let end = end_of_marks(text, mark);
-        if ends_sentence(text, start, mark, end) {
-            push(start..end);
-            start = end;
+        let ends = end_of_marks(text, mark);
+        if ends_sentence(text, start, mark, ends) {
+            push(start..ends.all);
+            start = ends.all;
         }
-        at = end;
+        at = ends.all;
     }
     push(start..text.len());
 }
 
-fn is_terminator(c: char) -> bool {
-    matches!(c, '.' | '!' | '?' | '…' | '‼' | '⁇' | '⁈' | '⁉' | '\u{37e}') || is_strong(c)
-}
-
-/// Marks that end a sentence whatever follows.
-fn is_strong(c: char) -> bool {
-    is_wide(c) || matches!(c, '؟' | '۔' | '।' | '॥' | '።' | '፧' | '།' | '။' | '។')
-}
-
-/// Marks after which no blank is written.
-fn is_wide(c: char) -> bool {
-    matches!(c, '。' | '！' | '？' | '｡' | '．')
-}
-
-fn is_closing(c: char) -> bool {
-    matches!(
-        c,
-        '"' | '\''
-            | '”'
-            | '’'
-            | '»'
-            | '›'
-            | ')'
-            | ']'
-            | '}'
-            | '」'
-            | '』'
-            | '）'
-            | '】'
-            | '》'
-            | '〉'
-            | '］'
-            | '“'
-    )
-}
-
-fn is_opening(c: char) -> bool {
-    matches!(
-        c,
-        '"' | '\''
-            | '“'
-            | '‘'
-            | '„'
-            | '‚'
-            | '«'
-            | '‹'
-            | '»'
-            | '('
-            | '['
-            | '{'
-            | '¿'
-            | '¡'
-            | '「'
-            | '『'
-            | '（'
-            | '【'
-            | '-'
-            | '–'
-            | '—'
-            | '*'
-            | '•'
-    )
-}
-
-/// Behind the marks that begin at `mark`, and the quotes and brackets they close.
-fn end_of_marks(text: &str, mark: usize) -> usize {
-    let rest = &text[mark..];
-    let after_marks = rest.trim_start_matches(is_terminator);
-    // A low quote that closes in German opens in English; after a mark and before a letter it opens.
-    let mut end = text.len() - after_marks.len();
-    for c in after_marks.chars() {
-        let behind = &text[end + c.len_utf8()..];
-        if !is_closing(c) || (c == '“' && behind.starts_with(char::is_alphanumeric)) {
-            break;
-        }
-        end += c.len_utf8();
-    }
-    end
-}
-
-/// Whether the marks from `mark` to `end` end the sentence that began at `start`.
-fn ends_sentence(text: &str, start: usize, mark: usize, end: usize) -> bool {
-    let marks = &text[mark..end];
-    let after = &text[end..];
+/// Whether the marks from `mark` end the sentence that began at `start`.
+fn ends_sentence(text: &str, start: usize, mark: usize, ends: MarkEnds) -> bool {
+    let marks = &text[mark..ends.marks];
+    let after = &text[ends.all..];
     if after.trim_start().is_empty() {
         return true;
     }
-    if marks.starts_with(is_wide) {
-        // A quotation that the sentence goes on after.
-        let quoted = marks.ends_with(is_closing);
-        return !(quoted && after.starts_with(['と', 'っ', 'の', '、', '，', ',', '的', '）']));
+    let closing = marks.trim_start_matches(is_terminator);
+    let core = &marks[..marks.len() - closing.len()];
+    if core.contains(is_wide) {
+        return closing.is_empty() || !goes_on_after_quotation(after);
+    }
+    if core.contains(is_strong) {
+        return after
+            .starts_with(|c: char| c.is_whitespace() || c.is_alphanumeric() || is_opening(c));
     }
     if !after.starts_with(char::is_whitespace) {
         return false;
     }
-    if marks.starts_with(is_strong) {
+    let next = after.trim_start().trim_start_matches(|c| is_opening(c) || c == ' ');
+    if is_list_letter(next) && is_list_letter(text[start..mark].trim_start()) {
         return true;
     }
-    let next = after.trim_start().trim_start_matches(|c| is_opening(c) || c == ' ');
-    if next.starts_with(char::is_lowercase) {
+    if next.starts_with(char::is_lowercase) && !is_camel(next) {
         return false;
     }
-    if marks.trim_end_matches(is_closing) == "." {
-        return !is_abbreviation(&text[start..mark], next);
+    match core {
+        "." => !is_abbreviation(&text[start..mark], next),
+        // Where letters have no case, nothing tells a pause from an end.
+        "..." | "…" => !next.starts_with(|c: char| is_caseless(c) && !is_unspaced(c)),
+        _ => true,
     }
-    true
+}
+
+/// Whether a sentence goes on behind a quotation that ends in a mark.
+fn goes_on_after_quotation(after: &str) -> bool {
+    if after.starts_with(['と', 'っ', 'の', '、', '，', ',', '的', '）']) {
+        return true;
+    }
+    // Chinese: who said it, up to the next mark.
+    let clause = after.split(['，', '。', '！', '？', '：', '；']).next().unwrap_or_default();
+    let says = clause.ends_with(['说', '說', '问', '問', '道', '喊', '答', '叫', '想']);
+    says && !clause.ends_with("知道") && clause.chars().count() <= 6
+}
+
+/// Whether a text begins with a small letter that numbers an item of a list: `b. Turn right`.
+fn is_list_letter(text: &str) -> bool {
+    let mut characters = text.chars();
+    characters.next().is_some_and(|c| c.is_ascii_lowercase())
+        && characters.next() == Some('.')
+        && characters.next().is_some_and(char::is_whitespace)
+        && characters.next().is_some_and(char::is_uppercase)
+}
+
+/// Whether a text begins with a name such as `iPhone`.
+fn is_camel(text: &str) -> bool {
+    let mut characters = text.chars();
+    characters.next().is_some_and(char::is_lowercase)
+        && characters.next().is_some_and(char::is_uppercase)
+        && characters.next().is_some_and(char::is_alphabetic)
+}
+
+/// Whether a letter is neither small nor capital.
+fn is_caseless(c: char) -> bool {
+    c.is_alphabetic() && !c.is_lowercase() && !c.is_uppercase()
 }
 
 /// Whether a full stop behind `before` belongs to its last word. `next` follows.
 fn is_abbreviation(before: &str, next: &str) -> bool {
-    let word_start = before
-        .rfind(char::is_whitespace)
-        .map_or(0, |i| i + before[i..].chars().next().map_or(0, char::len_utf8));
-    let word = before[word_start..].trim_start_matches(is_opening);
+    let (rest, word) = last_word(before);
+    let word = word.trim_start_matches(is_opening);
     let word = word.trim_start_matches(['’', '\'', '/']);
+    let next_word = next.split_whitespace().next().unwrap_or_default();
     if word.is_empty() {
         return false;
     }
+    let first = rest.trim_start().is_empty();
     if word.chars().all(|c| c.is_ascii_digit()) {
-        let first = before.trim_start().len() == word.len();
         let small = word.len() <= 2;
-        let next_word: &str = next.split_whitespace().next().unwrap_or("");
-        return small && (first || abbreviations::is_counted(next_word));
+        return small && (first || abbreviations::is_counted(next_word) || is_counted(next_word));
     }
     let letters = word.chars().filter(|c| c.is_alphabetic()).count();
     let initial = letters == 1 && word.chars().all(|c| c.is_uppercase() || c == '.');
-    let dotted = word.contains('.') && word.split('.').all(is_one_capital);
+    let single = letters == 1 && word.chars().count() == 1;
+    let dotted = word.contains('.')
+        && word.split(['.', '-']).filter(|part| !part.is_empty()).all(is_one_capital);
+    if dotted || word == "St" {
+        return !abbreviations::begins_sentence(next_word);
+    }
     initial && word != "I"
-        || dotted
+        || single && (first || word.chars().all(is_caseless))
+        || is_spaced(word)
+            && (is_spaced_next(next_word) || is_spaced_next(last_word(rest.trim_end()).1))
+        || word == "Co" && is_capitals(next_word)
         || abbreviations::never_ends(word)
-        || (next.starts_with(|c: char| c.is_numeric()) && abbreviations::goes_with_number(word))
+        || next.starts_with(|c: char| c.is_numeric()) && abbreviations::goes_with_number(word)
+}
+
+/// A text without its last word, and that word.
+fn last_word(text: &str) -> (&str, &str) {
+    let start = text
+        .rfind(char::is_whitespace)
+        .map_or(0, |i| i + text[i..].chars().next().map_or(0, char::len_utf8));
+    text.split_at(start)
+}
+
+/// Whether a word may be a part of an abbreviation with blanks in it: one letter, or a capital twice (`z. B.`, `EE. UU.`).
+fn is_spaced(word: &str) -> bool {
+    let mut letters = word.chars();
+    match (letters.next(), letters.next(), letters.next()) {
+        (Some(only), None, _) => only.is_alphabetic() && word != "I",
+        (Some(first), Some(second), None) => first == second && first.is_uppercase(),
+        _ => false,
+    }
+}
+
+/// The same for a word with its stop.
+fn is_spaced_next(word: &str) -> bool {
+    word.strip_suffix('.').is_some_and(is_spaced)
+}
+
+/// Whether a number with a full stop is counted on (`24. 12.`) or counts a name (`1. FC`).
+fn is_counted(next_word: &str) -> bool {
+    let number = next_word.strip_suffix('.');
+    number.is_some_and(|n| matches!(n.len(), 1 | 2) && n.bytes().all(|b| b.is_ascii_digit()))
+        || is_capitals(next_word) && next_word.chars().count() <= 3
+}
+
+/// Whether a word is two or more capitals.
+fn is_capitals(word: &str) -> bool {
+    word.chars().count() > 1 && word.chars().all(char::is_uppercase)
 }
 
 fn is_one_capital(part: &str) -> bool {

@@ -48,6 +48,29 @@ fn other_scripts() {
     check("هل أنت بخير؟ |نعم.");
 }
 
+/// What follows an abbreviation decides.
+#[test]
+fn abbreviations_and_what_follows() {
+    check("She left the U.K. |His car stayed.");
+    check("They live in Washington, D.C. |The rent is high.");
+    check("He met U.S. Senator J. Smith on Elm St. |It rained.");
+    check("Mäuse, z. B. Hausmäuse, u. a. Tiere. |Eulen nicht.");
+    check("Volvió de EE. UU. en mayo. |Y ya.");
+    check("Der 1. FC Ulm spielt am 24. 12. gegen uns. |Gut.");
+    check("J.-P. Rey kam. |Firma Ott & Co. KG zahlt.");
+    check("a. Go left. |b. Turn right.");
+    check("Let us go in. |No. |Yes.");
+}
+
+#[test]
+fn what_belongs_to_a_sentence_behind_its_mark() {
+    check("It was built in 1410.[3] |It burned.");
+    check("We won! 🎉 |They lost. ❤️ 🦀 |Bye.");
+    check("Il cria : « Courez ! » |Puis il tomba.");
+    check("»Komm.« |»Nein.«");
+    check("« Où ? » dit-il. |« Là. »");
+}
+
 #[test]
 fn white_space_is_left_out_and_nothing_else() {
     assert_eq!(split("  One.\t\n Two.  "), ["One.", "Two."]);
