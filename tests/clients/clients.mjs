@@ -10,6 +10,8 @@ const { open: OPEN, keyed: KEYED, limited: LIMITED, key: KEY } = settings;
 const WRONG = "wrong-key";
 const [DOGS, CAES] = ["Two dogs play in the snow.", "Dois cães brincam na neve."];
 const [MORNING, DIA] = ["Good morning!", "Bom dia!"];
+// Line breaks, characters that forms and addresses escape, and such beyond ASCII and beyond 16 bits.
+const SPECIAL = `${DOGS}\n\n50% + 1 & more = “Zürich”? 🐶\n${DOGS}`;
 // A refusal comes at once. Clients that send a request again wait a second or more between tries.
 const MOST_SECONDS = 5;
 
@@ -33,6 +35,14 @@ async function requestsSeen() {
   }
   return count;
 }
+
+// What the server's own API answers.
+async function native(text) {
+  const answer = await fetch(`${settings.metrics.open}/v1/translate`, { method: "POST", body: JSON.stringify({ text, from: "en", to: "pt" }) });
+  return (await answer.json()).translations[0].text;
+}
+
+const WANTED = await native(SPECIAL);
 
 // A client under test.
 class Client {
@@ -92,6 +102,7 @@ async function deeplNode() {
   await it.call("translate many", async () => {
     assert.deepEqual(texts(await c.translateText([DOGS, MORNING], "en", "pt-PT")), [CAES, DIA]);
   }, 1);
+  await it.call("special characters", async () => assert.equal((await c.translateText(SPECIAL, "en", "pt-BR")).text, WANTED), 1);
   await it.call("detect", async () => {
     assert.equal((await c.translateText(DOGS, null, "pt-BR")).detectedSourceLang, "en");
   }, 1);
@@ -196,6 +207,7 @@ async function googleTranslate() {
   await it.call("translate many", async () => {
     assert.deepEqual((await c.translate([DOGS, MORNING, ""], { from: "en", to: "pt" }))[0], [CAES, DIA, ""]);
   }, 1);
+  await it.call("special characters", async () => assert.equal((await c.translate(SPECIAL, { from: "en", to: "pt" }))[0], WANTED), 1);
   await it.call("translate, detects", async () => {
     const [text, answer] = await c.translate(DOGS, "pt");
     assert.deepEqual([text, answer.data.translations[0].detectedSourceLanguage], [CAES, "en"]);
@@ -236,6 +248,7 @@ async function libretranslateTs() {
   await it.call("translate many", async () => {
     assert.deepEqual((await c.translate([DOGS, MORNING], "en", "pt")).translatedText, [CAES, DIA]);
   }, 1);
+  await it.call("special characters", async () => assert.equal((await c.translate(SPECIAL, "en", "pt")).translatedText, WANTED), 1);
   await it.call("alternatives", async () => {
     const { translatedText, alternatives } = await c.translate(DOGS, "auto", "pt", 2);
     assert(translatedText === CAES && alternatives.length > 0 && alternatives.length <= 2, JSON.stringify(alternatives));
@@ -274,6 +287,7 @@ async function libretranslate() {
   // It asks for the languages before each translation.
   await it.call("translate one", async () => assert.equal(await ask(DOGS), CAES), 2);
   await it.call("translate many", async () => assert.deepEqual(await ask([DOGS, MORNING]), [CAES, DIA]), 2);
+  await it.call("special characters", async () => assert.equal(await ask(SPECIAL), WANTED), 2);
   await it.call("detect", async () => assert.equal(await ask(DOGS, { source: undefined }), CAES), 2);
   await it.refused("unknown language", TypeError, /not found/, () => ask("Hi", { target: "xx" }));
   // It gives nothing back where the server refuses.
@@ -292,6 +306,7 @@ async function translate() {
   };
   await it.call("translate one", async () => assert.equal(await ask(OPEN, undefined, DOGS), CAES), 1);
   await it.call("translate many", async () => assert.deepEqual(await ask(OPEN, undefined, [DOGS, MORNING]), [CAES, DIA]), 1);
+  await it.call("special characters", async () => assert.equal(await ask(OPEN, undefined, SPECIAL), WANTED), 1);
   await it.refused("unknown language", Error, /de/, () => ask(OPEN, undefined, "Hi", "de"));
   await it.call("right key", async () => assert.equal(await ask(KEYED, KEY, DOGS), CAES), 1);
   await it.refused("wrong key", Error, /^Invalid API key$/, () => ask(KEYED, WRONG, "Hi"));

@@ -31,6 +31,8 @@ OPEN, KEYED, LIMITED = (SETTINGS[name] for name in ["open", "keyed", "limited"])
 KEY, WRONG = SETTINGS["key"], "wrong-key"
 DOGS, CAES = "Two dogs play in the snow.", "Dois cães brincam na neve."
 MORNING, DIA = "Good morning!", "Bom dia!"
+# Line breaks, characters that forms and addresses escape, and such beyond ASCII and beyond 16 bits.
+SPECIAL = f"{DOGS}\n\n50% + 1 & more = “Zürich”? 🐶\n{DOGS}"
 # A refusal comes at once. Clients that send a request again wait a second or more between tries.
 MOST_SECONDS = 5
 
@@ -50,6 +52,13 @@ def requests_seen():
         for labels, number in re.findall(r"^peregrine_http_requests_total\{(.*)\} (\d+)", page, re.MULTILINE):
             count += 0 if 'api="operations"' in labels else int(number)
     return count
+
+
+def native(text):
+    """What the server's own API answers."""
+    body = json.dumps({"text": text, "from": "en", "to": "pt"}).encode()
+    with urllib.request.urlopen(f"{SETTINGS['metrics']['open']}/v1/translate", body, timeout=60) as answer:
+        return json.load(answer)["translations"][0]["text"]
 
 
 class Client:
@@ -95,6 +104,9 @@ class Client:
         self.call(name, fails, requests)
 
 
+WANTED = native(SPECIAL)
+
+
 def same(got, wanted):
     assert got == wanted, f"got {got!r}, wanted {wanted!r}"
 
@@ -135,6 +147,8 @@ def deepl_client():
 
     it.call("translate one", one, 1)
     it.call("translate many", many, 1)
+    it.call("special characters", lambda: same(c.translate_text(SPECIAL, source_lang="EN", target_lang="PT-BR").text, WANTED), 1)
+    it.call("50 texts", lambda: same({text.text for text in c.translate_text([DOGS] * 50, target_lang="PT-BR")}, {CAES}), 1)
     it.call("detect", lambda: same(c.translate_text(DOGS, target_lang="PT-BR").detected_source_lang, "EN"), 1)
     it.call("options that may be passed over", options, 1)
     it.call("languages, each of them usable", languages)
@@ -241,18 +255,24 @@ def libretranslatepy_client():
 
     def detect():
         found = c.detect(DOGS)
-        check(found[0]["language"] == "en" and 0 < found[0]["confidence"] <= 100, found)
+        check(found[0]["language"] == "en" and 1 < found[0]["confidence"] <= 100, found)
+        same(c.detect("Das ist ein schöner deutscher Satz mit Umlauten.")[0]["language"], "de")
 
     def languages():
         found = {language["code"]: language for language in c.languages()}
         same((found["en"]["name"], found["en"]["targets"]), ("English", ["en", "pt"]))
         check("pt" in found, found)
+        # Each target that a language names can be asked for.
+        for source, language in found.items():
+            for target in language["targets"]:
+                check(c.translate(DOGS, source, target), (source, target))
 
     it.call("translate one", lambda: same(c.translate(DOGS, "en", "pt"), CAES), 1)
     it.call("translate many", lambda: same([c.translate(text, "en", "pt") for text in [DOGS, MORNING]], [CAES, DIA]), 2)
     it.call("translate from auto", lambda: same(c.translate(DOGS, "auto", "pt"), CAES), 1)
-    it.call("detect", detect, 1)
-    it.call("languages", languages, 1)
+    it.call("special characters", lambda: same(c.translate(SPECIAL, "en", "pt"), WANTED), 1)
+    it.call("detect", detect, 2)
+    it.call("languages, each of them usable", languages)
     error = urllib.error.HTTPError
     it.refused("unknown language", error, "400", lambda: c.translate("Hi", "en", "xx"))
     it.refused("pair that is not there", error, "400", lambda: c.translate("Hi", "pt", "en"))
@@ -285,6 +305,7 @@ def deep_translator_client():
 
         it.call("translate one", lambda: same(client().translate(DOGS), CAES), 1)
         it.call("translate many", lambda: same(client().translate_batch([DOGS, MORNING]), [CAES, DIA]), 2)
+        it.call("special characters", lambda: same(client().translate(SPECIAL), WANTED), 1)
         it.call("detect", lambda: same(client(source="auto").translate(DOGS), CAES), 1)
         it.call("file", file, 1)
         it.refused("unknown language", errors.ServerException, "BAD_REQUEST", lambda: client(target="de" if name.endswith("Libre") else "german").translate("Hi"))
@@ -318,6 +339,7 @@ def translate_client():
     # This provider lets the exception of its transport through.
     error = OSError
     it.call("translate one", lambda: same(of_deepl().translate(DOGS), CAES), 1)
+    it.call("special characters", lambda: same(of_deepl().translate(SPECIAL), WANTED), 1)
     it.call("detect", lambda: same(of_deepl(source="autodetect").translate(DOGS), CAES), 1)
     it.refused("unknown language", error, "400", lambda: of_deepl(target="xx").translate("Hi"))
     it.call("right key", lambda: same(of_deepl(KEYED, KEY).translate(DOGS), CAES), 1)
@@ -359,6 +381,7 @@ def google_client():
 
     it.call("translate one", one, 1)
     it.call("translate many", many, 1)
+    it.call("special characters", lambda: same(c.translate(SPECIAL, "pt", "text", "en")["translatedText"], WANTED), 1)
     it.call("translate, detects", detects, 1)
     it.call("translate as HTML without markup", lambda: same(c.translate(DOGS, target_language="pt", format_="html")["translatedText"], CAES), 1)
     it.call("detect", detect, 2)

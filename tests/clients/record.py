@@ -41,7 +41,7 @@ class Recorder:
             names = self.names + ([(boundary[1].strip('"'), "BOUNDARY")] if boundary else [])
             line = self.mark | {"server": server, "method": method, "path": path, "headers": kept,
                                 "body": body.decode("utf-8", "replace"), "status": status, "answer": answer}
-            line = json.dumps(line, ensure_ascii=False)
+            line = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
             for value, name in names:
                 line = line.replace(value, name)
             self.lines.append(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", line))
