@@ -27,7 +27,7 @@ async function mark(client, call) {
 // How many requests the servers have answered, but for those about themselves.
 async function requestsSeen() {
   let count = 0;
-  for (const address of Object.values(settings.metrics)) {
+  for (const address of Object.values(settings.direct)) {
     const page = await (await fetch(`${address}/metrics`)).text();
     for (const [, labels, number] of page.matchAll(/^peregrine_http_requests_total\{(.*)\} (\d+)/gm)) {
       if (!labels.includes('api="operations"')) count += Number(number);
@@ -38,7 +38,7 @@ async function requestsSeen() {
 
 // What the server's own API answers.
 async function native(text) {
-  const answer = await fetch(`${settings.metrics.open}/v1/translate`, { method: "POST", body: JSON.stringify({ text, from: "en", to: "pt" }) });
+  const answer = await fetch(`${settings.direct.open}/v1/translate`, { method: "POST", body: JSON.stringify({ text, from: "en", to: "pt" }) });
   return (await answer.json()).translations[0].text;
 }
 

@@ -47,7 +47,7 @@ def mark(client, call):
 def requests_seen():
     """How many requests the servers have answered, but for those about themselves."""
     count = 0
-    for address in SETTINGS["metrics"].values():
+    for address in SETTINGS["direct"].values():
         page = urllib.request.urlopen(f"{address}/metrics", timeout=10).read().decode()
         for labels, number in re.findall(r"^peregrine_http_requests_total\{(.*)\} (\d+)", page, re.MULTILINE):
             count += 0 if 'api="operations"' in labels else int(number)
@@ -57,7 +57,7 @@ def requests_seen():
 def native(text):
     """What the server's own API answers."""
     body = json.dumps({"text": text, "from": "en", "to": "pt"}).encode()
-    with urllib.request.urlopen(f"{SETTINGS['metrics']['open']}/v1/translate", body, timeout=60) as answer:
+    with urllib.request.urlopen(f"{SETTINGS['direct']['open']}/v1/translate", body, timeout=60) as answer:
         return json.load(answer)["translations"][0]["text"]
 
 
