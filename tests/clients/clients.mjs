@@ -139,7 +139,7 @@ async function deeplNode() {
   const error = deepl.DeepLError;
   const upload = (client, filename, options) => client.uploadDocument(Buffer.from("Hi"), "en", "pt-PT", { filename, ...options });
   await it.refused("document of another kind", error, /not supported/, () => upload(c, "a.docx"));
-  await it.refused("document to another kind", error, /not supported/, () => upload(c, "a.txt", { outputFormat: "docx" }));
+  await it.refused("document to another kind", error, /not supported/, () => upload(c, "a.txt", { extraRequestParameters: { output_format: "docx" } }));
   await it.refused("document with a glossary", error, /glossary_id/, () => upload(c, "a.txt", { glossary: "a-b" }));
   await it.refused("document in an unknown language", error, /xx/i, () => c.uploadDocument(Buffer.from("Hi"), null, "xx", { filename: "a.txt" }));
   const lost = { documentId: "0".repeat(32), documentKey: "k" };

@@ -3,7 +3,7 @@
 Each recorded line is a JSON object: `client` and `call` (as the tests name them), `server` (open, keyed or limited), `method`,
 `path`, `headers` (those that matter), `body`, and the `status` and `answer` that came back. What differs from run to run is
 replaced: the key by KEY, the boundary of a form by BOUNDARY, a document's id and key by DOCUMENT_ID and DOCUMENT_KEY, the
-port by PORT.
+port by PORT. A request that was sent before is not recorded again, but for those about documents, which are answered once.
 """
 
 import http.client
@@ -22,13 +22,13 @@ class Recorder:
     """The lines recorded so far, and the call that is being made."""
 
     def __init__(self, key):
-        self.lines = []
+        self.lines = {}
         self.mark = {"client": "", "call": ""}
         self.names = [(key, "KEY")]
         self.lock = threading.Lock()
 
     def add(self, server, method, path, headers, body, status, answer):
-        kept = {name: headers[name] for name in HEADERS if name in headers}
+        kept = {name: headers[name] for name in HEADERS if headers.get(name, "*/*") != "*/*"}
         text = answer.decode("utf-8", "replace")
         try:
             answer = json.loads(text)
@@ -44,7 +44,9 @@ class Recorder:
             line = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
             for value, name in names:
                 line = line.replace(value, name)
-            self.lines.append(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", line))
+            line = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", line)
+            request = (server, method, path, str(kept), body)
+            self.lines[line if "/document" in path else request] = self.lines.get(request, line)
 
 
 def proxy(recorder, name, target):
