@@ -144,11 +144,15 @@ async fn handle(
     request: Request<Body>,
     dialect: &mut Dialect,
 ) -> Outcome<Response> {
+    let address = address(app, &request);
+    let (parts, body) = request.into_parts();
+    // Before anything else: a connection with an unread body cannot be used again.
+    let body = read_body(app, &parts.headers, body).await?;
     let routes: Vec<&'static Route> = ROUTES.iter().filter(|route| route.path == path).collect();
     if routes.is_empty() {
         return Err(Problem::new(Kind::NotFound, "Path not found"));
     }
-    let method = match request.method() {
+    let method = match &parts.method {
         &Method::HEAD => "GET",
         method => method.as_str(),
     };
@@ -159,9 +163,6 @@ async fn handle(
             format!("Method not allowed: use {}", allowed.join(" or ")),
         ));
     };
-    let address = address(app, &request);
-    let (parts, body) = request.into_parts();
-    let body = read_body(app, &parts.headers, body).await?;
     let params = Params::read(parts.uri.query(), &parts.headers, body).await?;
     if path == "/translate" {
         *dialect = crate::api::extensions::dialect_of(&params);
