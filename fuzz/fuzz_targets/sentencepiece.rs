@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(encoded.spans.windows(2).all(|pair| pair[0].end <= pair[1].start));
             assert!(encoded.spans.last().is_none_or(|span| span.end <= text.len()));
             assert!(encoded.ids.iter().all(|&id| model.piece(id).is_some()));
-            model.decode(&encoded.ids);
+            assert_eq!(model.decode_with_ranges(&encoded.ids).text, model.decode(&encoded.ids));
         }
     }
 });

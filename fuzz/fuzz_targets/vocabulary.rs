@@ -13,11 +13,14 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         if let Ok(tokenizer) = Tokenizer::words(name, bytes.into(), None) {
-            tokenizer.decode(&tokenizer.encode("a b@@ c </s>").ids);
+            let ids = tokenizer.encode("a b@@ c </s>").ids;
+            let joining = tokenizer.joining_bpe(true);
+            assert_eq!(joining.decode_with_ranges(&ids).text, joining.decode(&ids));
         }
         let options = PieceOptions { language_codes: true, drop_unknown: false };
         if let Ok(tokenizer) = Tokenizer::pieces(None, (name, bytes.into()), options) {
-            tokenizer.decode(&tokenizer.encode(">>a<< b ▁c").ids);
+            let ids = tokenizer.encode(">>a<< b ▁c").ids;
+            assert_eq!(tokenizer.decode_with_ranges(&ids).text, tokenizer.decode(&ids));
         }
     }
     if let Ok(codes) = BpeCodes::from_bytes("codes", bytes) {

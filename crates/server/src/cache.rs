@@ -15,7 +15,7 @@ use peregrine::Translation;
 use tokio::sync::oneshot;
 
 use crate::problem::{Kind, Problem};
-use crate::translate::Wanted;
+use crate::wanted::Wanted;
 
 /// What a translation is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
 use axum::response::Response;
 use axum::routing::any;
 use futures_util::FutureExt;
+use http_body_util::BodyExt;
 use serde_json::Value;
 
 use crate::api::{Context, Dialect, ROUTES, Route, bytes_answer};
@@ -143,11 +144,15 @@ async fn handle(
     request: Request<Body>,
     dialect: &mut Dialect,
 ) -> Outcome<Response> {
+    let address = address(app, &request);
+    let (parts, body) = request.into_parts();
+    // Before anything else: a connection with an unread body cannot be used again.
+    let body = read_body(app, &parts.headers, body).await?;
     let routes: Vec<&'static Route> = ROUTES.iter().filter(|route| route.path == path).collect();
     if routes.is_empty() {
         return Err(Problem::new(Kind::NotFound, "Path not found"));
     }
-    let method = match request.method() {
+    let method = match &parts.method {
         &Method::HEAD => "GET",
         method => method.as_str(),
     };
@@ -158,9 +163,6 @@ async fn handle(
             format!("Method not allowed: use {}", allowed.join(" or ")),
         ));
     };
-    let address = address(app, &request);
-    let (parts, body) = request.into_parts();
-    let body = read_body(app, &parts.headers, body).await?;
     let params = Params::read(parts.uri.query(), &parts.headers, body).await?;
     if path == "/translate" {
         *dialect = crate::api::extensions::dialect_of(&params);
@@ -180,28 +182,44 @@ async fn handle(
     (route.handler)(context).await
 }
 
+/// The most bytes of a body that is too long that are read and dropped, and how long that may take.
+const DRAINED: (usize, Duration) = (64 << 20, Duration::from_secs(5));
+
 /// The body, if it is not too long and comes in time.
-async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Outcome<Bytes> {
+async fn read_body(app: &App, headers: &HeaderMap, mut body: Body) -> Outcome<Bytes> {
     let most = app.config.max_body;
-    let too_large =
-        || Problem::new(Kind::TooLarge, format!("The body is longer than {most} bytes"));
-    if content_length(headers) > most as u64 {
-        return Err(too_large());
-    }
-    let reading = axum::body::to_bytes(body, most);
-    match tokio::time::timeout(app.config.idle_timeout, reading).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) => {
-            // The error of a limit is known by its words only.
-            let told =
-                std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            match told.contains("limit") {
-                true => Err(too_large()),
-                false => Err(Problem::bad("The body cannot be read")),
+    let mut read = Vec::new();
+    let mut length = usize::try_from(content_length(headers)).unwrap_or(usize::MAX);
+    let reading = async {
+        while length <= most {
+            match body.frame().await {
+                None => return Ok(()),
+                Some(Ok(frame)) => {
+                    read.extend_from_slice(frame.data_ref().map_or(&[], |data| data))
+                }
+                Some(Err(_)) => return Err(Problem::bad("The body cannot be read")),
             }
+            length = length.max(read.len());
         }
-        Err(_) => Err(Problem::bad("The body took too long")),
+        Err(Problem::new(Kind::TooLarge, format!("The body is longer than {most} bytes")))
+    };
+    let outcome = tokio::time::timeout(app.config.idle_timeout, reading).await;
+    let outcome = outcome.unwrap_or_else(|_| Err(Problem::bad("The body took too long")));
+    if outcome.as_ref().is_err_and(|problem| problem.kind == Kind::TooLarge) {
+        drain(body).await;
     }
+    outcome.map(|()| Bytes::from(read))
+}
+
+/// Reads the rest of a body and drops it: a client that is still sending would see a broken connection, and not the answer.
+async fn drain(mut body: Body) {
+    let dropping = async {
+        let mut left = DRAINED.0;
+        while let (Some(Ok(frame)), true) = (body.frame().await, left > 0) {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        }
+    };
+    let _ = tokio::time::timeout(DRAINED.1, dropping).await;
 }
 
 fn content_length(headers: &HeaderMap) -> u64 {

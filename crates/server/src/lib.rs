@@ -25,6 +25,7 @@ mod params;
 mod problem;
 mod server;
 mod translate;
+mod wanted;
 
 /// Reads the parameters of a request, for the fuzz target.
 #[cfg(feature = "fuzzing")]

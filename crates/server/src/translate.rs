@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use peregrine::registry::OpenModel;
-use peregrine::text::Split;
 use peregrine::text::{Detection, Language, detect};
 use peregrine::{Alternative, Options, Priority, Request, Translation};
 
@@ -16,28 +15,13 @@ use crate::access::Client;
 use crate::app::{App, Turn};
 use crate::cache::{Flight, Key};
 use crate::problem::{Kind, Outcome, Problem};
+use crate::wanted::Wanted;
 
 /// Characters from which on a request counts as bulk, so that it does not hold up short ones.
 const BULK_CHARACTERS: usize = 20_000;
 
 /// Bytes from which on texts are tokenised on a thread that may block.
 const LARGE_BYTES: usize = 16 << 10;
-
-/// What is wanted of a translation besides the text.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Wanted {
-    pub(crate) beam: Option<usize>,
-    pub(crate) n_best: usize,
-    pub(crate) scores: bool,
-    pub(crate) alignments: bool,
-    pub(crate) split: Split,
-}
-
-impl Default for Wanted {
-    fn default() -> Wanted {
-        Wanted { beam: None, n_best: 1, scores: false, alignments: false, split: Split::Sentence }
-    }
-}
 
 /// Texts to translate.
 #[derive(Debug)]

@@ -158,7 +158,7 @@ fn the_description_has_every_path_and_no_other() {
             assert!(!answer.text().contains("Path not found"), "{method} {path}");
             assert!(answer.status < 500, "{method} {path}: {}", answer.text());
         }
-        let answer = server.send("PATCH", &path, &[], b"");
+        let answer = server.send("PURGE", &path, &[], b"");
         assert_eq!(answer.status, 405, "{path}");
     }
     assert_eq!(server.get("/v1/nothing").json()["error"]["code"], "not_found");

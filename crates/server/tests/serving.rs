@@ -157,9 +157,9 @@ fn who_would_wait_too_long_is_told_at_once() {
 fn what_was_accepted_is_finished() {
     let mut server = start(&[]);
     let mut streams: Vec<_> =
-        (0..6).map(|number| begin(&server, &long_body(50 + number))).collect();
-    let mut events = begin(&server, &json!({"text": long_text(40), "to": "pt", "stream": true}));
-    until("all are being answered", || server.metric("peregrine_requests_in_flight") >= 8.0);
+        (0..6).map(|number| begin(&server, &long_body(300 + number))).collect();
+    let mut events = begin(&server, &json!({"text": long_text(200), "to": "pt", "stream": true}));
+    until("all are being answered", || server.metric("peregrine_requests_in_flight") >= 7.0);
     server.begin_stop();
     for stream in &mut streams {
         assert_eq!(Answer::read(stream).status, 200);

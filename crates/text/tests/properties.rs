@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use common::{MODELS, fixture, model};
 use peregrine_text::{
-    BpeCodes, Encoded, PieceOptions, SentencePiece, Tokenizer, UserDefinedScore, Vocabulary,
+    BpeCodes, Encoded, PieceOptions, SentencePiece, Tokenizer, UserDefinedScore, Vocabulary, Words,
 };
 use proptest::prelude::*;
 
@@ -117,7 +117,10 @@ proptest! {
             let text = "Bakeli ½ ﬁ  mo 👍 ☃ USERSYM e\u{301} Ｆｕｌｌ";
             let encoded = model.encode(text);
             check_spans(&encoded, text.len())?;
-            model.decode(&encoded.ids);
+            let decoded = model.decode_with_ranges(&encoded.ids);
+            prop_assert_eq!(&decoded.text, &model.decode(&encoded.ids));
+            Words::new(text, &encoded.spans);
+            Words::new(&decoded.text, &decoded.ranges);
         }
     }
 }

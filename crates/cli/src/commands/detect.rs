@@ -98,7 +98,7 @@ fn object(found: &Detection) -> Value {
     json!({
         "language": found.language,
         "name": found.language.map(name),
-        "confidence": found.confidence,
+        "confidence": (f64::from(found.confidence) * 1000.0).round() / 1000.0,
         "reliable": found.reliable,
         "others": found.others,
         "script": found.script,

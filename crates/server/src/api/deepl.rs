@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::{Context, bytes_answer, json_answer};
 use crate::files::{File, safe_name};
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Side, Translated, Wanted};
+use crate::translate::{Side, Translated};
+use crate::wanted::Wanted;
 
 pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("text*", "strings", "A text or a list of texts"),

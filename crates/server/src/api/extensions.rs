@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{Context, Dialect, bytes_answer, deepl, json_answer, libre};
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
-use crate::translate::{Translated, Wanted};
+use crate::translate::Translated;
+use crate::wanted::Wanted;
 
 pub(crate) const DEEPLX: &[(&str, &str, &str)] = &[
     ("text*", "string", "The text"),

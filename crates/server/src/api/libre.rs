@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::{Context, bytes_answer, json_answer};
 use crate::files::safe_name;
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Side, Translated, Wanted};
+use crate::translate::{Side, Translated};
+use crate::wanted::Wanted;
 
 pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("q*", "strings", "A text or a list of texts"),

@@ -9,6 +9,7 @@ mod google;
 mod libre;
 mod native;
 mod operations;
+mod shape;
 mod stream;
 
 use std::future::Future;
@@ -25,7 +26,8 @@ use crate::access::Client;
 use crate::app::App;
 use crate::params::Params;
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Ask, Wanted};
+use crate::translate::Ask;
+use crate::wanted::Wanted;
 
 /// A way of speaking to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,18 +1,19 @@
 //! The server's own API.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use peregrine::Priority;
 use peregrine::text::{Detection, Language, detect as detect_language};
-use peregrine::text::{Offsets, Split, Unit};
+use peregrine::text::{Split, Unit};
 use serde_json::{Value, json};
 
+use super::shape::{Shape, answer, detection};
 use super::{Context, json_answer, stream};
 use crate::app::App;
 use crate::problem::{Outcome, Problem};
-use crate::translate::{Ask, Side, Translated, Wanted};
+use crate::translate::{Ask, Side};
+use crate::wanted::Wanted;
 
 pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("text*", "strings", "A text or a list of texts"),
@@ -35,16 +36,6 @@ pub(crate) const DETECT: &[(&str, &str, &str)] =
 
 /// The most translations of a text.
 const MOST_N_BEST: usize = 20;
-
-/// How an answer is written.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) unit: Unit,
-    sentences: bool,
-    scores: bool,
-    alignments: bool,
-    n_best: usize,
-}
 
 fn one_of<'a, T: Copy>(name: &str, value: Option<&str>, known: &'a [(&'a str, T)]) -> Outcome<T> {
     let default = known[0].1;
@@ -108,99 +99,6 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let texts = ask.texts.clone();
     let translated = context.app.translate(context.client, ask).await?;
     Ok(json_answer(&answer(&texts, &translated, shape, start)))
-}
-
-/// The whole answer.
-pub(crate) fn answer(
-    texts: &[String],
-    translated: &[Translated],
-    shape: Shape,
-    start: Instant,
-) -> Value {
-    let translations: Value = texts
-        .iter()
-        .zip(translated)
-        .map(|(text, translated)| shape.write(text, translated))
-        .collect();
-    let took = (start.elapsed().as_secs_f64() * 1e4).round() / 1e4;
-    json!({"translations": translations, "took": took})
-}
-
-impl Shape {
-    fn write(self, text: &str, translated: &Translated) -> Value {
-        let translation = &translated.translation;
-        let mut answer = json!({"text": translated.text(), "from": translated.from, "to": translated.to, "model": translated.model});
-        if let Some(detected) = &translated.detected {
-            answer["detected"] = detection(detected);
-        }
-        let flags = [
-            ("cut", translation.cut),
-            ("copied", translation.copied),
-            ("looped", translation.verdict.looped),
-            ("endless", translation.verdict.endless),
-        ];
-        if flags.iter().any(|(_, holds)| *holds) {
-            answer["flags"] =
-                flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
-        }
-        if self.n_best > 1 {
-            let all = translation.alternatives.iter();
-            answer["alternatives"] =
-                all.map(|one| json!({"text": one.text, "score": rounded(one.score)})).collect();
-        }
-        if self.sentences {
-            answer["sentences"] = self.sentences(text, translated);
-        }
-        answer
-    }
-
-    fn sentences(self, text: &str, translated: &Translated) -> Value {
-        let translation = &translated.translation;
-        let source = Offsets::new(text, self.unit);
-        let target = Offsets::new(translated.text(), self.unit);
-        let pair = |range: Range<usize>| json!([range.start, range.end]);
-        let words = if self.scores { translation.words(0) } else { Vec::new() };
-        let links = if self.alignments { translation.word_alignments(0) } else { Vec::new() };
-        let sentence = |sentence: &peregrine::Sentence| {
-            let Some(best) = sentence.targets.first() else { return Value::Null };
-            let within =
-                |range: &Range<usize>| best.text.start <= range.start && range.end <= best.text.end;
-            let mut written = json!({"source": pair(source.range(&sentence.source)), "target": pair(target.range(&best.text))});
-            if self.scores || self.n_best > 1 {
-                written["score"] = rounded(best.score);
-            }
-            if self.scores {
-                let words = words.iter().filter(|word| within(&word.range));
-                written["words"] = words.map(|word| json!({"target": pair(target.range(&word.range)), "score": rounded(word.score)})).collect();
-            }
-            if self.alignments {
-                let links = links.iter().filter(|link| within(&link.target));
-                written["alignments"] = links
-                    .map(|link| {
-                        let (from, to) = (source.range(&link.source), target.range(&link.target));
-                        json!({"source": pair(from), "target": pair(to), "weight": rounded(link.weight)})
-                    })
-                    .collect();
-            }
-            if self.n_best > 1 {
-                let all = sentence.targets.iter().zip(&translation.alternatives);
-                written["alternatives"] = all
-                    .map(|(target, line)| json!({"text": line.text.get(target.text.clone()), "score": rounded(target.score)}))
-                    .collect();
-            }
-            written
-        };
-        translation.sentences.iter().map(sentence).collect()
-    }
-}
-
-/// A score with four digits: what follows is noise to people, and bytes on the wire.
-fn rounded(score: f32) -> Value {
-    json!((f64::from(score) * 1e4).round() / 1e4)
-}
-
-fn detection(detected: &Detection) -> Value {
-    json!({"language": detected.language, "confidence": rounded(detected.confidence), "reliable": detected.reliable})
 }
 
 /// The language of a text among those that can be translated, or if there is but one, among all that are known.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::Sleep;
 
 use super::bytes_answer;
-use super::native::{Shape, answer};
+use super::shape::{Shape, answer};
 use crate::access::Client;
 use crate::app::App;
 use crate::problem::{Kind, Outcome, Problem};

@@ -138,8 +138,15 @@ impl Language {
         }
     }
 
-    /// Whether two entries are forms of the same language.
-    pub(crate) fn is_form_of(&self, other: &Language) -> bool {
+    /// Whether two entries are forms of the same language: a model of one may do for text in the other.
+    ///
+    /// ```
+    /// use peregrine_text::Language;
+    /// let find = |name| Language::find(name).expect("a language");
+    /// assert!(find("pt-BR").is_form_of(find("pt")));
+    /// assert!(!find("pt").is_form_of(find("gl")));
+    /// ```
+    pub fn is_form_of(&self, other: &Language) -> bool {
         let norwegian = |l: &Language| matches!(l.code, "no" | "nb");
         self.iso3 == other.iso3 || (norwegian(self) && norwegian(other))
     }

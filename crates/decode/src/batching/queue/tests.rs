@@ -125,7 +125,7 @@ fn callers_take_turns_and_so_do_their_requests() {
     (0..4).for_each(|ticket| queue.push(long, waiting(ticket, 1)));
     queue.push(short, waiting(10, 1));
     (20..23).for_each(|ticket| queue.push(other, waiting(ticket, 1)));
-    [busy, long, short].map(|source| queue.close_source(source));
+    [busy, long, short].into_iter().for_each(|source| queue.close_source(source));
     let all = BatchSize { sentences: 100, tokens: 1000 };
     let taken = queue.take(Priority::Interactive, all, Haste::Eager);
     assert_eq!(tickets(&taken), [0, 20, 10, 21, 1, 22, 2, 3]);

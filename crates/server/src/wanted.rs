@@ -1,0 +1,19 @@
+//! What a request wants of a translation.
+
+use peregrine::text::Split;
+
+/// What is wanted of a translation besides the text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted {
+    pub(crate) beam: Option<usize>,
+    pub(crate) n_best: usize,
+    pub(crate) scores: bool,
+    pub(crate) alignments: bool,
+    pub(crate) split: Split,
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted { beam: None, n_best: 1, scores: false, alignments: false, split: Split::Sentence }
+    }
+}
