@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod carry;
 mod compute;
 mod error;
 #[cfg(feature = "cuda")]
@@ -63,6 +64,7 @@ mod translator;
 mod words;
 
 pub use builtin::builtin_model;
+pub use carry::Carry;
 pub use compute::{Compute, Device};
 pub use error::Error;
 pub use gpu::GpuPrecision;
@@ -77,6 +79,11 @@ pub use stream::{Answer, Line, StreamOptions, Summary};
 pub use translation::{Alternative, Translation};
 pub use translator::Translator;
 pub use words::{Word, WordLink};
+
+/// The examples of docs/text.md.
+#[cfg(all(doctest, feature = "builtin"))]
+#[doc = include_str!("../../../docs/text.md")]
+mod text_examples {}
 
 /// The instruction set this machine computes with.
 pub fn instruction_set() -> &'static str {

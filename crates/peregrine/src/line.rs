@@ -1,13 +1,15 @@
 //! A line of text: split into parts, each translated by itself, and joined again.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use peregrine_decode::{Call, Done, Hypothesis, Job, Settings, Verdict};
 use peregrine_model::SourceFrame;
-use peregrine_text::{Piece, Split, Words, encode_pieces, trim_range};
+use peregrine_text::{Split, Words, encode_pieces, trim_range};
 
-use crate::{Error, Options, Request, Translation, Translator};
+use crate::carry::{Again, Carrying};
+use crate::{Carry, Error, Options, Request, Translation, Translator};
 
 /// A line split into parts, with the jobs of those that are translated.
 #[derive(Debug)]
@@ -21,9 +23,11 @@ pub(crate) struct SplitLine {
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) list: Vec<Part>,
-    /// Whether the text has several lines, whose ends and white space are kept.
+    /// Whether the text has several lines, whose ends are kept.
     pub(crate) keeps_lines: bool,
-    /// White space behind the last part, if it is kept.
+    /// Whether white space before the first part is kept.
+    pub(crate) keeps_space: bool,
+    /// What is kept behind the last part.
     pub(crate) after: String,
     /// Bytes of the text.
     pub(crate) source_bytes: usize,
@@ -45,6 +49,17 @@ pub(crate) struct Part {
     pub(crate) cut: bool,
     /// Text that is not translated but copied.
     pub(crate) copied: Option<String>,
+    /// Whether the text between this part and the one before stays as it is.
+    pub(crate) exact: bool,
+    /// How its text was written for the model, if that may matter for its translation.
+    pub(crate) carrying: Option<Box<Carrying>>,
+    /// Parts that stand for this one, by their numbers.
+    pub(crate) children: Vec<usize>,
+    /// The part that this one is a piece of.
+    pub(crate) parent: Option<usize>,
+    /// Stretches that were carried through, and how many of them the model has lost.
+    pub(crate) carried: usize,
+    pub(crate) lost: usize,
     /// What its source tokens came from, none for those of the frame. Empty unless unknown words are
     /// replaced.
     pub(crate) words: Vec<Option<String>>,
@@ -61,6 +76,35 @@ impl SplitLine {
     }
 }
 
+impl Parts {
+    /// Stores a part's result. The jobs that its translation still needs, by the numbers of their parts.
+    pub(crate) fn finish(
+        &mut self,
+        number: usize,
+        done: Done,
+        translator: &Translator,
+    ) -> Vec<(usize, Job)> {
+        let Some(part) = self.list.get_mut(number) else { return Vec::new() };
+        part.finish(done);
+        match part.carrying {
+            Some(_) => translator.attempt_again(self, number),
+            None => Vec::new(),
+        }
+    }
+
+    /// The parts that make the translation, in its order.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Part> {
+        let whole = self.list.iter().filter(|part| part.parent.is_none());
+        whole.flat_map(|part| self.pieces_of(part))
+    }
+
+    /// The parts that stand for a part.
+    pub(crate) fn pieces_of<'p>(&'p self, part: &'p Part) -> impl Iterator<Item = &'p Part> {
+        let own = part.children.is_empty().then_some(part);
+        own.into_iter().chain(part.children.iter().filter_map(|&child| self.list.get(child)))
+    }
+}
+
 impl Part {
     /// Stores the part's result.
     pub(crate) fn finish(&mut self, done: Done) {
@@ -68,18 +112,24 @@ impl Part {
         self.verdict = done.verdict;
     }
 
-    /// Notes where the tokens of a piece of `text` come from; `text` begins at byte `offset` of the request's.
-    fn locate(&mut self, piece: &Piece, frame: &SourceFrame, text: &str, offset: usize) {
+    /// Notes where its tokens come from: `spans` of `text`, which begins at byte `offset` of the request's.
+    pub(crate) fn locate(
+        &mut self,
+        spans: &[Range<usize>],
+        frame: &SourceFrame,
+        text: &str,
+        offset: usize,
+    ) {
         let begins = usize::from(frame.begin.is_some());
         let shifted = |range: &Range<usize>| offset + range.start..offset + range.end;
-        let Words { ranges, of_token } = Words::new(text, &piece.spans);
+        let Words { ranges, of_token } = Words::new(text, spans);
         self.source_words.ranges = ranges.iter().map(shifted).collect();
         self.source_words.of_token = vec![None; begins];
         self.source_words.of_token.extend(of_token);
         self.source_words.of_token.resize(self.source_tokens, None);
         let token = |span: &Range<usize>| shifted(&trim_range(text, span));
         self.token_ranges = vec![self.source.start..self.source.start; begins];
-        self.token_ranges.extend(piece.spans.iter().map(token));
+        self.token_ranges.extend(spans.iter().map(token));
         self.token_ranges.resize(self.source_tokens, self.source.end..self.source.end);
     }
 }
@@ -89,6 +139,8 @@ pub(crate) struct Common<'a> {
     pub(crate) options: &'a Options,
     pub(crate) settings: Arc<Settings>,
     pub(crate) call: Arc<Call>,
+    /// What further attempts need, if there may be any.
+    pub(crate) again: Option<Arc<Again>>,
 }
 
 /// A sentence and its place in a text.
@@ -105,7 +157,14 @@ pub(crate) struct Place<'a> {
 impl Translator {
     /// What requests with these options have in common, if they cannot be cancelled.
     pub(crate) fn common<'a>(&self, options: &'a Options) -> Common<'a> {
-        Common { options, settings: Arc::new(self.settings(options)), call: Arc::default() }
+        self.common_of(options, Arc::default())
+    }
+
+    /// What the sentences of a call have in common.
+    pub(crate) fn common_of<'a>(&self, options: &'a Options, call: Arc<Call>) -> Common<'a> {
+        let settings = Arc::new(self.settings(options));
+        let again = (options.carry == Carry::On).then(|| Again::new(options, &settings, &call));
+        Common { options, settings, call, again: again.map(Arc::new) }
     }
 
     /// Splits a text into parts, framed; an empty text has none.
@@ -118,7 +177,8 @@ impl Translator {
         let how = common.options.split;
         let mut split = SplitLine::new(text);
         split.parts.keeps_lines = how != Split::None && text.contains('\n');
-        if split.parts.keeps_lines {
+        split.parts.keeps_space = split.parts.keeps_lines || common.again.is_some();
+        if split.parts.keeps_space {
             self.split_lines(request, common, &mut split)?;
             return Ok(split);
         }
@@ -132,7 +192,7 @@ impl Translator {
         Ok(split)
     }
 
-    /// Splits a text of several lines. All white space but that within sentences is kept.
+    /// Splits a text whose white space is kept, but for that within sentences.
     fn split_lines(
         &self,
         request: &Request<'_>,
@@ -145,17 +205,20 @@ impl Translator {
         for range in common.options.split.sentences(text) {
             between.push_str(&text[last_end..range.start]);
             last_end = range.end;
-            let sentence = text[range.clone()].replace('\n', " ");
+            let sentence = match split.parts.keeps_lines {
+                true => Cow::Owned(text[range.clone()].replace('\n', " ")),
+                false => Cow::Borrowed(&text[range.clone()]),
+            };
             let place = Place { text: &sentence, offset: range.start, between: &between };
             let parts = split.parts.list.len();
             self.add_sentence(place, request, common, split)?;
             // Of a sentence without tokens nothing is left but the white space around it.
-            if split.parts.list.len() > parts {
+            if split.parts.list.len() > parts || common.again.is_some() {
                 between.clear();
             }
         }
         between.push_str(&text[last_end..]);
-        split.parts.after = between;
+        split.parts.after.push_str(&between);
         Ok(())
     }
 
@@ -168,6 +231,9 @@ impl Translator {
         common: &Common<'_>,
         split: &mut SplitLine,
     ) -> Result<(), Error> {
+        if let Some(again) = &common.again {
+            return self.add_carried(sentence, request, again, split);
+        }
         let Place { text, offset, between } = sentence;
         let options = common.options;
         let frame = self.model().members[0].architecture.source_frame();
@@ -203,7 +269,7 @@ impl Translator {
             let words = self.words(&source, &prefix, options);
             part.source_tokens = source.len();
             if options.alignments {
-                part.locate(&piece, frame, text, offset);
+                part.locate(&piece.spans, frame, text, offset);
             }
             if options.replace_unknown.is_some() {
                 let word = |span: &Range<usize>| text.get(span.clone()).map(str::to_owned);

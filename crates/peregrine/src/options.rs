@@ -7,7 +7,7 @@ use peregrine_decode::batching::{BatchSize, Batching, ENCODE_TOKENS, Policy, Sco
 use peregrine_model::Search;
 use peregrine_text::Split;
 
-use crate::Dictionary;
+use crate::{Carry, Dictionary};
 
 /// How a text is translated. [`Translator::options`](crate::Translator::options) gives those of the
 /// model's own configuration. Requests with different options run in the same batch, and none
@@ -43,6 +43,8 @@ pub struct Options {
     /// Whether a sentence that is too long for the model is an error
     /// ([`Error::TooLong`](crate::Error::TooLong)). Otherwise it is cut.
     pub refuse_long: bool,
+    /// Whether what the model cannot spell is carried through the translation.
+    pub carry: Carry,
 }
 
 impl Options {
@@ -58,6 +60,7 @@ impl Options {
             replace_unknown: None,
             guard: None,
             refuse_long: false,
+            carry: Carry::Off,
         }
     }
 
@@ -90,6 +93,11 @@ impl Options {
     /// The same options with another way to split lines.
     pub fn with_split(self, split: Split) -> Options {
         Options { split, ..self }
+    }
+
+    /// The same options with carry-through or without.
+    pub fn with_carry(self, carry: Carry) -> Options {
+        Options { carry, ..self }
     }
 
     /// The same options with or without a guard against runaway output.

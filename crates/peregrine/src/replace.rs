@@ -66,6 +66,9 @@ impl Translator {
                 let rows = &hypothesis.alignment;
                 self.replace_unknown(&part.words, rows, &mut alternative, dictionary);
             }
+            if let Some(carrying) = &part.carrying {
+                carrying.restore(&mut alternative, hypothesis, target);
+            }
             alternative
         };
         part.hypotheses.iter().map(alternative).collect()

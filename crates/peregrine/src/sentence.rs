@@ -42,7 +42,7 @@ pub struct Sentence {
     pub targets: Vec<Target>,
     /// Whether it is a piece of something that was too long for the model.
     pub cut: bool,
-    /// Whether it was copied, because it was too long and had no place to cut.
+    /// Whether it was copied: it was too long and had no place to cut, or there was nothing in it to translate.
     pub copied: bool,
     /// What the guards found.
     pub verdict: Verdict,

@@ -31,6 +31,10 @@ pub struct Translation {
     pub copied: bool,
     /// What the guards found. If anything, some part is the result of a further attempt.
     pub verdict: Verdict,
+    /// The number of stretches that were carried through, see [`Carry`](crate::Carry).
+    pub carried: usize,
+    /// How many of those the model has lost or doubled: they stand where attention says, or at a guess.
+    pub lost: usize,
 }
 
 /// One way to translate a line.
@@ -58,6 +62,15 @@ pub struct Alternative {
     pub ended: bool,
     /// Tokens that were scored, the end symbols of all parts included.
     pub scored: usize,
+}
+
+/// What stands between two translations of parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gap<'a> {
+    /// What stands between the parts, fitted to the translations.
+    Between(&'a str),
+    /// This and nothing else.
+    Exact(&'a str),
 }
 
 impl Translation {
@@ -109,7 +122,7 @@ impl Translation {
 
     /// From the alternatives of a line's parts.
     pub(crate) fn from_parts(parts: &Parts, translator: &Translator, options: &Options) -> Self {
-        let mut list = parts.list.iter();
+        let mut list = parts.in_order();
         let Some(first) = list.next() else { return Translation::default() };
         let translation = |part: &Part| {
             let mut translation = translator.part_translation(part, options);
@@ -120,11 +133,12 @@ impl Translation {
         };
         let mut joined = translation(first);
         joined.sentences.reserve(parts.list.len() - 1);
-        if parts.keeps_lines {
+        if parts.keeps_space {
             joined.indent(&first.between);
         }
         for part in list {
-            joined.join(translation(part), &part.between, &options.search);
+            let gap = if part.exact { Gap::Exact } else { Gap::Between };
+            joined.join(translation(part), gap(&part.between), &options.search);
         }
         if !parts.after.is_empty() {
             joined.alternatives.iter_mut().for_each(|a| a.text.push_str(&parts.after));
@@ -160,12 +174,16 @@ impl Translation {
         let bytes = self.source_bytes;
         next.sentences.iter_mut().for_each(|sentence| sentence.shift_source(bytes));
         self.source_bytes += next.source_bytes;
-        self.join(next, between, search);
+        // Text that keeps its white space has the gap at its ends.
+        let held = self.text().ends_with(char::is_whitespace)
+            || next.text().starts_with(char::is_whitespace);
+        let gap = if held { Gap::Exact("") } else { Gap::Between(between) };
+        self.join(next, gap, search);
     }
 
     /// Appends the translation of a later part of the same text.
-    fn join(&mut self, mut next: Translation, between: &str, search: &Search) {
-        let tight = between.is_empty() && self.copied && next.copied;
+    fn join(&mut self, mut next: Translation, gap: Gap<'_>, search: &Search) {
+        let tight = gap == Gap::Between("") && self.copied && next.copied;
         match (self.is_copy(), next.is_copy()) {
             (true, false) => self.repeat(next.alternatives.len()),
             (false, true) => {}
@@ -180,9 +198,10 @@ impl Translation {
             let Some(other) = next.alternatives.get(rank).or(next.alternatives.first()) else {
                 continue;
             };
-            let gap = match tight {
-                true => "",
-                false => separator(&alternative.text, between, &other.text),
+            let gap = match gap {
+                Gap::Exact(between) => between,
+                Gap::Between(_) if tight => "",
+                Gap::Between(between) => separator(&alternative.text, between, &other.text),
             };
             let (bytes, tokens) = (alternative.text.len() + gap.len(), alternative.tokens.len());
             let targets = next.sentences.iter_mut().filter_map(|s| s.targets.get_mut(rank));
@@ -200,13 +219,16 @@ impl Translation {
         self.segments += next.segments;
         self.cut |= next.cut;
         self.copied |= next.copied;
+        self.carried += next.carried;
+        self.lost += next.lost;
         self.verdict.looped |= next.verdict.looped;
         self.verdict.endless |= next.verdict.endless;
     }
 
     /// Whether nothing of it was translated.
     fn is_copy(&self) -> bool {
-        self.copied && self.source_tokens == 0
+        let copied = self.sentences.iter().all(|sentence| sentence.copied);
+        copied && !self.sentences.is_empty() && self.source_tokens == 0
     }
 
     fn repeat(&mut self, count: usize) {
@@ -251,8 +273,10 @@ impl Translator {
             source_tokens: part.source_tokens,
             segments: 1,
             cut: part.cut,
-            copied: part.copied.is_some(),
+            copied: part.copied.is_some() && part.cut,
             verdict: part.verdict,
+            carried: part.carried,
+            lost: part.lost,
         }
     }
 }

@@ -11,6 +11,7 @@ use peregrine_decode::{
 use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
 
+use crate::carry::Spelling;
 use crate::gpu::{self, OnGpu};
 use crate::line::Parts;
 use crate::{Compute, Error, Options, Request, Translation, Workers};
@@ -32,6 +33,8 @@ struct Shared {
     weight_bytes: u64,
     /// Idle workers, kept for their caches.
     workers: Mutex<Vec<Worker>>,
+    /// What the model can spell, once it is asked for.
+    spelling: Spelling,
 }
 
 /// What tuning across precisions gives up.
@@ -75,10 +78,18 @@ impl Translator {
     pub fn prepare(mut model: Model, compute: &Compute) -> Result<Translator, Error> {
         let parameters = model.parameters();
         if let Some(OnGpu { networks, precision, device }) = gpu::prepare(&mut model, compute)? {
-            let (on_gpu, workers) = (true, Mutex::default());
+            let (on_gpu, workers, spelling) = (true, Mutex::default(), Spelling::default());
             let weight_bytes = weight_bytes(parameters, precision);
-            let shared =
-                Shared { model, networks, precision, device, on_gpu, weight_bytes, workers };
+            let shared = Shared {
+                model,
+                networks,
+                precision,
+                device,
+                on_gpu,
+                weight_bytes,
+                workers,
+                spelling,
+            };
             return Ok(Translator { shared: Arc::new(shared) });
         }
         let isa = match compute.isa {
@@ -112,9 +123,10 @@ impl Translator {
         }
         let precision = if across { "float32 or int16" } else { precision.name() };
         let device = format!("CPU, {}", isa.level().name());
-        let (on_gpu, workers) = (false, Mutex::default());
+        let (on_gpu, workers, spelling) = (false, Mutex::default(), Spelling::default());
         let weight_bytes = weight_bytes(parameters, precision);
-        let shared = Shared { model, networks, precision, device, on_gpu, weight_bytes, workers };
+        let shared =
+            Shared { model, networks, precision, device, on_gpu, weight_bytes, workers, spelling };
         Ok(Translator { shared: Arc::new(shared) })
     }
 
@@ -136,6 +148,11 @@ impl Translator {
     /// The model without its weights, which have been packed.
     pub fn model(&self) -> &Model {
         &self.shared.model
+    }
+
+    /// What the model can spell, as far as that has been asked for.
+    pub(crate) fn spelling(&self) -> &Spelling {
+        &self.shared.spelling
     }
 
     /// The options of the model's own configuration.
@@ -216,11 +233,16 @@ impl Translator {
         if let Some(stats) = stats.as_deref_mut() {
             stats.tokenise += start.elapsed();
         }
-        let results = self.run(jobs, workers, stats.as_deref_mut())?;
-        let start = clock::now();
-        for ((line, part), done) in places.into_iter().zip(results) {
-            lines[line].list[part].finish(done);
+        while !jobs.is_empty() {
+            let results = self.run(std::mem::take(&mut jobs), workers, stats.as_deref_mut())?;
+            for ((line, part), done) in std::mem::take(&mut places).into_iter().zip(results) {
+                for (part, job) in lines[line].finish(part, done, self) {
+                    places.push((line, part));
+                    jobs.push(job);
+                }
+            }
         }
+        let start = clock::now();
         let translation = |(parts, request): (&Parts, &Request<'_>)| {
             self.translation(parts, request.options.unwrap_or(options))
         };

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod bpe;
+pub mod carry;
 mod decoded;
 mod encoded;
 mod error;

@@ -236,6 +236,15 @@ impl Queue {
         });
     }
 
+    /// Adds further sentences of requests that have been taken, whatever the bound and even if their source is closed. They are taken
+    /// first.
+    pub fn push_again(&self, priority: Priority, waiting: Vec<Waiting>) {
+        let deadline = waiting.iter().filter_map(|waiting| waiting.job.call.deadline()).min();
+        self.put_back(priority, waiting);
+        let mut state = self.lock();
+        state.deadline = state.deadline.into_iter().chain(deadline).min();
+    }
+
     /// Closes a source: no more sentences will come from it.
     pub fn close_source(&self, source: SourceId) {
         self.change(|state| {

@@ -25,11 +25,11 @@ use peregrine_decode::batching::{Bound, Priority, Queue, Scope, SourceId, Waitin
 use peregrine_decode::clock;
 use peregrine_decode::{Call, Counters, Event, Job};
 
-use crate::line::{Common, Part, Parts};
+use crate::line::{Part, Parts};
 use crate::stream::{Budget, memory_in_use, place, ticket};
 use crate::{Error, Options, Request, Scored, Translation, Translator, Workers};
 
-use pending::{Answer, Make};
+use pending::{Answer, Make, PartDone};
 pub use pending::{Pending, Progress};
 use stats::Tally;
 pub use stats::{Latencies, ServiceStats};
@@ -185,7 +185,7 @@ impl Service {
 
     fn submit_once(&self, request: &Request<'_>, waits: bool) -> Result<Pending, Error> {
         let source = self.shared.queue.open(request.priority);
-        let pending = self.submit_to(source, request, waits);
+        let pending = self.submit_to((source, request.priority), request, waits);
         self.shared.queue.close_source(source);
         pending
     }
@@ -235,22 +235,23 @@ impl Service {
             Scored::new(peregrine_decode::Done { hypotheses, ..Default::default() }, cut)
         });
         let parts = Parts { list: vec![part], ..Parts::default() };
+        let source = (source, request.priority);
         let pending = self.accept(source, call, parts, vec![(0, job)], true, make);
+        let source = source.0;
         shared.queue.close_source(source);
         pending
     }
 
     fn submit_to(
         &self,
-        source: SourceId,
+        source: (SourceId, Priority),
         request: &Request<'_>,
         waits: bool,
     ) -> Result<Pending, Error> {
         let shared = &self.shared;
         let options = request.options.unwrap_or(&shared.options);
         let call = Arc::new(Call::new(request.deadline, request.tokens));
-        let settings = Arc::new(shared.translator.settings(options));
-        let common = Common { options, settings, call: Arc::clone(&call) };
+        let common = shared.translator.common_of(options, Arc::clone(&call));
         let split = shared.translator.split_line(request, &common)?;
         let options = options.clone();
         let make: Make<Translation> =
@@ -260,7 +261,7 @@ impl Service {
 
     fn accept<T>(
         &self,
-        source: SourceId,
+        (source, priority): (SourceId, Priority),
         call: Arc<Call>,
         parts: Parts,
         jobs: Vec<(usize, Job)>,
@@ -271,7 +272,7 @@ impl Service {
         let shared = &self.shared;
         let number = shared.last_number.fetch_add(1, Relaxed) + 1;
         let deadline = call.deadline();
-        let answer = Arc::new(Answer::new(number, call, source, parts));
+        let answer = Arc::new(Answer::new(number, call, (source, priority), parts));
         let waiting = |(part, job)| Waiting { ticket: ticket(number, part), job };
         let waiting: Vec<Waiting> = jobs.into_iter().map(waiting).collect();
         if waiting.is_empty() {
@@ -385,12 +386,12 @@ impl std::fmt::Debug for Service {
 impl<S: Deref<Target = Service>> Caller<S> {
     /// Accepts a request when there is room for it, and no later than its deadline.
     pub fn submit(&self, request: &Request<'_>) -> Result<Pending, Error> {
-        self.service.submit_to(self.source, request, true)
+        self.service.submit_to((self.source, self.priority), request, true)
     }
 
     /// Accepts a request if there is room for it; if not, that is [`Error::Full`].
     pub fn try_submit(&self, request: &Request<'_>) -> Result<Pending, Error> {
-        self.service.submit_to(self.source, request, false)
+        self.service.submit_to((self.source, self.priority), request, false)
     }
 
     /// Another caller that shares the turn of this one. Between the two, requests take turns: a person's short text does
@@ -441,13 +442,22 @@ impl Shared {
         match event {
             Event::Token { position, token, .. } => answer.token(part, position, token),
             Event::Failed { failure, .. } => self.end(&answer, failure.into()),
-            Event::Done(done) => {
-                // Count first, so that a caller with the result sees it counted.
-                if answer.part_done(part, done) && self.answers().remove(&number).is_some() {
-                    self.tally.answered_after(clock::now().duration_since(answer.accepted));
-                    answer.finish(Ok(()));
+            Event::Done(done) => match answer.part_done(part, done, &self.translator) {
+                PartDone::Waiting => {}
+                PartDone::More(jobs) => {
+                    let waiting =
+                        |(part, job)| Waiting { ticket: crate::stream::ticket(number, part), job };
+                    let waiting = jobs.into_iter().map(waiting).collect();
+                    self.queue.push_again(answer.priority, waiting);
                 }
-            }
+                // Count first, so that a caller with the result sees it counted.
+                PartDone::Complete => {
+                    if self.answers().remove(&number).is_some() {
+                        self.tally.answered_after(clock::now().duration_since(answer.accepted));
+                        answer.finish(Ok(()));
+                    }
+                }
+            },
         }
     }
 

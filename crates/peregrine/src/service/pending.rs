@@ -7,19 +7,20 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use peregrine_decode::batching::SourceId;
+use peregrine_decode::batching::{Priority, SourceId};
 use peregrine_decode::clock::{self, Moment};
-use peregrine_decode::{Call, Done};
+use peregrine_decode::{Call, Done, Job};
 
 use super::Shared;
-use crate::line::Parts;
-use crate::{Error, Translation};
+use crate::line::{Part, Parts};
+use crate::{Error, Translation, Translator};
 
 /// The state of a request that a service and its caller share.
 pub(super) struct Answer {
     pub(super) number: u64,
     pub(super) call: Arc<Call>,
     pub(super) source: SourceId,
+    pub(super) priority: Priority,
     pub(super) accepted: Moment,
     state: Mutex<State>,
     changed: Condvar,
@@ -34,6 +35,27 @@ struct State {
     outcome: Option<Result<(), Error>>,
     news: VecDeque<News>,
     waker: Option<Waker>,
+}
+
+impl State {
+    /// Reports a part that is done: a piece of a sentence with the last of its pieces.
+    fn report(&mut self, part: usize) {
+        let root = self.parts.list[part].parent.unwrap_or(part);
+        let open = |piece: &Part| piece.copied.is_none() && piece.hypotheses.is_empty();
+        if !self.parts.pieces_of(&self.parts.list[root]).any(open) {
+            self.news.push_back(News::Done { part: root });
+        }
+    }
+}
+
+/// What the result of a part leads to.
+pub(super) enum PartDone {
+    /// Other parts are not done.
+    Waiting,
+    /// The request needs further jobs, by the numbers of their parts.
+    More(Vec<(usize, Job)>),
+    /// All parts are done.
+    Complete,
 }
 
 /// What happened to a part.
@@ -63,7 +85,12 @@ pub enum Progress {
 }
 
 impl Answer {
-    pub(super) fn new(number: u64, call: Arc<Call>, source: SourceId, parts: Parts) -> Answer {
+    pub(super) fn new(
+        number: u64,
+        call: Arc<Call>,
+        (source, priority): (SourceId, Priority),
+        parts: Parts,
+    ) -> Answer {
         let missing = parts.list.iter().filter(|part| part.copied.is_none()).count();
         let outcome = (missing == 0).then_some(Ok(()));
         let state = State { parts, missing, outcome, ..State::default() };
@@ -71,6 +98,7 @@ impl Answer {
             number,
             call,
             source,
+            priority,
             accepted: clock::now(),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -93,14 +121,22 @@ impl Answer {
         result
     }
 
-    /// Takes in what came of a part. Whether it was the last one.
-    pub(super) fn part_done(&self, part: usize, done: Done) -> bool {
+    /// Takes in what came of a part, and says what it leads to.
+    pub(super) fn part_done(&self, part: usize, done: Done, translator: &Translator) -> PartDone {
         self.change(|state| {
-            let Some(found) = state.parts.list.get_mut(part) else { return false };
-            found.finish(done);
-            state.news.push_back(News::Done { part });
-            state.missing -= 1;
-            state.missing == 0
+            if part >= state.parts.list.len() {
+                return PartDone::Waiting;
+            }
+            let more = state.parts.finish(part, done, translator);
+            state.missing = state.missing + more.len() - 1;
+            if more.is_empty() {
+                state.report(part);
+            }
+            match state.missing {
+                0 => PartDone::Complete,
+                _ if more.is_empty() => PartDone::Waiting,
+                _ => PartDone::More(more),
+            }
         })
     }
 
@@ -112,7 +148,12 @@ impl Answer {
     }
 
     pub(super) fn token(&self, part: usize, position: usize, token: u32) {
-        self.change(|state| state.news.push_back(News::Token { part, position, token }));
+        self.change(|state| {
+            // The words of a sentence's pieces are told when all are there.
+            if state.parts.list.get(part).is_some_and(|part| part.parent.is_none()) {
+                state.news.push_back(News::Token { part, position, token });
+            }
+        });
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -193,7 +234,9 @@ impl<T> Pending<T> {
     /// # Ok::<(), peregrine::Error>(())
     /// ```
     pub fn sources(&self) -> Vec<Range<usize>> {
-        self.answer.lock().parts.list.iter().map(|part| part.source.clone()).collect()
+        let state = self.answer.lock();
+        let whole = state.parts.list.iter().filter(|part| part.parent.is_none());
+        whole.map(|part| part.source.clone()).collect()
     }
 
     /// Cancels the request. Its result is then [`Error::Cancelled`].
@@ -236,12 +279,10 @@ impl<T> Pending<T> {
     }
 
     fn progress(&mut self, news: News) -> Progress {
-        let target = &self.service.translator.model().target;
+        let translator = &self.service.translator;
         match news {
             News::Done { part } => {
-                let state = self.answer.lock();
-                let best = state.parts.list.get(part).and_then(|part| part.hypotheses.first());
-                let text = best.map(|best| target.decode(&best.tokens)).unwrap_or_default();
+                let text = translator.text_of_part(&self.answer.lock().parts, part);
                 Progress::Sentence { sentence: part, text }
             }
             News::Token { part, position, token } => {
@@ -251,7 +292,9 @@ impl<T> Pending<T> {
                 let words = &mut self.words[part];
                 words.truncate(position);
                 words.push(token);
-                Progress::Token { sentence: part, text: target.decode(words) }
+                let text = translator.model().target.decode(words);
+                let text = self.answer.lock().parts.preview(part, text);
+                Progress::Token { sentence: part, text }
             }
         }
     }

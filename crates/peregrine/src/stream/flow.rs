@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peregrine_decode::Done;
+use peregrine_decode::{Done, Job};
 
 use super::Answer;
-use crate::Translation;
 use crate::line::Parts;
+use crate::{Translation, Translator};
 
 /// How often the writer checks the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
@@ -43,6 +43,16 @@ struct InFlight<T> {
     missing: usize,
     translation: Option<Translation>,
     cost: usize,
+}
+
+/// What the result of a part leads to.
+pub(super) enum PartDone {
+    /// Other parts are not done.
+    Waiting,
+    /// The line needs further jobs, by the numbers of their parts.
+    More(Vec<(usize, Job)>),
+    /// All parts are done.
+    Complete(Parts),
 }
 
 impl<T> State<T> {
@@ -116,13 +126,24 @@ impl<T> Flow<T> {
         Some(number)
     }
 
-    /// Stores the result of a part. Returns all parts of the line if that was the last one.
-    pub(super) fn part_done(&self, number: u64, part: usize, done: Done) -> Option<Parts> {
+    /// Stores the result of a part. Returns the jobs that the line still needs because of it, or all its parts if that was the last
+    /// one.
+    pub(super) fn part_done(
+        &self,
+        number: u64,
+        part: usize,
+        done: Done,
+        translator: &Translator,
+    ) -> PartDone {
         let mut state = self.lock();
-        let line = state.line(number)?;
-        line.parts.list.get_mut(part)?.finish(done);
-        line.missing -= 1;
-        (line.missing == 0).then(|| std::mem::take(&mut line.parts))
+        let Some(line) = state.line(number) else { return PartDone::Waiting };
+        let more = line.parts.finish(part, done, translator);
+        line.missing = line.missing + more.len() - 1;
+        match line.missing {
+            0 => PartDone::Complete(std::mem::take(&mut line.parts)),
+            _ if more.is_empty() => PartDone::Waiting,
+            _ => PartDone::More(more),
+        }
     }
 
     /// Stores the translation of a line.

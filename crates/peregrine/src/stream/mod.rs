@@ -18,12 +18,12 @@ mod paragraph;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use peregrine_decode::batching::{Queue, SourceId, Waiting};
-use peregrine_decode::{Counters, Event, Stats, clock};
+use peregrine_decode::batching::{Priority, Queue, SourceId, Waiting};
+use peregrine_decode::{Counters, Event, Job, Stats, clock};
 use peregrine_text::Split;
 
 pub(crate) use budget::{Budget, memory_in_use};
-use flow::Flow;
+use flow::{Flow, PartDone};
 
 use crate::line::{Common, SplitLine};
 use crate::{Error, Options, Request, Translation, Translator, Workers};
@@ -305,6 +305,12 @@ impl<T: Send> Stream<'_, T> {
         }
     }
 
+    /// Has further attempts made of parts of a line.
+    fn push_again(&self, number: u64, jobs: Vec<(usize, Job)>) {
+        let waiting = |(part, job)| Waiting { ticket: ticket(number, part), job };
+        self.queue.push_again(Priority::Bulk, jobs.into_iter().map(waiting).collect());
+    }
+
     /// A worker.
     fn work(&self) {
         let mut stats = Stats::default();
@@ -316,7 +322,11 @@ impl<T: Send> Stream<'_, T> {
                 Event::Token { .. } => return,
             };
             let (number, part) = place(done.ticket);
-            let Some(parts) = self.flow.part_done(number, part, done) else { return };
+            let parts = match self.flow.part_done(number, part, done, self.translator) {
+                PartDone::Waiting => return,
+                PartDone::More(jobs) => return self.push_again(number, jobs),
+                PartDone::Complete(parts) => parts,
+            };
             let start = self.measure.then(clock::now);
             let translation = self.translator.translation(&parts, self.common.options);
             detokenise += start.map(|start| start.elapsed()).unwrap_or_default();

@@ -23,6 +23,8 @@ pub(crate) enum Form {
     Json {
         /// Whether attention to the source is in it.
         alignment: bool,
+        /// Whether what was carried is in it.
+        carry: bool,
     },
 }
 
@@ -79,7 +81,14 @@ impl<'a> Answers<'a> {
                     writeln!(self.output, "{line}")?;
                 }
             }
-            Form::Json { alignment } => writeln!(self.output, "{}", object(&whole, *alignment))?,
+            Form::Json { alignment, carry } => {
+                let mut object = object(&whole, *alignment);
+                if *carry {
+                    object["carried"] = whole.carried.into();
+                    object["lost"] = whole.lost.into();
+                }
+                writeln!(self.output, "{object}")?;
+            }
         }
         self.last = None;
         self.lines += 1;
@@ -91,7 +100,10 @@ impl<'a> Answers<'a> {
         let tight = between.is_empty()
             && translation.copied
             && self.begun.as_ref().is_some_and(|begun| begun.copied);
-        if !tight {
+        // Text that keeps its white space has the gap at its ends.
+        let held =
+            self.last.is_some_and(char::is_whitespace) || text.starts_with(char::is_whitespace);
+        if !tight && !held {
             let left = self.last.map(String::from).unwrap_or_default();
             let gap = one_line(separator(&left, between, &text));
             self.output.write_all(gap.as_bytes())?;

@@ -15,7 +15,7 @@ use peregrine::marian_format::{AlignmentStyle, Fields};
 use peregrine::measure::narrowed_rows;
 use peregrine::model::write_whole;
 use peregrine::{
-    Answer, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translator, Workers,
+    Answer, Carry, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translator, Workers,
 };
 use serde_json::json;
 
@@ -89,6 +89,12 @@ struct InputOutput {
     /// began.
     #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
     split: Split,
+
+    /// Carry what the model cannot spell through the translation: addresses, placeholders, code, emoji
+    ///
+    /// Capitals, typographic characters and white space are kept too. `off` gives what the original tool would give.
+    #[arg(long, value_name = "on|off", value_parser = ["on", "off"], default_value = "off", hide_possible_values = true)]
+    carry: String,
 
     /// A file with the beginning of each translation, a line for each input line
     ///
@@ -241,6 +247,7 @@ impl Args {
             options.n_best = options.search.beam;
         }
         options.split = self.io.split;
+        options.carry = if self.io.carry == "on" { Carry::On } else { Carry::Off };
         options.guard = (self.guards == "on").then(Guard::default);
         Ok(options)
     }
@@ -252,7 +259,9 @@ impl Args {
             tokens: self.io.tokens,
         };
         match (self.io.json, self.io.n_best) {
-            (true, _) => Form::Json { alignment: self.io.alignment.is_some() },
+            (true, _) => {
+                Form::Json { alignment: self.io.alignment.is_some(), carry: self.io.carry == "on" }
+            }
             (false, true) => Form::NBest(fields),
             (false, false) if fields == Fields::default() => Form::Text,
             (false, false) => Form::Best(fields),

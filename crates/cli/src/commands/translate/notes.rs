@@ -14,13 +14,14 @@ pub(crate) struct Notes {
     quiet: bool,
     cut: u64,
     copied: u64,
+    lost: u64,
     runaway: u64,
 }
 
 impl Notes {
     /// Nothing has been said; nothing will be if `quiet`.
     pub(crate) fn new(quiet: bool) -> Notes {
-        Notes { quiet, cut: 0, copied: 0, runaway: 0 }
+        Notes { quiet, cut: 0, copied: 0, lost: 0, runaway: 0 }
     }
 
     /// Says what is to be said about line `number`, counted from 0.
@@ -37,6 +38,15 @@ impl Notes {
             if self.copied <= MOST && !self.quiet {
                 remark!(
                     "note: line {line} has a stretch too long for the model and without a place to cut: copied"
+                );
+            }
+        }
+        if translation.lost > 0 {
+            self.lost += 1;
+            if self.lost <= MOST && !self.quiet {
+                let lost = translation.lost;
+                remark!(
+                    "note: line {line}: the model lost {lost} of what was carried; put where attention says"
                 );
             }
         }
@@ -69,6 +79,7 @@ impl Notes {
         let totals = [
             (self.cut, "lines were too long for the model"),
             (self.copied, "lines have stretches that were copied"),
+            (self.lost, "lines have carried stretches that the model lost"),
             (self.runaway, "translations were made again with repetition banned"),
         ];
         for (count, what) in totals.into_iter().filter(|(count, _)| *count > MOST) {

@@ -1,0 +1,168 @@
+//! Further attempts at sentences whose translation has lost something.
+
+use std::ops::Range;
+
+use peregrine_decode::Job;
+use peregrine_text::carry::{copied_share, missing_numbers};
+
+use super::write::Attempted;
+use super::{Attempt, Carrying};
+use crate::Translator;
+use crate::line::{Part, Parts};
+
+/// The share of a title's words that must be left as they were for it to be translated again in sentence case.
+const UNTRANSLATED: f32 = 0.4;
+
+/// The pieces in which a sentence is translated at most.
+const MOST_PIECES: usize = 64;
+
+/// What came of an attempt.
+struct Outcome {
+    source: String,
+    /// The translation with everything back in it.
+    text: String,
+    is_title: bool,
+    /// Masks that did not come back exactly once.
+    lost: usize,
+}
+
+impl Outcome {
+    fn missing_numbers(&self) -> Vec<Range<usize>> {
+        missing_numbers(&self.source, &self.text)
+    }
+
+    fn copied_share(&self) -> f32 {
+        copied_share(&self.source, &self.text)
+    }
+}
+
+impl Carrying {
+    /// The same text for a further attempt.
+    fn attempted(&self) -> Attempted<'_> {
+        Attempted {
+            text: self.carried.original(),
+            offset: self.offset,
+            stretches: self.stretches.clone(),
+            style: self.style,
+            lowers_titles: false,
+            prefix: self.prefix.clone(),
+            length: self.length,
+            again: &self.again,
+        }
+    }
+}
+
+impl Translator {
+    /// Looks at what came of a part. The jobs of a further attempt, if one is needed.
+    pub(crate) fn attempt_again(&self, parts: &mut Parts, number: usize) -> Vec<(usize, Job)> {
+        let part = &mut parts.list[number];
+        let Some(outcome) = self.outcome(part) else { return Vec::new() };
+        part.lost = outcome.lost;
+        let attempt = part
+            .carrying
+            .as_mut()
+            .map(|carrying| std::mem::replace(&mut carrying.attempt, Attempt::Last));
+        let job = match attempt {
+            Some(Attempt::First) if outcome.lost > 0 => self.with_other_masks(part),
+            Some(Attempt::First) => self.for_better(part, &outcome),
+            Some(Attempt::Numbers(earlier)) => {
+                if outcome.lost > 0 || !outcome.missing_numbers().is_empty() {
+                    *part = *earlier;
+                }
+                return Vec::new();
+            }
+            Some(Attempt::Title(earlier)) => {
+                let before = self.outcome(&earlier).map_or(0.0, |before| before.copied_share());
+                if outcome.copied_share() >= before {
+                    *part = *earlier;
+                }
+                return Vec::new();
+            }
+            _ => None,
+        };
+        match job {
+            Some(job) => vec![(number, job)],
+            None if outcome.lost > 0 => self.in_parts(parts, number),
+            None => Vec::new(),
+        }
+    }
+
+    fn outcome(&self, part: &Part) -> Option<Outcome> {
+        let carried = &part.carrying.as_ref()?.carried;
+        let best = part.hypotheses.first()?;
+        let restored = carried.restore(&self.model().target.decode(&best.tokens), &[]);
+        Some(Outcome {
+            source: carried.original().to_owned(),
+            text: restored.text.text,
+            is_title: carried.is_title(),
+            lost: restored.lost,
+        })
+    }
+
+    /// The same text with other masks.
+    fn with_other_masks(&self, part: &mut Part) -> Option<Job> {
+        let carrying = part.carrying.as_ref()?;
+        let style = Some(self.mask_style(1)?);
+        let attempted = Attempted { style, ..carrying.attempted() };
+        let (new, job) = self.attempt(&attempted, None, Attempt::OtherMasks)?;
+        *part = new.in_place_of(part);
+        Some(job)
+    }
+
+    /// The same text with numbers masked that have changed, or a title in sentence case. The better one will count.
+    fn for_better(&self, part: &mut Part, outcome: &Outcome) -> Option<Job> {
+        let mut attempted = part.carrying.as_ref()?.attempted();
+        let numbers = outcome.missing_numbers();
+        let is_about_numbers = !numbers.is_empty();
+        if is_about_numbers {
+            attempted.style.as_ref()?;
+            attempted.stretches.extend(numbers);
+            attempted.stretches.sort_by_key(|range| range.start);
+        } else if outcome.is_title && outcome.copied_share() > UNTRANSLATED {
+            attempted.lowers_titles = true;
+        } else {
+            return None;
+        }
+        let (new, job) = self.attempt(&attempted, None, Attempt::Last)?;
+        let new = new.in_place_of(part);
+        let earlier = Box::new(std::mem::replace(part, new));
+        part.carrying.as_mut()?.attempt = match is_about_numbers {
+            true => Attempt::Numbers(earlier),
+            false => Attempt::Title(earlier),
+        };
+        Some(job)
+    }
+
+    /// The same text in parts around what is carried. Where that cannot be, what is lost is put where attention says.
+    fn in_parts(&self, parts: &mut Parts, number: usize) -> Vec<(usize, Job)> {
+        let part = &parts.list[number];
+        let Some(carrying) = &part.carrying else { return Vec::new() };
+        let segments = carrying.carried.in_parts();
+        let forced = !carrying.prefix.is_empty() || carrying.length.is_some();
+        if forced || segments.len() > MOST_PIECES {
+            return Vec::new();
+        }
+        let mut made = self.parts_around(&carrying.attempted(), segments);
+        if let Some((first, _)) = made.first_mut() {
+            first.between.clone_from(&part.between);
+            first.exact = part.exact;
+        }
+        let mut jobs = Vec::new();
+        for (child, job) in made {
+            let place = parts.list.len();
+            let cut = parts.list[number].cut && child.copied.is_none();
+            parts.list.push(Part { parent: Some(number), cut, ..child });
+            parts.list[number].children.push(place);
+            jobs.extend(job.map(|job| (place, job)));
+        }
+        jobs
+    }
+}
+
+impl Part {
+    /// This part at the place of another one.
+    fn in_place_of(self, other: &Part) -> Part {
+        let between = other.between.clone();
+        Part { between, exact: other.exact, cut: other.cut, parent: other.parent, ..self }
+    }
+}

@@ -1,0 +1,120 @@
+//! Which masks a model returns: tried on a few sentences, once, when the first mask is needed.
+
+use std::sync::OnceLock;
+
+use peregrine_decode::{Done, Job};
+use peregrine_text::carry::{MaskStyle, Speller};
+
+use crate::Translator;
+
+/// Sentences with a place for a mask, a list a language. A model is tried with those that its vocabulary takes the fewest tokens for.
+const CARRIERS: [[&str; 6]; 6] = [
+    [
+        "Please open {} and read the first page.",
+        "The name of the file is {}.",
+        "Send the letter to {} before Friday.",
+        "We met {} at the station yesterday.",
+        "{} is not available at the moment.",
+        "Have you seen {} and the new house?",
+    ],
+    [
+        "Abra {} e leia a primeira página.",
+        "O nome do arquivo é {}.",
+        "Envie a carta para {} antes de sexta-feira.",
+        "Encontramos {} na estação ontem.",
+        "{} não está disponível no momento.",
+        "Você viu {} e a casa nova?",
+    ],
+    [
+        "Abra {} y lea la primera página.",
+        "El nombre del archivo es {}.",
+        "Envíe la carta a {} antes del viernes.",
+        "Ayer vimos {} en la estación.",
+        "{} no está disponible en este momento.",
+        "¿Ha visto {} y la casa nueva?",
+    ],
+    [
+        "Ouvrez {} et lisez la première page.",
+        "Le nom du fichier est {}.",
+        "Envoyez la lettre à {} avant vendredi.",
+        "Nous avons vu {} à la gare hier.",
+        "{} n'est pas disponible pour le moment.",
+        "Avez-vous vu {} et la nouvelle maison ?",
+    ],
+    [
+        "Bitte öffnen Sie {} und lesen Sie die erste Seite.",
+        "Der Name der Datei ist {}.",
+        "Schicken Sie den Brief vor Freitag an {}.",
+        "Wir haben gestern {} am Bahnhof getroffen.",
+        "{} ist im Moment nicht verfügbar.",
+        "Haben Sie {} und das neue Haus gesehen?",
+    ],
+    [
+        "请打开 {} 并阅读第一页。",
+        "文件的名字是 {} 。",
+        "请在星期五之前把信寄给 {} 。",
+        "我们昨天在车站看到了 {} 。",
+        "{} 目前不可用。",
+        "你看到 {} 和新房子了吗？",
+    ],
+];
+
+/// What a model can spell, found out when it is needed.
+#[derive(Debug, Default)]
+pub(crate) struct Spelling {
+    speller: OnceLock<Speller>,
+    /// Masks in the order in which they are used.
+    styles: OnceLock<Vec<MaskStyle>>,
+}
+
+impl Translator {
+    /// What the vocabularies can spell.
+    pub(super) fn speller(&self) -> &Speller {
+        let model = self.model();
+        self.spelling().speller.get_or_init(|| Speller::new(&model.source, &model.target))
+    }
+
+    /// The masks for a first and a second attempt: those that the model has returned, the best first.
+    pub(super) fn mask_style(&self, attempt: usize) -> Option<MaskStyle> {
+        let styles = self.speller().styles();
+        let order = match styles.len() {
+            0 | 1 => styles,
+            _ => self.spelling().styles.get_or_init(|| self.try_styles(styles)),
+        };
+        order.get(attempt).copied()
+    }
+
+    /// Styles in the order in which they are used: the first that always comes back, and then the others.
+    fn try_styles(&self, styles: &[MaskStyle]) -> Vec<MaskStyle> {
+        let mut order = styles.to_vec();
+        if let Some(best) = styles.iter().position(|&style| self.always_returns(style)) {
+            order[..=best].rotate_right(1);
+        }
+        order
+    }
+
+    /// Whether the model returns a mask in every sentence it is tried with.
+    fn always_returns(&self, style: MaskStyle) -> bool {
+        let model = self.model();
+        let mask = style.mask(1);
+        let tokens = |text: &str| model.source.encode(text).ids.len() as f32 / text.len() as f32;
+        let length = |list: &[&str; 6]| list.iter().map(|text| tokens(text)).sum::<f32>();
+        let carriers = CARRIERS.iter().min_by(|a, b| length(a).total_cmp(&length(b)));
+        let options = self.options();
+        let common = self.common(&options);
+        let frame = model.members[0].architecture.source_frame();
+        let allowed = model.target.encode(&mask).ids;
+        let job = |carrier: &&str| {
+            let source = frame.frame(&model.source.encode(&carrier.replace("{}", &mask)).ids);
+            let words = self.words(&source, &allowed, &options);
+            Job { words, ..Job::new(source, &common.settings, &common.call) }
+        };
+        let jobs = carriers.into_iter().flatten().map(job).collect();
+        let returned = |done: &Done| {
+            let best = done.hypotheses.first().map(|best| model.target.decode(&best.tokens));
+            best.is_some_and(|text| text.matches(&mask).count() == 1)
+        };
+        let done = self.run(jobs, &self.workers(), None);
+        done.is_ok_and(|done| done.iter().all(returned))
+    }
+}

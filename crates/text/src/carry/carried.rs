@@ -1,0 +1,380 @@
+//! A text as a model gets it, and its translation as people get it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::case::{self, Case};
+use super::mask::occurrences;
+use super::rewritten::{Replacement, Rewritten};
+use super::segments::{Segment, around};
+use super::typography::{Kind, Marks, marks, originals};
+use super::{MaskStyle, Speller};
+use crate::is_unspaced;
+
+/// A text written so that a model can read all of it.
+#[derive(Debug, Clone, Default)]
+pub struct Carried {
+    original: String,
+    written: Rewritten,
+    masks: Vec<Mask>,
+    /// White space of the original that is more than a blank.
+    spaces: Vec<Range<usize>>,
+    case: Case,
+    lowered: bool,
+}
+
+/// A stretch of the original and what stands for it.
+#[derive(Debug, Clone)]
+struct Mask {
+    text: String,
+    stretch: Range<usize>,
+    /// What it touched.
+    before: Touch,
+    behind: Touch,
+}
+
+/// What a mask touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Touch {
+    /// No letter.
+    Free,
+    /// A letter of a script without blanks, which is another word.
+    Beside,
+    /// A letter of the same word.
+    Glued,
+}
+
+impl Touch {
+    fn of(c: Option<char>) -> Touch {
+        match c {
+            Some(c) if is_unspaced(c) && c.is_alphanumeric() => Touch::Beside,
+            Some(c) if c.is_alphanumeric() || c == '_' => Touch::Glued,
+            _ => Touch::Free,
+        }
+    }
+
+    /// What keeps a mask apart from what it touched.
+    fn padding(self) -> &'static str {
+        if self == Touch::Free { "" } else { " " }
+    }
+}
+
+/// A source word and a word of the translation that belong together: bytes of [`Carried::text`] and of the model's output.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Link {
+    /// The source word.
+    pub source: Range<usize>,
+    /// The target word.
+    pub target: Range<usize>,
+    /// How much they belong together.
+    pub weight: f32,
+}
+
+/// A translation with everything back in its place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// The text, and where the bytes of the model's output are in it.
+    pub text: Rewritten,
+    /// The number of masks that did not come back exactly once.
+    pub lost: usize,
+}
+
+impl Speller {
+    /// Writes a text for the model. `stretches` are those of [`Speller::stretches`]; without a style they stay as they are.
+    /// A title is put in sentence case if `lowers_titles`, capitals always.
+    pub fn write(
+        &self,
+        text: &str,
+        stretches: &[Range<usize>],
+        style: Option<MaskStyle>,
+        lowers_titles: bool,
+    ) -> Carried {
+        let mut replacements = Vec::new();
+        let masks = style.map(|style| self.masks(text, stretches, style)).unwrap_or_default();
+        for mask in &masks {
+            let (left, right) = (mask.before.padding(), mask.behind.padding());
+            let padded = format!("{left}{}{right}", mask.text);
+            replacements.push((mask.stretch.clone(), Cow::Owned(padded)));
+        }
+        let gaps = gaps(text, stretches);
+        let case = Case::of(gaps.iter().map(|gap| &text[gap.clone()]));
+        let lowered = match case {
+            Case::Sentence => false,
+            Case::Capitals => true,
+            Case::Title => lowers_titles,
+        };
+        let mut spaces = Vec::new();
+        let mut begins = stretches.first().is_none_or(|first| first.start > 0);
+        for gap in gaps {
+            self.write_plain(text, gap.clone(), &mut replacements, &mut spaces);
+            if lowered {
+                case::lower(text, gap.clone(), case, &mut begins, &mut replacements);
+            }
+            begins &= !text[gap].contains(char::is_alphanumeric);
+        }
+        replacements.sort_by_key(|(range, _)| range.start);
+        let written = Rewritten::new(text, &replacements);
+        Carried { original: text.to_owned(), written, masks, spaces, case, lowered }
+    }
+
+    /// The masks of stretches.
+    fn masks(&self, text: &str, stretches: &[Range<usize>], style: MaskStyle) -> Vec<Mask> {
+        let mask = |(stretch, mask): (&Range<usize>, String)| {
+            let before = text[..stretch.start].chars().rfind(|c| !self.drops(*c));
+            let behind = text[stretch.end..].chars().find(|c| !self.drops(*c));
+            let (before, behind) = (Touch::of(before), Touch::of(behind));
+            Mask { text: mask, stretch: stretch.clone(), before, behind }
+        };
+        stretches.iter().zip(style.masks_for(text)).map(mask).collect()
+    }
+
+    /// Writes typographic characters and white space of a stretch in plain characters.
+    fn write_plain(
+        &self,
+        text: &str,
+        gap: Range<usize>,
+        replacements: &mut Vec<Replacement<'_>>,
+        spaces: &mut Vec<Range<usize>>,
+    ) {
+        let inside = &text[gap.clone()];
+        let mut chars = inside.char_indices().peekable();
+        while let Some((at, c)) = chars.next() {
+            let start = gap.start + at;
+            let end = start + c.len_utf8();
+            if c.is_whitespace() {
+                let length = inside[at..].find(|c: char| !c.is_whitespace());
+                let run = start..length.map_or(gap.end, |length| start + length);
+                while chars.next_if(|(at, _)| gap.start + at < run.end).is_some() {}
+                if &text[run.clone()] != " " {
+                    replacements.push((run.clone(), " ".into()));
+                    spaces.push(run);
+                }
+            } else if c == '\\' && chars.next_if(|(_, next)| matches!(next, '"' | '\'')).is_some() {
+                replacements.push((start..end, "".into()));
+            } else if let Some(twin) = self.twin(c).filter(|_| !c.is_ascii()) {
+                replacements.push((start..end, twin.into()));
+            }
+        }
+    }
+}
+
+/// The text between stretches.
+pub(super) fn gaps(text: &str, stretches: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut at = 0;
+    let ends = stretches.iter().cloned().chain(std::iter::once(text.len()..text.len()));
+    let gap = ends.map(|stretch| std::mem::replace(&mut at, stretch.end)..stretch.start);
+    gap.filter(|gap| !gap.is_empty()).collect()
+}
+
+impl Mask {
+    /// Its place in a translation, with the blanks that were put beside it.
+    fn place(&self, output: &str, found: Range<usize>) -> Range<usize> {
+        let before = self.before == Touch::Glued && output[..found.start].ends_with(' ');
+        let behind = self.behind == Touch::Glued && output[found.end..].starts_with(' ');
+        found.start - usize::from(before)..found.end + usize::from(behind)
+    }
+}
+
+impl Carried {
+    /// The text for the model.
+    pub fn text(&self) -> &str {
+        &self.written.text
+    }
+
+    /// Whether the model gets the text as it is.
+    pub fn is_plain(&self) -> bool {
+        self.masks.is_empty() && self.written.text == self.original
+    }
+
+    /// The number of stretches that are carried.
+    pub fn masks(&self) -> usize {
+        self.masks.len()
+    }
+
+    /// The masks themselves.
+    pub fn mask_texts(&self) -> impl Iterator<Item = &str> {
+        self.masks.iter().map(|mask| mask.text.as_str())
+    }
+
+    /// Whether links between words are needed to put everything back.
+    pub fn needs_links(&self) -> bool {
+        !self.masks.is_empty() || !self.spaces.is_empty()
+    }
+
+    /// Whether it is a title that was left as it is.
+    pub fn is_title(&self) -> bool {
+        self.case == Case::Title && !self.lowered
+    }
+
+    /// The bytes of the original behind a range of the text for the model.
+    pub fn source_range(&self, range: &Range<usize>) -> Range<usize> {
+        self.written.old_range(range)
+    }
+
+    /// The text as it was.
+    pub fn original(&self) -> &str {
+        &self.original
+    }
+
+    /// The beginning of a translation with the masks in it put back.
+    pub fn preview(&self, output: &str) -> String {
+        let found = |mask: &Mask| {
+            let place = occurrences(output, &mask.text).into_iter().next()?;
+            Some((mask.place(output, place), self.original[mask.stretch.clone()].into()))
+        };
+        let mut replacements: Vec<Replacement<'_>> = self.masks.iter().filter_map(found).collect();
+        put_in_order(&mut replacements);
+        let text = Rewritten::new(output, &replacements).text;
+        match self.lowered && self.case == Case::Capitals && self.masks.is_empty() {
+            true => text.to_uppercase(),
+            false => text,
+        }
+    }
+
+    /// Whether each mask is in a model's output exactly once.
+    pub fn returned(&self, output: &str) -> bool {
+        self.masks.iter().all(|mask| occurrences(output, &mask.text).len() == 1)
+    }
+
+    /// The original cut at the carried stretches, which are kept.
+    pub fn in_parts(&self) -> Vec<Segment> {
+        let kept: Vec<_> = self.masks.iter().map(|mask| mask.stretch.clone()).collect();
+        around(&self.original, &kept)
+    }
+
+    /// Puts everything back into a model's output. Links tell where to put what is lost, and white space.
+    pub fn restore(&self, output: &str, links: &[Link]) -> Restored {
+        if output == self.written.text {
+            return Restored { text: self.written.inverse(&self.original), lost: 0 };
+        }
+        let mut replacements: Vec<Replacement<'_>> = Vec::new();
+        let mut lost = 0;
+        for mask in &self.masks {
+            let stretch = &self.original[mask.stretch.clone()];
+            let found = occurrences(output, &mask.text);
+            lost += usize::from(found.len() != 1);
+            match found.split_first() {
+                Some((first, others)) => {
+                    replacements.push((mask.place(output, first.clone()), stretch.into()));
+                    replacements.extend(others.iter().map(|again| (again.clone(), "".into())));
+                }
+                None => replacements.push(self.put_in(mask, output, links)),
+            }
+        }
+        let masked: Vec<Range<usize>> =
+            replacements.iter().map(|(range, _)| range.clone()).collect();
+        self.restore_marks(output, &masked, &mut replacements);
+        self.restore_spaces(output, links, &masked, &mut replacements);
+        if self.lowered && self.case == Case::Capitals {
+            let mut sorted = masked;
+            sorted.sort_by_key(|range| range.start);
+            for gap in gaps(output, &disjoint(sorted)) {
+                case::raise(output, gap, &mut replacements);
+            }
+        }
+        put_in_order(&mut replacements);
+        Restored { text: Rewritten::new(output, &replacements), lost }
+    }
+
+    /// A lost mask's stretch behind the word that its neighbour became.
+    fn put_in(&self, mask: &Mask, output: &str, links: &[Link]) -> Replacement<'_> {
+        let stretch = &self.original[mask.stretch.clone()];
+        let place = self.place_of(mask.stretch.start, output, links);
+        let place = output[place..].find(' ').map_or(output.len(), |blank| place + blank);
+        let lead = if place == 0 || mask.before == Touch::Glued { "" } else { " " };
+        (place..place, format!("{lead}{stretch}").into())
+    }
+
+    /// Where in the output a place of the original is: behind the word that the word before it became.
+    fn place_of(&self, at: usize, output: &str, links: &[Link]) -> usize {
+        let before = self.original[..at].trim_end().len();
+        let before = self.written.new_range(&(0..before)).end;
+        let linked = |link: &&Link| link.source.start < before && before <= link.source.end;
+        let best = links.iter().filter(linked).max_by(|a, b| a.weight.total_cmp(&b.weight));
+        let place = match best {
+            Some(link) => link.target.end,
+            None => before * output.len() / self.written.text.len().max(1),
+        };
+        output.floor_char_boundary(place.min(output.len()))
+    }
+
+    /// Puts quotation marks, dashes and the ellipsis back.
+    fn restore_marks<'s>(
+        &'s self,
+        output: &str,
+        masked: &[Range<usize>],
+        replacements: &mut Vec<Replacement<'s>>,
+    ) {
+        let written = &self.written.text;
+        let masks: Vec<Range<usize>> =
+            self.masks.iter().map(|mask| self.written.new_range(&mask.stretch)).collect();
+        for kind in Kind::ALL {
+            let source = marks(written, kind, &masks);
+            let original = |range: &Range<usize>| self.original_mark(range);
+            let source_marks: Vec<&str> = source.iter().map(original).collect();
+            let changed =
+                source.iter().zip(&source_marks).any(|(at, mark)| written[at.clone()] != **mark);
+            if !changed {
+                continue;
+            }
+            let found = marks(output, kind, masked);
+            let source = Marks { text: written, places: &source, originals: &source_marks };
+            let originals = originals(&source, kind, output, &found);
+            for (range, mark) in found.into_iter().zip(originals) {
+                let mark = mark.filter(|mark| output[range.clone()] != **mark);
+                replacements.extend(mark.map(|mark| (range, mark.into())));
+            }
+        }
+    }
+
+    /// What a mark of the written text was in the original, with the backslash before it.
+    fn original_mark(&self, range: &Range<usize>) -> &str {
+        let mut old = self.written.old_range(range);
+        let is_quote = matches!(&self.written.text[range.clone()], "\"" | "'");
+        if is_quote && self.original[..old.start].ends_with('\\') {
+            old.start -= 1;
+        }
+        &self.original[old]
+    }
+
+    /// Puts white space back: each run in the blank that is nearest to its place.
+    fn restore_spaces<'s>(
+        &'s self,
+        output: &str,
+        links: &[Link],
+        masked: &[Range<usize>],
+        replacements: &mut Vec<Replacement<'s>>,
+    ) {
+        let free = |at: &usize| !masked.iter().any(|range| range.contains(at));
+        let mut blanks: Vec<usize> =
+            output.match_indices(' ').map(|(at, _)| at).filter(free).collect();
+        for run in &self.spaces {
+            let place = self.place_of(run.start, output, links);
+            let nearest = (0..blanks.len()).min_by_key(|&number| blanks[number].abs_diff(place));
+            let Some(nearest) = nearest else { break };
+            let at = blanks.remove(nearest);
+            replacements.push((at..at + 1, self.original[run.clone()].into()));
+        }
+    }
+}
+
+/// Sorts replacements. The blank between two masks goes with the first, and what is put in stands behind it.
+fn put_in_order(replacements: &mut [Replacement<'_>]) {
+    replacements.sort_by_key(|(range, _)| (range.start, range.end));
+    let mut end = 0;
+    for (range, _) in replacements {
+        *range = range.start.max(end)..range.end.max(end);
+        end = range.end;
+    }
+}
+
+/// Ranges in order without what the one before has.
+fn disjoint(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let clip = |range: Range<usize>| {
+        let start = range.start.max(end);
+        end = end.max(range.end);
+        start..end.max(start)
+    };
+    ranges.into_iter().map(clip).collect()
+}

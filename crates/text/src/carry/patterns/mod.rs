@@ -1,0 +1,204 @@
+//! Stretches that are carried whatever the vocabulary: addresses, placeholders, code, emoji, long numbers.
+//!
+//! Each matcher is given a text and a place and tells where its stretch ends, if one begins there.
+
+mod address;
+mod code;
+mod emoji;
+mod number;
+mod placeholder;
+
+use std::ops::Range;
+
+pub(super) use emoji::is_emoji;
+
+/// What begins at byte `at` of a text: where it ends.
+type Matcher = fn(&str, usize) -> Option<usize>;
+
+/// The stretches of a text that a pattern matches, in order.
+pub(super) fn find(text: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    let mut at = 0;
+    // Whether a word may begin here.
+    let mut free = true;
+    while let Some(c) = text[at..].chars().next() {
+        let end = longest(matchers(c, free), text, at);
+        if let Some(end) = end.filter(|&end| end > at) {
+            found.push(at..end);
+            at = end;
+            free = true;
+            continue;
+        }
+        free = !c.is_alphanumeric() && c != '_';
+        at += c.len_utf8();
+    }
+    found
+}
+
+/// Bytes that a matcher gets to see. Only what is longer is looked at as a whole, so that no text takes long.
+const WINDOW: usize = 512;
+
+/// The end of the longest match.
+fn longest(matchers: &[Matcher], text: &str, at: usize) -> Option<usize> {
+    if matchers.is_empty() {
+        return None;
+    }
+    let window = &text[..text.floor_char_boundary(at + WINDOW)];
+    let end = |text| matchers.iter().filter_map(|matcher| matcher(text, at)).max();
+    match end(window) {
+        Some(found) if found == window.len() && found < text.len() => end(text),
+        found => found,
+    }
+}
+
+/// The matchers of what may begin with a character. `free` says whether a word may begin there.
+fn matchers(c: char, free: bool) -> &'static [Matcher] {
+    match c {
+        'A'..='Z' | 'a'..='z' if free => &[
+            address::url,
+            address::email,
+            address::site,
+            code::windows_path,
+            code::identifier,
+            number::grouped,
+            number::code,
+        ],
+        '0'..='9' if free => &[address::email, number::grouped, number::code, emoji::keycap],
+        '+' | '(' => &[number::grouped],
+        '@' => &[address::handle],
+        '#' => &[placeholder::braced, address::hashtag, emoji::keycap],
+        '*' => &[emoji::keycap],
+        '{' => &[placeholder::braces],
+        '%' => &[placeholder::printf, placeholder::braced, placeholder::percent_name],
+        '$' => &[placeholder::braced, placeholder::dollar_name, code::formula],
+        ':' => &[placeholder::colon_name, emoji::emoticon],
+        ';' | '=' => &[emoji::emoticon],
+        '<' => &[placeholder::tag, emoji::emoticon],
+        '[' => &[placeholder::bracketed],
+        ']' => &[code::link],
+        '_' if free => &[code::identifier],
+        '/' | '.' | '~' | '\\' => &[code::path, code::windows_path],
+        '-' => &[code::flag],
+        '`' => &[code::backticks],
+        _ if c < '\u{a9}' => &[],
+        _ if is_emoji(c) => &[emoji::emoji],
+        _ => &[],
+    }
+}
+
+/// The number of bytes at the beginning of a text whose characters are all wanted.
+fn run(text: &str, wanted: impl Fn(char) -> bool) -> usize {
+    text.find(|c| !wanted(c)).unwrap_or(text.len())
+}
+
+/// The character before a place.
+fn before(text: &str, at: usize) -> Option<char> {
+    text[..at].chars().next_back()
+}
+
+/// Whether something may begin at a place: no letter or digit stands before it.
+fn begins(text: &str, at: usize) -> bool {
+    before(text, at).is_none_or(|c| !c.is_alphanumeric() && c != '_')
+}
+
+/// Whether a character may be part of a name in a program.
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// The end of an address or a path without the punctuation that belongs to the sentence around it.
+fn without_punctuation(text: &str, start: usize, mut end: usize) -> usize {
+    loop {
+        let inside = &text[start..end];
+        let Some(last) = inside.chars().next_back() else { return end };
+        let opens = match last {
+            ')' => Some('('),
+            ']' => Some('['),
+            '}' => Some('{'),
+            _ => None,
+        };
+        let unmatched =
+            opens.is_some_and(|open| inside.matches(last).count() > inside.matches(open).count());
+        if !unmatched && !matches!(last, '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '"' | '*') {
+            return end;
+        }
+        end -= last.len_utf8();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+
+    /// What is found in each text.
+    const CASES: &[(&str, &[&str])] = &[
+        (
+            "See https://example.org/a.html?id=12&lang=en#top, please.",
+            &["https://example.org/a.html?id=12&lang=en#top"],
+        ),
+        ("(see www.example.com/help) or example.net.", &["www.example.com/help", "example.net"]),
+        ("http://[::1]:8080/x and mailto:a@b.org", &["http://[::1]:8080/x", "mailto:a@b.org"]),
+        (
+            "Wiki: https://en.wikipedia.org/wiki/Rust_(language).",
+            &["https://en.wikipedia.org/wiki/Rust_(language)"],
+        ),
+        ("Ask first.last+tag@mail.example.co.uk today.", &["first.last+tag@mail.example.co.uk"]),
+        ("Follow @green_fox and use #SaveTheRiver.", &["@green_fox", "#SaveTheRiver"]),
+        (
+            "Hello {name}, {0} of {{user.firstName}} {%s}",
+            &["{name}", "{0}", "{{user.firstName}}", "{%s}"],
+        ),
+        (
+            "%s, %d, %1$s, %.2f, %(name)s, %{item}, %@ and %%",
+            &["%s", "%d", "%1$s", "%.2f", "%(name)s", "%{item}", "%@", "%%"],
+        ),
+        ("10% of 100% sure, 5 % discount", &[]),
+        ("${code}, $minutes, #{x}, $5 and US$ 7", &["${code}", "$minutes", "#{x}"]),
+        ("The :attribute field at 10:30: yes", &[":attribute"]),
+        (
+            "Click <0>here</0> or <br/> <a href=\"x\">y</a>",
+            &["<0>", "</0>", "<br/>", "<a href=\"x\">", "</a>"],
+        ),
+        ("x < 5 and y > 3, Vec<String>", &[]),
+        (
+            "Dear [CUSTOMER_NAME], __ORDER_ID__ [sic] %USER%",
+            &["[CUSTOMER_NAME]", "__ORDER_ID__", "%USER%"],
+        ),
+        (
+            "Open C:\\Users\\Anna\\Documents\\report v2.docx and",
+            &["C:\\Users\\Anna\\Documents\\report v2.docx"],
+        ),
+        (
+            "in /var/log/app/error.log, ./run.sh or ~/notes",
+            &["/var/log/app/error.log", "./run.sh", "~/notes"],
+        ),
+        ("and/or km/h 1/2 he/she", &[]),
+        (
+            "call get_user_name() or max_tokens=256 in src/main.rs",
+            &["get_user_name()", "max_tokens=256", "src/main.rs"],
+        ),
+        (
+            "press Ctrl+Shift+Esc, learn C++, pass --no-color",
+            &["Ctrl+Shift+Esc", "C++", "--no-color"],
+        ),
+        ("`cargo test` runs", &["`cargo test`"]),
+        ("$E = mc^2$ costs $5 and $6", &["$E = mc^2$"]),
+        ("I ❤️ it 🦀🍕, 👨‍👩‍👧 👍🏽 🇧🇷 1️⃣", &["❤️", "🦀🍕", "👨‍👩‍👧", "👍🏽", "🇧🇷", "1️⃣"]),
+        (":-) hi ;) :smile: <3", &[":-)", ";)", ":smile:", "<3"]),
+        ("IBAN DE89 3704 0044 0532 0130 00 is", &["DE89 3704 0044 0532 0130 00"]),
+        ("Call +1 (555) 010-9988 before", &["+1 (555) 010-9988"]),
+        ("3.14159265358979 on 2024-03-09T08:15:00Z", &["3.14159265358979", "2024-03-09T08:15:00Z"]),
+        ("1,250,000 in 1987-1990, 3.75 kg, 1 250 000", &[]),
+        ("the [manual](docs/manual.md) first", &["](docs/manual.md)"]),
+        ("End of it.Next e.g. this, a.m., U.S. and etc.", &[]),
+        ("Plain words, it's 5 o'clock - really (yes).", &[]),
+    ];
+
+    #[test]
+    fn patterns_find_what_is_meant() {
+        for (text, expected) in CASES {
+            let found: Vec<&str> = find(text).into_iter().map(|range| &text[range]).collect();
+            assert_eq!(&found, expected, "{text}");
+        }
+    }
+}
