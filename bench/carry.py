@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What carry-through keeps and what it costs: odd lines, BLEU, processor time.
+"""What carry-through keeps and what it costs: odd lines, BLEU, processor time. What splitting into sentences gives.
 
-  python bench/carry.py SHARED [--zhen DIR] [--only enpt|builtin|zhen ...] [--runs N] [--show]
+  python bench/carry.py SHARED [--zhen DIR] [--only enpt|builtin|zhen ...] [--runs N] [--joined] [--show]
 
 SHARED has `models/enpt`, `data/flores` and `data/text-features`. BLEU is sacrebleu's (13a, exponential smoothing), computed here. Times
 are processor seconds of runs in turns, one thread. The binary is target/release/peregrine or $PEREGRINE.
@@ -16,13 +16,13 @@ def lines(path):
     return open(path, encoding="utf-8").read().split("\n")[:-1]
 
 
-def translate(model, text, carry):
+def translate(model, text, *options):
     """The translation of some lines and its processor seconds."""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as source, tempfile.NamedTemporaryFile() as out:
         source.write("".join(line + "\n" for line in text))
         source.flush()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([BINARY, "translate", "-q", "-t", "1", *model, "--carry", carry, "-i", source.name, "-o", out.name], check=True)
+        subprocess.run([BINARY, "translate", "-q", "-t", "1", *model, *options, "-i", source.name, "-o", out.name], check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return lines(out.name), seconds
@@ -67,6 +67,7 @@ def main():
     parser.add_argument("--zhen")
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--runs", type=int, default=0)
+    parser.add_argument("--joined", action="store_true", help="lines of FLORES joined in pairs and threes")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--odd", nargs="*", help="files of odd lines: text, keep, keep_digits")
     args = parser.parse_args()
@@ -82,7 +83,7 @@ def main():
         own = [row for row in rows if row.get("lang", "en") == source]
         if own:
             text = [row["text"] for row in own]
-            off, on = (translate(model, text, carry)[0] for carry in ("off", "on"))
+            off, on = (translate(model, text, "--carry", carry)[0] for carry in ("off", "on"))
             count = lambda outputs: sum(len(lost(row, output)) for row, output in zip(own, outputs))
             print(f"{name}: of {sum(len(r['keep']) + len(r.get('keep_digits', [])) for r in own)} things {count(off)} lost without, {count(on)} with carry")
             for row, output in zip(own, on):
@@ -93,7 +94,7 @@ def main():
             times, outputs = {"off": [], "on": []}, {}
             for _ in range(args.runs):
                 for carry in times:
-                    outputs[carry], seconds = translate(model, text, carry)
+                    outputs[carry], seconds = translate(model, text, "--split", "none", "--carry", carry)
                     times[carry].append(seconds)
             a, b = bleu(outputs["off"], references), bleu(outputs["on"], references)
             same = sum(x == y for x, y in zip(outputs["off"], outputs["on"]))
@@ -103,6 +104,15 @@ def main():
                 for s, x, y, r in zip(text, outputs["off"], outputs["on"], references):
                     if x != y:
                         print(f"  {s}\n    off {x}\n    on  {y}\n    ref {r}")
+        if args.joined:
+            text, references = lines(f"{flores}/devtest.{source}"), lines(f"{flores}/devtest.{target}")
+            for count in (1, 2, 3):
+                groups = range(0, len(text) - count + 1, count)
+                joined = [("" if source == "zh" else " ").join(text[i:i + count]) for i in groups]
+                wanted = [" ".join(references[i:i + count]) for i in groups]
+                made = {how: translate(model, joined, "--carry", "off", "--split", how) for how in ("none", "sentence")}
+                print(f"{name}: {count} sentences a line: " + ", ".join(
+                    f"{how} BLEU {bleu(texts, wanted):.2f} in {seconds:.1f} s" for how, (texts, seconds) in made.items()))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def translate(model, text, precision, *extra, **environment):
     """The lines, sentences a step, and what it had to say if it failed."""
     with tempfile.TemporaryDirectory() as folder:
         out, stats = os.path.join(folder, "out"), os.path.join(folder, "stats")
-        code, _, said = run([BINARY, "translate", "-q", "-m", model, "-i", text, "-o", out, "--device", "cuda", "--precision", precision,
+        code, _, said = run([BINARY, "translate", "-q", "-m", model, "-i", text, "-o", out, "--device", "cuda", "--precision", precision, "--carry", "off", "--split", "none",
                              "--stats", stats, *extra], **environment)
         if code != 0:
             return None, 0, " ".join(said.split())[:200]

@@ -34,7 +34,7 @@ class Quality:
     def translate(self, model, source, precision, extra=()):
         pin = ["taskset", "-c", self.core] if self.core else []
         with tempfile.NamedTemporaryFile() as out:
-            subprocess.run([*pin, self.binary, "translate", "-q", *model, "-i", source, "-o", out.name, "--beam", "1", "--guards", "off",
+            subprocess.run([*pin, self.binary, "translate", "-q", *model, "-i", source, "-o", out.name, "--beam", "1", "--guards", "off", "--carry", "off", "--split", "none",
                             "--precision", precision, "--json", *extra], check=True)
             objects = [json.loads(line) for line in lines(out.name)]
         return [o["text"] for o in objects], [o["alternatives"][0]["ended"] for o in objects]

@@ -127,6 +127,11 @@ impl ModelArgs {
         self.settings().compute.isa.map_or_else(peregrine::instruction_set, Level::name)
     }
 
+    /// Whether an original tool's behaviour is followed.
+    pub fn follows_tool(&self) -> bool {
+        !self.open.compat.is_empty()
+    }
+
     /// The laboratory settings.
     pub fn settings(&self) -> Settings {
         self.settings.settings()
@@ -140,6 +145,13 @@ impl ModelArgs {
     /// The same with a certain tuner.
     pub fn open_tuned(&self, tuner: Option<Tuner>) -> anyhow::Result<Translator> {
         self.prepare(self.read()?, tuner)
+    }
+
+    /// Reads a further model, which has nothing of this one's but the tool that it follows.
+    pub fn read_other(&self, path: &Path) -> anyhow::Result<Model> {
+        let compat = self.open.open_options()?.compat;
+        let options = OpenOptions { compat, ..OpenOptions::default() };
+        Ok(peregrine::model::open(&[path.to_owned()], &options)?)
     }
 
     /// Packs a model for this machine.

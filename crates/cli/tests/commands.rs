@@ -15,6 +15,80 @@ fn the_first_command() {
     assert_eq!(stdout(run(&arguments)), "Olá, como você está?\nDois cães brincam na neve.\n");
 }
 
+/// Lines as people write them: several sentences, and what the model cannot spell.
+#[test]
+fn text_survives() {
+    let text = "Two dogs play in the snow. Hello {name}! 🦀";
+    let translated = stdout(run(&["translate", text]));
+    assert!(
+        translated.starts_with("Dois cães brincam na neve. ")
+            && translated.ends_with("{name}! 🦀\n"),
+        "{translated}"
+    );
+    let bare = stdout(run(&["translate", "--carry", "off", "--split", "none", text]));
+    assert!(!bare.contains("{name}") && !bare.contains('🦀'), "{bare}");
+    // What Marian prints is Marian's.
+    let tokens = stdout(run(&["translate", "--tokens", text]));
+    assert_eq!(
+        tokens,
+        stdout(run(&["translate", "--carry", "off", "--split", "none", "--tokens", text]))
+    );
+}
+
+/// Two models in a row, named or found by languages.
+#[test]
+fn through_a_third_language() {
+    let folder = tempfile::tempdir().unwrap();
+    let builtin = concat!(env!("CARGO_MANIFEST_DIR"), "/../peregrine/models/en-pt.peregrine");
+    for name in ["en-pt.peregrine", "de-en.peregrine"] {
+        std::fs::copy(builtin, folder.path().join(name)).unwrap();
+    }
+    let text = "Two dogs play in the snow. Hello {name}!\nGood morning!\n";
+    let first = stdout(run_with(&["translate"], text.as_bytes()));
+    let second = stdout(run_with(&["translate"], first.as_bytes()));
+    let models = folder.path().to_str().unwrap();
+    for arguments in [
+        &["translate", "--then", builtin][..],
+        &["translate", "-m", builtin, "--then", builtin, "-t", "2"],
+        &["translate", "--models", models, "--from", "de", "--to", "pt"],
+        &["translate", "--models", models, "--from", "German", "--to", "Portuguese", "-q"],
+    ] {
+        assert_eq!(stdout(run_with(arguments, text.as_bytes())), second, "{arguments:?}");
+    }
+    // Among German and English this is English: one model.
+    let detected = run_with(&["translate", "--models", models, "--to", "pt"], text.as_bytes());
+    assert!(String::from_utf8_lossy(&detected.stderr).contains("en to pt (detected"));
+    assert_eq!(stdout(detected), first);
+    let json = stdout(run(&[
+        "translate",
+        "--then",
+        builtin,
+        "--json",
+        "--alignment=soft",
+        "Good morning!",
+    ]));
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["pivot"]["text"], "Bom dia!");
+    assert_eq!(json["sentences"][0]["source"], serde_json::json!([0, 13]));
+    for (arguments, expected) in [
+        (&["translate", "--models", models, "--to", "fr", "x"][..], "has models to en, pt"),
+        (
+            &["translate", "--models", models, "--from", "pt", "--to", "en", "x"],
+            "has models to en from de",
+        ),
+        (&["translate", "--models", models, "--to", "Klingonese", "x"], "no language has the name"),
+        (
+            &["translate", "--models", models, "--to", "pt", "123"],
+            "no letters that tell a language",
+        ),
+        (&["translate", "--models", "/no/such/folder", "--to", "pt", "x"], "/no/such/folder"),
+    ] {
+        let complaint = complaint(run(arguments));
+        assert!(complaint.contains(expected), "{complaint}");
+    }
+    assert_eq!(run(&["translate", "--to", "pt", "x"]).status.code(), Some(2));
+}
+
 #[test]
 fn help_is_for_everyone() {
     for arguments in [&["help"][..], &["--help"], &["-h"]] {

@@ -65,6 +65,14 @@ pub enum Error {
         /// The most tokens the model can read.
         most: usize,
     },
+    /// A request's known sentences are not those of its text.
+    #[error(
+        "sentence {number} of a request: expected bytes of its text, behind those of the sentence before"
+    )]
+    Sentences {
+        /// The first that is wrong, counted from 0.
+        number: usize,
+    },
     /// A thread that cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

@@ -176,17 +176,19 @@ impl Translator {
         let text = request.text;
         let how = common.options.split;
         let mut split = SplitLine::new(text);
-        split.parts.keeps_lines = how != Split::None && text.contains('\n');
-        split.parts.keeps_space = split.parts.keeps_lines || common.again.is_some();
+        let may_have_lines = how != Split::None || request.sentences.is_some();
+        split.parts.keeps_lines = may_have_lines && text.contains('\n');
+        split.parts.keeps_space =
+            split.parts.keeps_lines || common.again.is_some() || request.sentences.is_some();
         if split.parts.keeps_space {
             self.split_lines(request, common, &mut split)?;
             return Ok(split);
         }
         let mut last_end = 0;
-        for range in how.sentences(text) {
+        for range in request.sentences(how)?.iter() {
             let between = &text[last_end..range.start];
             last_end = range.end;
-            let place = Place { offset: range.start, text: &text[range], between };
+            let place = Place { offset: range.start, text: &text[range.clone()], between };
             self.add_sentence(place, request, common, &mut split)?;
         }
         Ok(split)
@@ -202,7 +204,7 @@ impl Translator {
         let text = request.text;
         let mut between = String::new();
         let mut last_end = 0;
-        for range in common.options.split.sentences(text) {
+        for range in request.sentences(common.options.split)?.iter() {
             between.push_str(&text[last_end..range.start]);
             last_end = range.end;
             let sentence = match split.parts.keeps_lines {

@@ -1,11 +1,14 @@
 //! Requests.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::time::Duration;
 
 use peregrine_decode::batching::Priority;
 use peregrine_decode::clock::{self, Moment};
+use peregrine_text::Split;
 
-use crate::Options;
+use crate::{Error, Options};
 
 /// A text to translate.
 ///
@@ -34,6 +37,9 @@ pub struct Request<'a> {
     pub deadline: Option<Moment>,
     /// Whether a service reports each word of a greedy search as it comes.
     pub tokens: bool,
+    /// The bytes of its sentences, if they are known: they are not looked for then, whatever [`Options::split`] says. What is
+    /// not in a sentence is not translated.
+    pub sentences: Option<&'a [Range<usize>]>,
     /// The language of the text, for models of several. A model of one pair ignores it.
     pub from: Option<&'a str>,
     /// The language of the translation, for models of several. A model of one pair ignores it.
@@ -52,6 +58,7 @@ impl<'a> Request<'a> {
             priority: Priority::Interactive,
             deadline: None,
             tokens: false,
+            sentences: None,
             from: None,
             to: None,
             length: None,
@@ -88,8 +95,39 @@ impl<'a> Request<'a> {
         Request { tokens: true, ..self }
     }
 
+    /// The same request with sentences that are known.
+    ///
+    /// ```
+    /// use peregrine::{Request, Translator};
+    ///
+    /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
+    /// let translator = Translator::builtin()?;
+    /// let request = Request::new("Good morning Two dogs play in the snow.").with_sentences(&[0..12, 13..39]);
+    /// let translation = translator.translate_batch(&[request], &translator.options())?.remove(0);
+    /// assert_eq!(translation.sentences.len(), 2);
+    /// # Ok::<(), peregrine::Error>(())
+    /// ```
+    pub fn with_sentences(self, sentences: &'a [Range<usize>]) -> Request<'a> {
+        Request { sentences: Some(sentences), ..self }
+    }
+
     /// The same request between these languages.
     pub fn between(self, from: &'a str, to: &'a str) -> Request<'a> {
         Request { from: Some(from), to: Some(to), ..self }
+    }
+
+    /// The bytes of the text's sentences: as they are known, or as `split` finds them.
+    pub(crate) fn sentences(&self, split: Split) -> Result<Cow<'a, [Range<usize>]>, Error> {
+        let Some(sentences) = self.sentences else {
+            return Ok(Cow::Owned(split.sentences(self.text)));
+        };
+        let mut end = 0;
+        for (number, range) in sentences.iter().enumerate() {
+            if range.start < end || self.text.get(range.clone()).is_none() {
+                return Err(Error::Sentences { number });
+            }
+            end = range.end;
+        }
+        Ok(Cow::Borrowed(sentences))
     }
 }

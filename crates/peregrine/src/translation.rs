@@ -35,6 +35,8 @@ pub struct Translation {
     pub carried: usize,
     /// How many of those the model has lost or doubled: they stand where attention says, or at a guess.
     pub lost: usize,
+    /// What a first model made of the text, if this one translated that, see [`Pivot`](crate::Pivot).
+    pub pivot: Option<Box<Translation>>,
 }
 
 /// One way to translate a line.
@@ -171,6 +173,9 @@ impl Translation {
     /// `search` is how both were made. A part that is copied whole has one alternative, and goes with
     /// all of the other's.
     pub fn append(&mut self, mut next: Translation, between: &str, search: &Search) {
+        if let (Some(pivot), Some(next)) = (&mut self.pivot, next.pivot.take()) {
+            pivot.append(*next, between, search);
+        }
         let bytes = self.source_bytes;
         next.sentences.iter_mut().for_each(|sentence| sentence.shift_source(bytes));
         self.source_bytes += next.source_bytes;
@@ -277,6 +282,7 @@ impl Translator {
             verdict: part.verdict,
             carried: part.carried,
             lost: part.lost,
+            pivot: None,
         }
     }
 }

@@ -10,11 +10,12 @@ use peregrine_decode::{
 };
 use peregrine_model::{Model, OpenOptions, Precision};
 use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
+use peregrine_text::Split;
 
 use crate::carry::Spelling;
 use crate::gpu::{self, OnGpu};
 use crate::line::Parts;
-use crate::{Compute, Error, Options, Request, Translation, Workers};
+use crate::{Carry, Compute, Error, Options, Request, Translation, Workers};
 
 /// A model ready to translate. Clones share the same model, also between threads; its memory is freed with the
 /// last of them.
@@ -158,6 +159,27 @@ impl Translator {
     /// The options of the model's own configuration.
     pub fn options(&self) -> Options {
         Options::new(self.model().search.clone())
+    }
+
+    /// The options for text as people write it: lines are split into sentences, and what the model cannot spell is carried
+    /// through. A model that takes prepared lines (words and marks apart, subwords, the code of a language in front) gets them as
+    /// they are.
+    ///
+    /// ```
+    /// use peregrine::{Request, Translator};
+    ///
+    /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
+    /// let translator = Translator::builtin()?;
+    /// let request = Request::new("Two dogs play in the snow. 🐕🐕");
+    /// let translation = translator.translate_batch(&[request], &translator.text_options())?.remove(0);
+    /// assert_eq!(translation.text(), "Dois cães brincam na neve. 🐕🐕");
+    /// # Ok::<(), peregrine::Error>(())
+    /// ```
+    pub fn text_options(&self) -> Options {
+        match self.model().source.reads_text() {
+            true => self.options().with_split(Split::Sentence).with_carry(Carry::On),
+            false => self.options(),
+        }
     }
 
     /// One worker, with a batch size for the device.

@@ -32,7 +32,16 @@ type SharedCaller = Caller<Arc<Service>>;
 pub(crate) struct Turn {
     pub(crate) model: Arc<OpenModel>,
     pub(crate) caller: SharedCaller,
+    /// The turn at the second model of a way through a third language.
+    pub(crate) then: Option<Box<Turn>>,
     _shared: Arc<SharedCaller>,
+}
+
+impl Turn {
+    /// The numbers of its models.
+    pub(crate) fn numbers(&self) -> [u64; 2] {
+        [self.model.number, self.then.as_ref().map_or(0, |then| then.model.number)]
+    }
 }
 
 /// What all requests share.
@@ -94,7 +103,7 @@ impl App {
     /// A caller for a request of a client: the client's requests share a turn, and take turns among themselves.
     pub(crate) fn turn(&self, client: Client, model: Arc<OpenModel>, priority: Priority) -> Turn {
         let shared = self.shared_caller(client, &model, priority);
-        Turn { model, caller: shared.beside(), _shared: shared }
+        Turn { model, caller: shared.beside(), then: None, _shared: shared }
     }
 
     fn shared_caller(

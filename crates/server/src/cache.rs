@@ -20,8 +20,8 @@ use crate::wanted::Wanted;
 /// What a translation is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// The number of the opened model; a model that is opened again has another.
-    pub(crate) model: u64,
+    /// The numbers of the opened models; a model that is opened again has another.
+    pub(crate) models: [u64; 2],
     pub(crate) wanted: Wanted,
     pub(crate) text: Arc<str>,
 }
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn key(text: &str) -> Key {
-        Key { model: 1, wanted: Wanted::default(), text: text.into() }
+        Key { models: [1, 0], wanted: Wanted::default(), text: text.into() }
     }
 
     fn translation(text: &str) -> Arc<Translation> {

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use peregrine::registry::OpenModel;
+use peregrine::registry::{OpenModel, Pair};
 use peregrine::text::{Detection, Language, detect};
-use peregrine::{Alternative, Options, Priority, Request, Translation};
+use peregrine::{Alternative, Carry, Options, Pending, Priority, Request, Translation};
 
 use crate::access::Client;
 use crate::app::{App, Turn};
@@ -64,7 +64,11 @@ pub(crate) struct Course {
 impl Course {
     /// The name of the model; empty if there is none.
     pub(crate) fn model_name(&self) -> String {
-        self.turn.as_ref().map(|turn| turn.model.name.clone()).unwrap_or_default()
+        let Some(turn) = &self.turn else { return String::new() };
+        match &turn.then {
+            None => turn.model.name.clone(),
+            Some(then) => format!("{} + {}", turn.model.name, then.model.name),
+        }
     }
 }
 
@@ -139,7 +143,7 @@ impl App {
         Ok(courses)
     }
 
-    /// A turn at the model that translates a pair, unless it would come too late.
+    /// A turn at the model that translates a pair, or at two in a row, unless it would come too late.
     async fn admit(
         &self,
         client: Client,
@@ -147,17 +151,7 @@ impl App {
         to: &str,
         priority: Priority,
     ) -> Outcome<Turn> {
-        let model = self.model(from, to).await?;
-        let wait = self.expected_wait(&model, priority);
-        if wait > self.config.max_wait {
-            return Err(Problem::busy(wait));
-        }
-        Ok(self.turn(client, model, priority))
-    }
-
-    /// The model that translates a pair, opened on another thread if it is not open.
-    async fn model(&self, from: &str, to: &str) -> Outcome<Arc<OpenModel>> {
-        let Some(name) = self.registry.find(from, to) else {
+        let Some(route) = self.registry.routes().remove(&Pair::new(from, to)) else {
             let name =
                 |code: &str| Language::find(code).map_or(code, |language| language.name).to_owned();
             let message = format!(
@@ -167,15 +161,32 @@ impl App {
             );
             return Err(Problem::new(Kind::UnknownPair, message));
         };
-        if let Some(model) = self.registry.opened(&name) {
+        let mut then = None;
+        let mut wait = Duration::ZERO;
+        for name in route.models.iter().rev() {
+            let model = self.model(name)?;
+            wait += self.expected_wait(&model, priority);
+            let mut turn = self.turn(client, model, priority);
+            turn.then = then.map(Box::new);
+            then = Some(turn);
+        }
+        match then {
+            Some(turn) if wait <= self.config.max_wait => Ok(turn),
+            _ => Err(Problem::busy(wait)),
+        }
+    }
+
+    /// The model of that name, opened on another thread if it is not open.
+    fn model(&self, name: &str) -> Outcome<Arc<OpenModel>> {
+        if let Some(model) = self.registry.opened(name) {
             return Ok(model);
         }
         // Opening reads files and packs weights: it must not hold up other requests.
-        let opened = tokio::task::block_in_place(|| self.registry.open(&name));
+        let opened = tokio::task::block_in_place(|| self.registry.open(name));
         opened.map_err(|error| {
             self.log.warning(
                 "a model cannot be opened",
-                &[("model", name.as_str().into()), ("reason", error.to_string().into())],
+                &[("model", name.into()), ("reason", error.to_string().into())],
             );
             Problem::new(
                 Kind::Internal,
@@ -202,7 +213,7 @@ impl App {
 
     fn start(self: &Arc<Self>, text: &str, course: &Course, wanted: &Wanted) -> Outcome<Flight> {
         let Some(turn) = &course.turn else { return Ok(unchanged(text)) };
-        let key = Key { model: turn.model.number, wanted: wanted.clone(), text: text.into() };
+        let key = Key { models: turn.numbers(), wanted: wanted.clone(), text: text.into() };
         if self.cache.keeps() {
             if let Some(translation) = self.cache.get(&key) {
                 self.metrics.cache_hits.fetch_add(1, Relaxed);
@@ -220,24 +231,47 @@ impl App {
         let request = Request::new(text).with_options(&options).between(&course.from, &course.to);
         let submitted = turn.caller.try_submit(&request).map_err(Problem::from);
         let refused = submitted.as_ref().err().cloned();
-        let turn = Arc::clone(turn);
+        let (app, turn, wanted) = (Arc::clone(self), Arc::clone(turn), wanted.clone());
         start.with(async move {
             // The service lives as long as its request.
-            let _held = turn;
-            Ok(Arc::new(submitted?.await?))
+            let first = submitted?.await?;
+            Ok(Arc::new(match app.submit_second(&turn, &first, &wanted, false)? {
+                None => first,
+                Some(second) => second.await?.through(first),
+            }))
         });
         refused.map_or(Ok(flight), Err)
     }
 
+    /// Gives the second model of a way what the first one made of a text; none if there is one model.
+    pub(crate) fn submit_second(
+        &self,
+        turn: &Turn,
+        first: &Translation,
+        wanted: &Wanted,
+        tokens: bool,
+    ) -> Outcome<Option<Pending>> {
+        let Some(then) = &turn.then else { return Ok(None) };
+        let options = self.options(&then.model, wanted);
+        let sentences = first.target_sentences();
+        let mut request =
+            Request::new(first.text()).with_options(&options).with_sentences(&sentences);
+        request.tokens = tokens;
+        Ok(Some(then.caller.try_submit(&request)?))
+    }
+
     /// A model's options with what a request wants.
     pub(crate) fn options(&self, model: &OpenModel, wanted: &Wanted) -> Options {
-        let mut options = model.service.translator().options().with_split(wanted.split);
+        let mut options = model.service.translator().text_options();
+        let carry = if wanted.carry { options.carry } else { Carry::Off };
         options.search.beam =
             wanted.beam.or(self.config.beam).unwrap_or(options.search.beam).max(wanted.n_best);
         options
             .with_n_best(wanted.n_best)
             .with_scores(wanted.scores)
             .with_alignments(wanted.alignments)
+            .with_split(wanted.split)
+            .with_carry(carry)
     }
 
     /// The code of a language as the models have it.
@@ -271,7 +305,7 @@ impl App {
 
     /// The codes of all languages on a side.
     pub(crate) fn codes(&self, side: Side) -> BTreeSet<String> {
-        let code = |pair: peregrine::registry::Pair| match side {
+        let code = |pair: Pair| match side {
             Side::Source => pair.from,
             Side::Target => pair.to,
         };
@@ -280,10 +314,9 @@ impl App {
 
     /// The language of a text, among those that can be translated to `to`. Where there is but one, it is that one.
     pub(crate) fn detect_source(&self, text: &str, to: &str) -> Detection {
-        let pairs = self.registry.pairs();
-        let sources: BTreeSet<&str> =
-            pairs.iter().filter(|pair| pair.to == to).map(|pair| pair.from.as_str()).collect();
-        let sources: Vec<&str> = sources.into_iter().collect();
+        let routes = self.registry.routes();
+        let to_it = routes.keys().filter(|pair| pair.to == to);
+        let sources: Vec<&str> = to_it.map(|pair| pair.from.as_str()).collect();
         detect(text, &sources)
     }
 }

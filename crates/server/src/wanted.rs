@@ -10,10 +10,18 @@ pub(crate) struct Wanted {
     pub(crate) scores: bool,
     pub(crate) alignments: bool,
     pub(crate) split: Split,
+    pub(crate) carry: bool,
 }
 
 impl Default for Wanted {
     fn default() -> Wanted {
-        Wanted { beam: None, n_best: 1, scores: false, alignments: false, split: Split::Sentence }
+        Wanted {
+            beam: None,
+            n_best: 1,
+            scores: false,
+            alignments: false,
+            split: Split::Sentence,
+            carry: true,
+        }
     }
 }

@@ -241,7 +241,56 @@ fn a_broken_model_beside_a_good_one() {
     );
     assert!(models["models"][0]["problem"].is_string());
     let pairs = server.get("/v1/languages").json()["pairs"].as_array().unwrap().len();
-    assert_eq!(pairs, 2);
+    assert_eq!(pairs, 3, "two models, and German to Portuguese through both");
+}
+
+/// A pair that no model translates goes through a third language: the second model gets what the first one makes.
+#[test]
+fn through_a_third_language() {
+    let folder = tempfile::tempdir().unwrap();
+    // The same model under two names: what it makes of Portuguese is nonsense, but always the same.
+    for name in ["en-pt.peregrine", "de-en.peregrine"] {
+        let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../peregrine/models/en-pt.peregrine");
+        std::fs::copy(model, folder.path().join(name)).unwrap();
+    }
+    let server = start(&[("models", folder.path().to_str().unwrap())]);
+    let translate = |text: &str, from: &str, to: &str| {
+        let wanted = json!({"text": text, "from": from, "to": to, "alignments": true});
+        server.post("/v1/translate", &wanted).json()["translations"][0].clone()
+    };
+    let text = "Two dogs play in the snow. Open {name} 🦀";
+    let first = translate(text, "de", "en");
+    let second = translate(first["text"].as_str().unwrap(), "en", "pt");
+    let whole = translate(text, "de", "pt");
+    assert_eq!(whole["text"], second["text"]);
+    assert!(whole["text"].as_str().unwrap().contains("{name} 🦀"), "{whole}");
+    assert_eq!(whole["model"], "de-en + en-pt");
+    assert_eq!(whole["sentences"][0]["source"], json!([0, 26]));
+    let pairs = server.get("/v1/languages").json()["pairs"].clone();
+    let through: Vec<_> =
+        pairs.as_array().unwrap().iter().map(|p| (&p["from"], &p["to"], &p["through"])).collect();
+    assert!(through.contains(&(&json!("de"), &json!("pt"), &json!("en"))), "{through:?}");
+    let stream = json!({"text": text, "from": "de", "to": "pt", "stream": true});
+    let events = server.post("/v1/translate", &stream).text();
+    let done = events.split("event: done\ndata: ").nth(1).expect("the last event");
+    let done: serde_json::Value = serde_json::from_str(done.trim()).unwrap();
+    assert_eq!(done["translations"][0]["text"], whole["text"]);
+    assert!(events.contains("event: sentence"));
+}
+
+#[test]
+fn what_a_model_cannot_spell_survives_unless_it_is_not_wanted() {
+    let server = start(&[]);
+    let translate = |carry: bool| {
+        let wanted =
+            json!({"text": "Send it to {first_name} 🦀 today.", "to": "pt", "carry": carry});
+        server.post("/v1/translate", &wanted).json()["translations"][0]["text"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(translate(true).contains("{first_name} 🦀"));
+    assert!(!translate(false).contains("{first_name} 🦀"));
 }
 
 #[test]

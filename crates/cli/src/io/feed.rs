@@ -97,7 +97,8 @@ impl Reader {
             ends: fragment.ends,
             blank: fragment.text.trim().is_empty(),
         };
-        Ok(Some(Line { text: fragment.text, prefix: prefix.filter(|p| !p.is_empty()), tag }))
+        let prefix = prefix.filter(|p| !p.is_empty());
+        Ok(Some(Line { text: fragment.text, prefix, tag, sentences: None }))
     }
 
     /// The prefix of the next line.

@@ -110,10 +110,7 @@ impl Carrying {
         hypothesis: &Hypothesis,
         target: &Tokenizer,
     ) {
-        let links = match self.carried.needs_links() {
-            true => self.links(hypothesis, target),
-            false => Vec::new(),
-        };
+        let links = self.links(hypothesis, target);
         let restored = self.carried.restore(&alternative.text, &links);
         let mut end = 0;
         for range in &mut alternative.token_ranges {
@@ -124,8 +121,11 @@ impl Carrying {
         alternative.text = restored.text.text;
     }
 
-    /// The source word that each word of a hypothesis attends to.
+    /// The source word that each word of a hypothesis attends to; none where its attention is not known.
     fn links(&self, hypothesis: &Hypothesis, target: &Tokenizer) -> Vec<Link> {
+        if hypothesis.alignment.is_empty() {
+            return Vec::new();
+        }
         let source = Words::new(self.carried.text(), &self.spans);
         let decoded = target.decode_with_ranges(&hypothesis.tokens);
         let words = Words::new(&decoded.text, &decoded.ranges);

@@ -242,15 +242,14 @@ impl Translator {
             part.words.extend(spans.iter().map(word));
             part.words.resize(source.len(), None);
         }
-        let settings = match carried.needs_links() {
-            true => &text.again.linked,
-            false => &text.again.settings,
-        };
+        let is_first = matches!(attempt, Attempt::First);
+        // Masks mostly come back, so that nobody need know where attention would put them: knowing it costs the whole batch.
+        let needs_links = carried.has_spaces() || matches!(attempt, Attempt::OtherMasks);
+        let settings = if needs_links { &text.again.linked } else { &text.again.settings };
         let words = self.words(&source, &allowed, options);
         let job = Job::new(source, settings, &text.again.call);
         let job = Job { words, prefix: text.prefix.clone(), length: text.length, ..job };
         let has_digits = text.text.bytes().any(|byte| byte.is_ascii_digit());
-        let is_first = matches!(attempt, Attempt::First);
         if !is_first || !carried.is_plain() || carried.is_title() || has_digits {
             part.carrying = Some(Box::new(Carrying {
                 carried,

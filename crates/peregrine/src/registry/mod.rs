@@ -2,7 +2,7 @@
 
 mod find;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -62,6 +62,15 @@ impl ModelEntry {
         let inside = path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
         inside.chain([path.clone()]).filter_map(|path| times(&path)).max()
     }
+}
+
+/// The models that translate a pair, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The names of one model or two.
+    pub models: Vec<String>,
+    /// The code of the language between two models.
+    pub through: Option<String>,
 }
 
 /// How a registry opens models.
@@ -178,6 +187,46 @@ impl Registry {
             slot.entry.pairs.iter().any(|pair| pair.from == from && pair.to == to)
         };
         self.slots().iter().find(has).map(|slot| slot.entry.name.clone())
+    }
+
+    /// The way of every pair that can be translated: by a model of its own, or by two through a third language, English before
+    /// others.
+    ///
+    /// ```
+    /// use peregrine::registry::{ModelEntry, Pair, Registry, RegistryOptions};
+    ///
+    /// let model = |from, to| ModelEntry {
+    ///     name: format!("{from}{to}"),
+    ///     path: Some("model".into()),
+    ///     pairs: vec![Pair::new(from, to)],
+    /// };
+    /// let registry = Registry::new(vec![model("zh", "en"), model("en", "pt")], RegistryOptions::default());
+    /// let routes = registry.routes();
+    /// assert_eq!(routes[&Pair::new("zh", "pt")].models, ["zhen", "enpt"]);
+    /// assert_eq!(routes[&Pair::new("zh", "pt")].through.as_deref(), Some("en"));
+    /// assert_eq!(routes[&Pair::new("en", "pt")].models, ["enpt"]);
+    /// assert_eq!(routes.len(), 3);
+    /// ```
+    pub fn routes(&self) -> BTreeMap<Pair, Route> {
+        let mut routes = BTreeMap::new();
+        for slot in self.slots() {
+            for pair in &slot.entry.pairs {
+                let direct = Route { models: vec![slot.entry.name.clone()], through: None };
+                routes.entry(pair.clone()).or_insert(direct);
+            }
+        }
+        let mut direct: Vec<(Pair, Route)> = routes.clone().into_iter().collect();
+        direct.sort_by_key(|(first, _)| first.to != "en");
+        for (first, before) in &direct {
+            let goes_on =
+                |(second, _): &&(Pair, Route)| first.to == second.from && first.from != second.to;
+            for (second, behind) in direct.iter().filter(goes_on) {
+                let models = [before, behind].map(|route| route.models[0].clone()).to_vec();
+                let route = Route { models, through: Some(first.to.clone()) };
+                routes.entry(Pair::new(&*first.from, &*second.to)).or_insert(route);
+            }
+        }
+        routes
     }
 
     /// The model of that name, if it is open.

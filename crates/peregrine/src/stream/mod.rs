@@ -15,6 +15,7 @@ mod budget;
 mod flow;
 mod paragraph;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -37,12 +38,14 @@ pub struct Line<T = ()> {
     pub prefix: Option<String>,
     /// The tag, which is returned with the translation.
     pub tag: T,
+    /// The bytes of its sentences, if they are known, see [`Request::sentences`].
+    pub sentences: Option<Vec<Range<usize>>>,
 }
 
 impl Line {
     /// A line without prefix and tag.
     pub fn new(text: impl Into<String>) -> Line {
-        Line { text: text.into(), prefix: None, tag: () }
+        Line { text: text.into(), ..Line::default() }
     }
 }
 
@@ -232,21 +235,24 @@ impl<T: Send> Stream<'_, T> {
     fn read<E>(&self, lines: impl Iterator<Item = Result<Line<T>, E>>) -> Option<E> {
         let mut error = None;
         let mut paragraph = paragraph::Paragraph::default();
+        let spans_lines = self.common.options.split == Split::Paragraph;
+        let is_paragraph = |line: &Line<T>| spans_lines && line.sentences.is_none();
         for line in lines {
             match line {
                 Err(e) => {
                     error = Some(e);
                     break;
                 }
-                Ok(line) if self.common.options.split == Split::Paragraph => {
+                Ok(line) if is_paragraph(&line) => {
                     if let Some(lines) = paragraph.push(line) {
                         self.read_paragraph(lines);
                     }
                 }
                 Ok(line) => {
                     let split = self.measured(|| {
-                        let prefix = line.prefix.as_deref();
-                        let request = Request { prefix, ..Request::new(&line.text) };
+                        let (prefix, sentences) =
+                            (line.prefix.as_deref(), line.sentences.as_deref());
+                        let request = Request { prefix, sentences, ..Request::new(&line.text) };
                         self.translator.split_line(&request, &self.common)
                     });
                     match split {

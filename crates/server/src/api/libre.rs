@@ -127,11 +127,11 @@ pub(crate) async fn detect(context: Context) -> Outcome<Response> {
 }
 
 pub(crate) async fn languages(context: Context) -> Outcome<Response> {
-    let pairs = context.app.registry.pairs();
+    let routes = context.app.registry.routes();
     let sources = context.app.codes(Side::Source);
     let language = |from: &String| {
         let mut targets: Vec<&str> =
-            pairs.iter().filter(|pair| &pair.from == from).map(|pair| code(&pair.to)).collect();
+            routes.keys().filter(|pair| &pair.from == from).map(|pair| code(&pair.to)).collect();
         targets.push(code(from));
         targets.sort_unstable();
         targets.dedup();

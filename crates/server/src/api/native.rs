@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use peregrine::Priority;
+use peregrine::registry::{Pair, Route};
 use peregrine::text::{Detection, Language, detect as detect_language};
 use peregrine::text::{Split, Unit};
 use serde_json::{Value, json};
@@ -25,6 +26,11 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("scores", "boolean", "Scores of sentences and words"),
     ("alignments", "boolean", "Which words of the text became which words"),
     ("split", "string", "sentence, or none: the text is a sentence"),
+    (
+        "carry",
+        "boolean",
+        "Placeholders, addresses, emoji and capitals survive; true is the default",
+    ),
     ("offsets", "string", "What offsets count: codepoint, utf16 or byte"),
     ("priority", "string", "interactive or bulk"),
     ("timeout", "number", "Seconds it may take"),
@@ -65,6 +71,7 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
         scores: params.flag("scores")?.unwrap_or(false),
         alignments: params.flag("alignments")?.unwrap_or(false),
         split: one_of("split", params.filled("split")?.as_deref(), &split)?,
+        carry: params.flag("carry")?.unwrap_or(true),
     };
     let priority = [
         ("auto", None),
@@ -131,9 +138,9 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
         None => json!({"code": code, "name": code, "native": code, "rtl": false}),
     };
     let languages: Value = sources.union(&targets).map(language).collect();
-    let pairs = app.registry.pairs();
-    let pair = |pair: &peregrine::registry::Pair| json!({"from": pair.from, "to": pair.to, "model": app.registry.find(&pair.from, &pair.to), "through": []});
-    let pairs: Value = pairs.iter().map(pair).collect();
+    let routes = app.registry.routes();
+    let pair = |(pair, route): (&Pair, &Route)| json!({"from": pair.from, "to": pair.to, "model": route.models.join(" + "), "through": route.through});
+    let pairs: Value = routes.iter().map(pair).collect();
     Ok(json_answer(&json!({"languages": languages, "pairs": pairs})))
 }
 

@@ -21,6 +21,7 @@ use crate::access::Client;
 use crate::app::App;
 use crate::problem::{Kind, Outcome, Problem};
 use crate::translate::{Ask, Course, Translated};
+use crate::wanted::Wanted;
 
 /// A text that is being translated.
 struct Running {
@@ -28,11 +29,15 @@ struct Running {
     course: Course,
     /// None when it is done, or was never to be translated.
     pending: Option<Pending>,
+    /// What the first of two models made of it, while the second one works.
+    first: Option<Translation>,
     made: Option<Translation>,
 }
 
 /// The events of a request.
 struct Events {
+    app: Arc<App>,
+    wanted: Wanted,
     running: Vec<Running>,
     shape: Shape,
     start: Instant,
@@ -58,7 +63,8 @@ pub(crate) async fn translate(
     };
     let running: Outcome<Vec<Running>> = tokio::task::block_in_place(submit);
     let deadline = Box::pin(tokio::time::sleep(ask.timeout.max(Duration::from_millis(1))));
-    let events = Events { running: running?, shape, start, deadline, ended: false };
+    let (app, wanted) = (Arc::clone(app), ask.wanted.clone());
+    let events = Events { app, wanted, running: running?, shape, start, deadline, ended: false };
     let mut response = bytes_answer(200, "text/event-stream", Bytes::new());
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // A proxy that gathers the answer would hold the events back.
@@ -68,7 +74,8 @@ pub(crate) async fn translate(
 }
 
 fn run(app: &Arc<App>, ask: &Ask, text: &str, course: Course) -> Outcome<Running> {
-    let mut running = Running { text: text.to_owned(), course, pending: None, made: None };
+    let text_of = text.to_owned();
+    let mut running = Running { text: text_of, course, pending: None, first: None, made: None };
     let Some(turn) = &running.course.turn else {
         let same = Alternative { text: text.to_owned(), ended: true, ..Alternative::default() };
         running.made = Some(Translation { alternatives: vec![same], ..Translation::default() });
@@ -95,11 +102,20 @@ impl Events {
         context: &mut TaskContext<'_>,
     ) -> Poll<Result<Bytes, Problem>> {
         let running = &mut self.running[number];
+        let turn = running.course.turn.clone();
+        // What the first of two models says is not for the client.
+        let silent =
+            running.first.is_none() && turn.as_ref().is_some_and(|turn| turn.then.is_some());
         let Some(pending) = &mut running.pending else { return Poll::Pending };
         match pending.poll_progress(context) {
             Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(_)) if silent => self.poll_text(number, context),
             Poll::Ready(Some(Progress::Sentence { sentence, text })) => {
-                let source = pending.sources().get(sentence).cloned().unwrap_or_default();
+                let source = match &running.first {
+                    None => pending.sources().get(sentence).cloned(),
+                    Some(first) => first.sentences.get(sentence).map(|one| one.source.clone()),
+                };
+                let source = source.unwrap_or_default();
                 let range = Offsets::new(&running.text, self.shape.unit).range(&source);
                 let data = json!({"text": number, "sentence": sentence, "source": [range.start, range.end], "translation": text});
                 Poll::Ready(Ok(event("sentence", &data)))
@@ -110,8 +126,20 @@ impl Events {
             ))),
             Poll::Ready(Some(_)) => Poll::Pending,
             Poll::Ready(None) => match pending.poll_ready() {
+                Some(Ok(translation)) if silent => {
+                    let Some(turn) = turn else { return Poll::Pending };
+                    match self.app.submit_second(&turn, &translation, &self.wanted, true) {
+                        Ok(second) => running.pending = second,
+                        Err(problem) => return Poll::Ready(Err(problem)),
+                    }
+                    running.first = Some(translation);
+                    self.poll_text(number, context)
+                }
                 Some(Ok(translation)) => {
-                    running.made = Some(translation);
+                    running.made = Some(match running.first.take() {
+                        None => translation,
+                        Some(first) => translation.through(first),
+                    });
                     running.pending = None;
                     Poll::Pending
                 }

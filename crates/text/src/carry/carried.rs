@@ -196,9 +196,9 @@ impl Carried {
         self.masks.iter().map(|mask| mask.text.as_str())
     }
 
-    /// Whether links between words are needed to put everything back.
-    pub fn needs_links(&self) -> bool {
-        !self.masks.is_empty() || !self.spaces.is_empty()
+    /// Whether links between words are needed to put white space back.
+    pub fn has_spaces(&self) -> bool {
+        !self.spaces.is_empty()
     }
 
     /// Whether it is a title that was left as it is.

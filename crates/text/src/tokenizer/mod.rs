@@ -209,6 +209,16 @@ impl Tokenizer {
         }
     }
 
+    /// Whether it takes text as people write it. Otherwise a line must have been prepared: words and marks apart, split into
+    /// subwords, or with the code of a language in front.
+    pub fn reads_text(&self) -> bool {
+        match &self.kind {
+            TokenizerKind::SentencePiece(_) => true,
+            TokenizerKind::Words(_) => false,
+            TokenizerKind::Pieces(pieces) => pieces.reads_text(),
+        }
+    }
+
     /// Drops tokens with ids of `size` and above: they then read as unknown. Marian's rule for the
     /// source side; SentencePiece models keep all their pieces.
     pub fn limit_source(&mut self, size: usize) {

@@ -82,6 +82,13 @@ impl Pieces {
         Some((known.count(), text.count()))
     }
 
+    /// See [`super::Tokenizer::reads_text`].
+    pub(super) fn reads_text(&self) -> bool {
+        let is_code = |token: &str| token.starts_with(">>") && token.ends_with("<<");
+        let wants_code = self.options.language_codes && self.vocabulary.tokens().any(is_code);
+        self.model.is_some() && !wants_code
+    }
+
     pub(super) fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
     }

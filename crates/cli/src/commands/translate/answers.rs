@@ -83,6 +83,10 @@ impl<'a> Answers<'a> {
             }
             Form::Json { alignment, carry } => {
                 let mut object = object(&whole, *alignment);
+                if let Some(pivot) = &whole.pivot {
+                    let score = pivot.alternatives.first().map(|best| best.score);
+                    object["pivot"] = json!({ "text": pivot.text(), "score": score });
+                }
                 if *carry {
                     object["carried"] = whole.carried.into();
                     object["lost"] = whole.lost.into();

@@ -32,7 +32,7 @@ pub(crate) enum Fate {
 }
 
 /// The options whose value does not count, by their names in the program.
-const FATES: [(&str, Fate); 22] = [
+const FATES: [(&str, Fate); 26] = [
     // The input has a hash of its own in the checkpoint, and the output is what is written.
     ("text", Fate::Harmless),
     ("input", Fate::Harmless),
@@ -47,6 +47,10 @@ const FATES: [(&str, Fate); 22] = [
     ("threads", Fate::Harmless),
     ("threads_per_sentence", Fate::Harmless),
     ("model", Fate::InModel),
+    ("then", Fate::InModel),
+    ("models", Fate::InModel),
+    ("from", Fate::InModel),
+    ("to", Fate::InModel),
     ("vocab", Fate::InModel),
     ("config", Fate::InModel),
     ("weights", Fate::InModel),

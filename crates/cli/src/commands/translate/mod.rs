@@ -2,6 +2,7 @@
 
 mod answers;
 mod fingerprint;
+mod languages;
 mod notes;
 mod progress;
 
@@ -9,18 +10,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::ArgMatches;
 use peregrine::marian_format::{AlignmentStyle, Fields};
 use peregrine::measure::narrowed_rows;
 use peregrine::model::write_whole;
 use peregrine::{
-    Answer, Carry, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translator, Workers,
+    Answer, Carry, Dictionary, Guard, Legs, Options, Pivot, Split, StreamOptions, Summary,
+    Translator, Workers,
 };
 use serde_json::json;
 
 use answers::{Answers, Form};
 use fingerprint::fingerprint;
+use languages::{LanguageArgs, beginning};
 use notes::{Coverage, Notes};
 use peregrine_args::model::ModelArgs;
 use peregrine_args::search::SearchArgs;
@@ -46,6 +49,15 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     model: ModelArgs,
+
+    /// A second model, which translates what the first one makes of the text
+    ///
+    /// The text is split once. With --json each line has the text between the two, and with --alignment attention goes through it.
+    #[arg(long, help_heading = "Model", value_name = "PATH", visible_alias = "pivot")]
+    then: Option<PathBuf>,
+
+    #[command(flatten)]
+    languages: LanguageArgs,
 
     #[command(flatten)]
     io: InputOutput,
@@ -82,19 +94,21 @@ struct InputOutput {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Split lines into sentences: none, sentence or paragraph [default: none]
+    /// Split lines into sentences: none, sentence or paragraph [default: sentence]
     ///
     /// Sentences are translated each for itself and joined again. `none`: a line is a sentence. `sentence`: a line may hold several.
     /// `paragraph`: sentences may go on over lines; an empty line ends a paragraph, and a sentence's translation stands where it
-    /// began.
-    #[arg(long, value_name = "HOW", default_value = "none", hide_default_value = true)]
-    split: Split,
+    /// began. The default is `none` with --compat, for models that take prepared lines (words and marks apart, or subwords), and where
+    /// tokens, scores, alignments or n-best lists are printed as Marian does.
+    #[arg(long, value_name = "HOW")]
+    split: Option<Split>,
 
-    /// Carry what the model cannot spell through the translation: addresses, placeholders, code, emoji
+    /// Carry what the model cannot spell through the translation: addresses, placeholders, code, emoji [default: on]
     ///
-    /// Capitals, typographic characters and white space are kept too. `off` gives what the original tool would give.
-    #[arg(long, value_name = "on|off", value_parser = ["on", "off"], default_value = "off", hide_possible_values = true)]
-    carry: String,
+    /// Capitals, typographic characters and white space are kept too. `off` gives what the original tool would give; it is the
+    /// default where that of --split is `none`.
+    #[arg(long, value_name = "on|off", value_parser = ["on", "off"], hide_possible_values = true)]
+    carry: Option<String>,
 
     /// A file with the beginning of each translation, a line for each input line
     ///
@@ -142,10 +156,8 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     signals::watch();
     // Before the model takes its part, which the budget includes.
     let usual_memory = peregrine::available_memory().map(|bytes| bytes / 4 * 3);
-    let model = args.model.read()?;
-    let digest = args.job_files().map(|_| model.digest());
-    let translator = args.model.prepare(model, args.model.tuner()?)?;
-    for note in &translator.model().notes {
+    let Opened { first, translator, digest } = args.open()?;
+    for note in first.iter().chain([&translator]).flat_map(|model| &model.model().notes) {
         args.say(format_args!("note: {note}"));
     }
     let options = args.options(&translator)?;
@@ -164,7 +176,8 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
         args.say(format_args!("going on after line {}", start.lines));
     }
     let (before, begun) = (start.lines, Instant::now());
-    let (summary, lines) = args.work(&translator, (&options, workers), start, job.as_mut())?;
+    let models = (first.as_ref(), &translator);
+    let (summary, lines) = args.work(models, (&options, workers), start, job.as_mut())?;
     args.report(&summary, lines - before, begun)?;
     if summary.stopped {
         let resumes = job.is_some_and(|job| job.can_be_resumed());
@@ -178,11 +191,47 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The models of a command.
+struct Opened {
+    /// The first of two models in a row.
+    first: Option<Translator>,
+    /// The model whose translations are written.
+    translator: Translator,
+    /// The digest of all files of the models, if the job can be resumed.
+    digest: Option<u64>,
+}
+
 impl Args {
+    /// Opens the model, or two in a row.
+    fn open(&self) -> anyhow::Result<Opened> {
+        let sample = || match self.text.is_empty() {
+            true => beginning(self.io.input.as_deref()),
+            false => Ok(self.text.join("\n")),
+        };
+        let chosen = self.languages.choose(sample)?;
+        let mut paths = chosen.iter().flat_map(|chosen| &chosen.paths).chain(&self.then);
+        if let Some(chosen) = &chosen {
+            self.say(format_args!("note: {}", chosen.note));
+        }
+        let (model, tuner) = match chosen {
+            None => (self.model.read()?, self.model.tuner()?),
+            Some(_) => (self.model.read_other(paths.next().context("a model")?)?, None),
+        };
+        let mut digest = self.job_files().map(|_| model.digest());
+        let mut translator = self.model.prepare(model, tuner)?;
+        let mut first = None;
+        if let Some(path) = paths.next() {
+            let model = self.model.read_other(path)?;
+            digest = digest.map(|first| first.rotate_left(1) ^ model.digest());
+            first = Some(std::mem::replace(&mut translator, self.model.prepare(model, None)?));
+        }
+        Ok(Opened { first, translator, digest })
+    }
+
     /// Translates the input to its end, or until a signal comes. How it went, and how many lines are written.
     fn work(
         &self,
-        translator: &Translator,
+        (first, translator): (Option<&Translator>, &Translator),
         (options, workers): (&Options, Workers),
         start: Start,
         mut job: Option<&mut FileJob>,
@@ -191,14 +240,15 @@ impl Args {
         let stop = signals::begin_work();
         let mut progress = Progress::new(self.io.quiet, self.io.output.is_some(), &start.input);
         let mut notes = Notes::new(self.io.quiet);
-        let mut answers = Answers::new(self.form(), &options.search, start.output, start.lines);
-        let coverage = Coverage::new(translator.model());
+        let mut answers =
+            Answers::new(self.form(options), &options.search, start.output, start.lines);
+        let coverage = Coverage::new(first.unwrap_or(translator).model());
         let lines = Feed::new(start.input, prefixes, start.lines, stop)
             .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
         let mut stream = StreamOptions::new(options.clone(), workers);
         stream.stop = Some(stop);
         stream.measure = self.stats.is_some();
-        let outcome = translator.stream(lines, &stream, |answer: Answer<Place>| {
+        let write = |answer: Answer<Place>| {
             progress.advance(&answer.translation, answer.tag.bytes);
             if let Some((number, line)) = answers.add(answer.translation, &answer.tag)? {
                 notes.look_at(number, &line);
@@ -214,7 +264,20 @@ impl Args {
                 answers.flush()?;
             }
             anyhow::Ok(())
-        });
+        };
+        let outcome = match first {
+            None => translator.stream(lines, &stream, write),
+            Some(first) => {
+                let pivot = Pivot::new(first, translator);
+                let workers = self.search.workers(first, &self.model.settings());
+                let mut before = stream.clone();
+                before.options = self.options(first)?;
+                before.options.n_best = 1;
+                before.workers = workers.with_memory(stream.workers.memory);
+                before.measure = false;
+                pivot.stream(lines, &Legs { first: before, second: stream }, write)
+            }
+        };
         answers.flush()?;
         let complete = outcome.as_ref().is_ok_and(|summary| !summary.stopped);
         if let Some(job) = job.filter(|_| !complete) {
@@ -246,13 +309,24 @@ impl Args {
         if self.io.n_best {
             options.n_best = options.search.beam;
         }
-        options.split = self.io.split;
-        options.carry = if self.io.carry == "on" { Carry::On } else { Carry::Off };
+        let usual = if self.is_bare() { translator.options() } else { translator.text_options() };
+        options.split = self.io.split.unwrap_or(usual.split);
+        options.carry = match self.io.carry.as_deref() {
+            None => usual.carry,
+            Some("on") => Carry::On,
+            Some(_) => Carry::Off,
+        };
         options.guard = (self.guards == "on").then(Guard::default);
         Ok(options)
     }
 
-    fn form(&self) -> Form {
+    /// Whether an original tool's output is wanted: lines are translated as they are then.
+    fn is_bare(&self) -> bool {
+        let fields = self.io.n_best || self.io.tokens || self.io.word_scores;
+        self.model.follows_tool() || !self.io.json && (fields || self.io.alignment.is_some())
+    }
+
+    fn form(&self, options: &Options) -> Form {
         let fields = Fields {
             alignment: self.io.alignment,
             word_scores: self.io.word_scores,
@@ -260,7 +334,7 @@ impl Args {
         };
         match (self.io.json, self.io.n_best) {
             (true, _) => {
-                Form::Json { alignment: self.io.alignment.is_some(), carry: self.io.carry == "on" }
+                Form::Json { alignment: options.alignments, carry: options.carry == Carry::On }
             }
             (false, true) => Form::NBest(fields),
             (false, false) if fields == Fields::default() => Form::Text,
