@@ -176,6 +176,20 @@ impl Tokenizer {
         }
     }
 
+    /// Whether a token goes on with the word before it: it begins with a letter and has no mark of a word's beginning. In a
+    /// script without blanks no token does.
+    pub fn continues_word(&self, id: u32) -> bool {
+        let token = self.token(id);
+        let is_byte = token.starts_with("<0x") && token.ends_with('>');
+        let letter = |c: char| c.is_alphanumeric() && !crate::is_unspaced(c);
+        !matches!(self.kind, TokenizerKind::Words(_)) && (is_byte || token.starts_with(letter))
+    }
+
+    /// Whether a token's word goes on with the next token: it ends in `@@`.
+    pub fn is_unfinished(&self, id: u32) -> bool {
+        matches!(self.kind, TokenizerKind::Words(_)) && self.token(id).ends_with("@@")
+    }
+
     /// The greatest id plus one.
     pub fn size(&self) -> usize {
         match &self.kind {
