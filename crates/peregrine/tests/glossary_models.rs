@@ -75,12 +75,20 @@ fn tally(pair: &str, translator: &Translator, mode: GlossaryMode) -> ([usize; 5]
         good += usize::from(is_searched && mean_score(&translation) > -1.0);
         println!(
             "{:11} {:6.2} {:5.2} {:20} {} | {}",
-            term.how.name(), mean_score(&translation), term.cost, sentence.term, sentence.text, translation.text()
+            term.how.name(),
+            mean_score(&translation),
+            term.cost,
+            sentence.term,
+            sentence.text,
+            translation.text()
         );
         match &term.target {
             Some(range) => {
                 let found = translation.text()[range.clone()].to_lowercase();
-                assert!(sentence.wanted.split('|').any(|form| form.to_lowercase() == found), "{found}");
+                assert!(
+                    sentence.wanted.split('|').any(|form| form.to_lowercase() == found),
+                    "{found}"
+                );
             }
             None => assert_eq!(term.how, How::Missing),
         }

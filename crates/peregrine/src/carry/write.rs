@@ -205,9 +205,7 @@ impl Translator {
             let made = (!piece.ids.is_empty()).then(attempt).flatten();
             let (part, job) = match made {
                 Some((part, job)) => (part, Some(job)),
-                None => {
-                    (Part::kept(attempted.text, attempted.offset, 0, attempted.terms), None)
-                }
+                None => (Part::kept(attempted.text, attempted.offset, 0, attempted.terms), None),
             };
             split.push(Part { cut: true, between, ..part }, job);
         }
@@ -221,7 +219,9 @@ impl Translator {
             Carry::Off => Carried::masked(text.text, stretches, *style),
         };
         let returning = |carried: Carried, term: &PartTerm| match term.back() {
-            Some(back) if text.text[term.range.clone()] != *back => carried.returning(&term.range, back),
+            Some(back) if text.text[term.range.clone()] != *back => {
+                carried.returning(&term.range, back)
+            }
             _ => carried,
         };
         text.terms.iter().fold(carried, returning)
@@ -252,7 +252,7 @@ impl Translator {
         let mut allowed = text.prefix.clone();
         allowed.extend(carried.mask_texts().flat_map(|mask| model.target.encode(mask).ids));
         let forms = text.terms.iter().flat_map(PartTerm::wanted);
-        allowed.extend(forms.flat_map(|form| model.target.encode(form).ids));
+        allowed.extend(forms.flat_map(|form| model.target.spellings(form).concat()));
         let end = text.offset + text.text.len();
         let mut part = Part {
             source: text.offset..end,
@@ -279,8 +279,8 @@ impl Translator {
         let words = self.words(&source, &allowed, options);
         let job = Job::new(source, settings, &text.again.call);
         let job = Job { words, prefix: text.prefix.clone(), length: text.length, ..job };
-        let may_lose_numbers = options.carry == Carry::On
-            && text.text.bytes().any(|byte| byte.is_ascii_digit());
+        let may_lose_numbers =
+            options.carry == Carry::On && text.text.bytes().any(|byte| byte.is_ascii_digit());
         let is_special = !carried.is_plain() || carried.is_title() || !text.terms.is_empty();
         if !matches!(attempt, Attempt::First) || is_special || may_lose_numbers {
             part.carrying = Some(Box::new(Carrying {

@@ -161,7 +161,8 @@ impl PartTerm {
 
 /// The terms within a stretch of their text, as terms of that stretch.
 pub(crate) fn terms_within(terms: &[PartTerm], stretch: &Range<usize>) -> Vec<PartTerm> {
-    let within = |term: &&PartTerm| stretch.start <= term.range.start && term.range.end <= stretch.end;
+    let within =
+        |term: &&PartTerm| stretch.start <= term.range.start && term.range.end <= stretch.end;
     terms.iter().filter(within).map(|term| term.from(stretch.start)).collect()
 }
 
@@ -240,7 +241,7 @@ impl Translator {
             let is_masked = is_kept
                 || again.options.glossary_mode == GlossaryMode::Mask
                 || stretches.iter().any(overlaps)
-                || entry.targets.iter().any(|form| !self.can_write(form));
+                || entry.targets.iter().any(|form| self.model().target.spellings(form).is_empty());
             if is_masked {
                 stretches.retain(|stretch| !overlaps(stretch));
                 stretches.push(range.clone());
@@ -258,14 +259,6 @@ impl Translator {
         }
         stretches.sort_by_key(|range| range.start);
         terms
-    }
-
-    /// Whether the model's target vocabulary can spell a text.
-    fn can_write(&self, text: &str) -> bool {
-        let target = &self.model().target;
-        let ids = target.encode(text).ids;
-        let is_spelt = |id: &u32| Some(*id) != target.unk() && !target.token(*id).starts_with("<0x");
-        !ids.is_empty() && ids.iter().all(is_spelt) && target.decode(&ids) == text
     }
 }
 

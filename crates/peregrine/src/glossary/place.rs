@@ -57,7 +57,8 @@ impl Carrying {
         let mut pairs = Vec::new();
         for found in places_of(terms, Kind::Wanted, &output.text) {
             let surface = output.text[found.clone()].to_lowercase();
-            let overlaps = |token: &Range<usize>| token.start < found.end && found.start < token.end;
+            let overlaps =
+                |token: &Range<usize>| token.start < found.end && found.start < token.end;
             let first = output.ranges.iter().position(overlaps).unwrap_or(0);
             let last = output.ranges.iter().rposition(overlaps).map_or(0, |last| last + 1);
             let rows = hypothesis.alignment.get(first..last).unwrap_or_default();
@@ -105,7 +106,8 @@ impl Carrying {
             };
             let run = heaviest_run(links, belongs);
             let run = run.map(|run| links[run.start].target.start..links[run.end - 1].target.end);
-            let inner = run.map(|run| without_marks(&output.text, run)).filter(|run| !run.is_empty());
+            let inner =
+                run.map(|run| without_marks(&output.text, run)).filter(|run| !run.is_empty());
             taken.extend(inner.clone());
             words[number] = inner;
         }
@@ -120,7 +122,8 @@ impl Carrying {
         hypothesis: &Hypothesis,
         target: &Tokenizer,
     ) -> Vec<Option<Range<usize>>> {
-        let needs_links = self.carried.needs_links() || terms.iter().any(|t| t.how == How::Replaced);
+        let needs_links =
+            self.carried.needs_links() || terms.iter().any(|t| t.how == How::Replaced);
         let mut links = match needs_links {
             true => self.links(hypothesis, target),
             false => Vec::new(),
@@ -140,7 +143,8 @@ impl Carrying {
             replaced.text.clone_from(&alternative.text);
         }
         let restored = self.carried.restore(&replaced.text, &links);
-        let final_range = |range: &Range<usize>| restored.text.new_range(&replaced.new_range(range));
+        let final_range =
+            |range: &Range<usize>| restored.text.new_range(&replaced.new_range(range));
         let mut end = 0;
         for range in &mut alternative.token_ranges {
             let new = final_range(range);
@@ -149,12 +153,15 @@ impl Carrying {
         }
         let masked = |term: &PartTerm| {
             let stretches = self.carried.stretches().zip(&restored.places);
-            let mut holding = stretches.filter(|(s, _)| s.start <= term.range.start && term.range.end <= s.end);
+            let mut holding =
+                stretches.filter(|(s, _)| s.start <= term.range.start && term.range.end <= s.end);
             let (stretch, place) = holding.next()?;
             let back = term.back()?;
             let start = place.as_ref()?.start + term.range.start - stretch.start;
             let lost = || restored.text.text.find(back).map(|start| start..start + back.len());
-            Some(start..start + back.len()).filter(|r| restored.text.text.get(r.clone()) == Some(back)).or_else(lost)
+            Some(start..start + back.len())
+                .filter(|r| restored.text.text.get(r.clone()) == Some(back))
+                .or_else(lost)
         };
         let place = |(term, place): (&PartTerm, &Option<Range<usize>>)| match term.kind {
             Kind::Wanted => place.as_ref().map(final_range),
@@ -220,7 +227,8 @@ fn heaviest_run(links: &[Link], belongs: impl Fn(&Link) -> bool) -> Option<Range
 /// A stretch of a text without the marks around its words.
 fn without_marks(text: &str, range: Range<usize>) -> Range<usize> {
     let inside = &text[range.clone()];
-    let start = range.start + inside.len() - inside.trim_start_matches(|c: char| !c.is_alphanumeric()).len();
+    let start = range.start + inside.len()
+        - inside.trim_start_matches(|c: char| !c.is_alphanumeric()).len();
     let inside = inside.trim_matches(|c: char| !c.is_alphanumeric());
     start..start + inside.len()
 }

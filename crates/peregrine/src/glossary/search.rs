@@ -65,7 +65,9 @@ impl Translator {
     /// Makes a part the same text with its terms searched for; what came before counts if nothing better is found.
     fn search_for_terms(&self, part: &mut Part) -> Option<Job> {
         let carrying = part.carrying.as_ref()?;
-        if carrying.again.options.glossary_mode == GlossaryMode::Replace || carrying.length.is_some() {
+        if carrying.again.options.glossary_mode == GlossaryMode::Replace
+            || carrying.length.is_some()
+        {
             return None;
         }
         let free = part.hypotheses.first()?;
@@ -91,15 +93,17 @@ impl Translator {
         let carrying: &Carrying = part.carrying.as_ref()?;
         let target = &self.model().target;
         let of_kind = |kind: Kind| part.terms.iter().filter(move |term| term.kind == kind);
-        let ids = |form: &String| target.encode(form).ids;
+        let ids = |form: &String| target.spellings(form);
         let term = |term: &super::PartTerm| Term {
-            forms: term.forms.iter().filter(|form| self.can_write(form)).map(ids).collect(),
+            forms: term.forms.iter().flat_map(ids).collect(),
             columns: carrying.columns(&term.range),
             is_prefix: term.is_prefix,
         };
         Some(Constraints {
             terms: of_kind(Kind::Wanted).map(term).collect(),
-            forbidden: of_kind(Kind::Forbidden).flat_map(|term| term.forms.iter().map(ids)).collect(),
+            forbidden: of_kind(Kind::Forbidden)
+                .flat_map(|term| term.forms.iter().flat_map(ids))
+                .collect(),
             columns: carrying.all_columns(),
             edges: self.word_edges(),
         })
@@ -123,7 +127,9 @@ impl Translator {
 
     /// Whether a part has lost no more of its masks and numbers than another one of the same text.
     fn is_as_whole(&self, part: &Part, other: &Part) -> bool {
-        let (Some(new), Some(old)) = (self.outcome(part), self.outcome(other)) else { return false };
+        let (Some(new), Some(old)) = (self.outcome(part), self.outcome(other)) else {
+            return false;
+        };
         let missing = |text: &str| missing_numbers(&old.source, text).len();
         new.lost <= old.lost && missing(&new.text) <= missing(&old.text)
     }
