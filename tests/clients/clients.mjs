@@ -140,7 +140,7 @@ async function deeplNode() {
   const upload = (client, filename, options) => client.uploadDocument(Buffer.from("Hi"), "en", "pt-PT", { filename, ...options });
   await it.refused("document of another kind", error, /not supported/, () => upload(c, "a.docx"));
   await it.refused("document to another kind", error, /not supported/, () => upload(c, "a.txt", { extraRequestParameters: { output_format: "docx" } }));
-  await it.refused("document with a glossary", error, /glossary_id/, () => upload(c, "a.txt", { glossary: "a-b" }));
+  await it.refused("document with a glossary that is not there", error, /glossary/, () => upload(c, "a.txt", { glossary: "a-b" }));
   await it.refused("document in an unknown language", error, /xx/i, () => c.uploadDocument(Buffer.from("Hi"), null, "xx", { filename: "a.txt" }));
   const lost = { documentId: "0".repeat(32), documentKey: "k" };
   await it.refused("document that is not there", error, /no such document/, () => c.getDocumentStatus(lost));
@@ -151,8 +151,8 @@ async function deeplNode() {
     [{ tagHandling: "html" }, /tag_handling/],
     [{ tagHandling: "xml", ignoreTags: ["x", "y"] }, /tag_handling/],
     [{ formality: "more" }, /formality/],
-    [{ glossary: "a-b" }, /glossary_id/],
-    [{ glossaryIds: ["a-b", "c-d"] }, /glossary_ids/],
+    [{ glossary: "a-b" }, /glossary/],
+    [{ glossaryIds: ["a-b", "c-d"] }, /glossary/],
     [{ styleRule: "a-b" }, /style_id/],
     [{ translationMemory: "a-b", translationMemoryThreshold: 80 }, /translation_memory_id/],
     [{ customInstructions: ["Be kind."] }, /custom_instructions/],
@@ -161,16 +161,36 @@ async function deeplNode() {
     const [name, value] = Object.entries(option)[0];
     await it.refused(`${name}=${value}`, error, pattern, () => c.translateText("Hi", "en", "pt-BR", option));
   }
-  const entries = new deepl.GlossaryEntries({ entries: { dog: "cachorro" } });
+  const entries = new deepl.GlossaryEntries({ entries: { dogs: "cachorros" } });
   const dictionary = { sourceLangCode: "en", targetLangCode: "pt", entries };
   const missing = deepl.GlossaryNotFoundError;
-  await it.refused("make a glossary", error, /not supported/, () => c.createGlossary("t", "en", "pt", entries));
   await it.call("list glossaries", async () => assert.deepEqual(await c.listGlossaries(), []), 1);
-  await it.call("glossary languages", async () => assert.deepEqual(await c.getGlossaryLanguagePairs(), []), 1);
+  await it.call("a glossary made, used and deleted", async () => {
+    const made = await c.createGlossary("t", "en", "pt", entries);
+    assert.deepEqual([made.name, made.entryCount, made.ready], ["t", 1, true]);
+    assert.deepEqual((await c.getGlossaryEntries(made)).entries(), { dogs: "cachorros" });
+    for (const options of [{ glossary: made.glossaryId }, { glossaryIds: [made.glossaryId] }]) {
+      const { text } = await c.translateText(DOGS, "en", "pt-BR", options);
+      assert.match(text, /cachorros/);
+    }
+    await c.deleteGlossary(made);
+    assert.deepEqual(await c.listGlossaries(), []);
+  }, 6);
+  await it.call("a glossary made, changed, used and deleted (v3)", async () => {
+    const made = await c.createMultilingualGlossary("t", [dictionary]);
+    const more = { ...dictionary, entries: new deepl.GlossaryEntries({ entries: { snow: "geada" } }) };
+    assert.equal((await c.updateMultilingualGlossaryName(made, "u")).name, "u");
+    await c.updateMultilingualGlossaryDictionary(made, more);
+    assert.equal((await c.getMultilingualGlossary(made.glossaryId)).dictionaries[0].entryCount, 2);
+    await c.replaceMultilingualGlossaryDictionary(made, more);
+    const { text } = await c.translateText(DOGS, "en", "pt-BR", { glossary: made });
+    assert.match(text, /geada/);
+    await c.deleteMultilingualGlossary(made);
+  }, 7);
+  await it.call("glossary languages", async () => assert.equal((await c.getGlossaryLanguagePairs()).length, 1), 1);
   await it.refused("glossary that is not there", missing, /glossary/i, () => c.getGlossary("x"));
   await it.refused("entries of no glossary", missing, /glossary/i, () => c.getGlossaryEntries("x"));
   await it.refused("delete no glossary", missing, /glossary/i, () => c.deleteGlossary("x"));
-  await it.refused("make a glossary (v3)", error, /not supported/, () => c.createMultilingualGlossary("t", [dictionary]));
   await it.call("list glossaries (v3)", async () => assert.deepEqual(await c.listMultilingualGlossaries(), []), 1);
   await it.refused("glossary that is not there (v3)", missing, /glossary/i, () => c.getMultilingualGlossary("x"));
   await it.refused("entries of no glossary (v3)", missing, /glossary/i, () => c.getMultilingualGlossaryDictionaryEntries("x", "en", "pt"));

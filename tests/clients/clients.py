@@ -174,7 +174,7 @@ def deepl_client():
     it.call("document, step by step", document_step_by_step, 3)
     it.refused("document of another kind", deepl.DeepLException, "not supported", lambda: upload(filename="a.docx"))
     it.refused("document to another kind", deepl.DeepLException, "not supported", lambda: upload(output_format="docx"))
-    it.refused("document with a glossary", deepl.DeepLException, "glossary_id", lambda: upload(glossary="a-b"))
+    it.refused("document with a glossary that is not there", deepl.DeepLException, "glossary", lambda: upload(glossary="a-b"))
     it.refused("document in an unknown language", deepl.DeepLException, "xx", lambda: c.translate_document_upload("Hi", filename="a.txt", target_lang="XX"))
     lost = deepl.DocumentHandle("0" * 32, "k")
     it.refused("document that is not there", deepl.DeepLException, "no such document", lambda: c.translate_document_get_status(lost))
@@ -184,24 +184,60 @@ def deepl_client():
     it.refused("unknown source language", error, "xx", lambda: c.translate_text("Hi", source_lang="XX", target_lang="PT-BR"))
     it.refused("pair that is not there", error, "de", lambda: c.translate_text("Hi", source_lang="EN", target_lang="DE"))
     for options in [{"tag_handling": "html"}, {"tag_handling": "xml", "ignore_tags": ["x"]}, {"formality": "more"},
-                    {"glossary": "a-b"}, {"glossary_ids": ["a-b", "c-d"]}, {"style_rule": "a-b"},
+                    {"glossary": "a-b"}, {"style_rule": "a-b"},
                     {"translation_memory": "a-b", "translation_memory_threshold": 80}, {"custom_instructions": ["Be kind."]}]:
         name = next(iter(options))
-        parameters = {"glossary": "glossary_id", "style_rule": "style_id", "translation_memory": "translation_memory_id"}
+        parameters = {"style_rule": "style_id", "translation_memory": "translation_memory_id"}
         parameter = parameters.get(name, name)
         it.refused(f"{name}={options[name]}", error, parameter,
                    lambda options=options: c.translate_text("Hi", source_lang="EN", target_lang="PT-BR", **options))
-    entries = {"dog": "cachorro"}
-    it.refused("make a glossary", error, "not supported", lambda: c.create_glossary("t", "EN", "PT", entries))
+    entries = {"dogs": "cachorros"}
+    def glossary():
+        made = c.create_glossary("t", "EN", "PT", entries)
+        same((made.name, made.source_lang, made.target_lang, made.entry_count, made.ready), ("t", "EN", "PT", 1, True))
+        same([one.glossary_id for one in c.list_glossaries()], [made.glossary_id])
+        same(c.get_glossary(made.glossary_id).creation_time, made.creation_time)
+        same(c.get_glossary_entries(made), {"dogs": "cachorros"})
+        for options in [{"glossary": made}, {"glossary_ids": [made.glossary_id]}]:
+            text = c.translate_text(DOGS, source_lang="EN", target_lang="PT-BR", **options).text
+            check("cachorros" in text, text)
+        c.delete_glossary(made)
+        same(c.list_glossaries(), [])
+
+    def glossary_csv():
+        made = c.create_glossary_from_csv("t", "EN", "PT", '"dogs","cachorros",en,pt\r\n"snow, wet","neve molhada",en,pt\r\n')
+        same(c.get_glossary_entries(made), {"dogs": "cachorros", "snow, wet": "neve molhada"})
+        c.delete_glossary(made)
+
+    def multilingual():
+        made = c.create_multilingual_glossary("t", [dictionary])
+        same([(d.source_lang.upper(), d.target_lang.upper(), d.entry_count) for d in made.dictionaries], [("EN", "PT", 1)])
+        more = deepl.api_data.MultilingualGlossaryDictionaryEntries("EN", "PT", {"snow": "geada"})
+        same(c.update_multilingual_glossary_name(made, "u").name, "u")
+        c.update_multilingual_glossary_dictionary(made, more)
+        same(c.get_multilingual_glossary_entries(made, "EN", "PT").entries, {"dogs": "cachorros", "snow": "geada"})
+        same(c.replace_multilingual_glossary_dictionary(made, more).entry_count, 1)
+        other = deepl.api_data.MultilingualGlossaryDictionaryEntries("PT", "EN", {"neve": "snow"})
+        c.replace_multilingual_glossary_dictionary(made, other)
+        same(len(c.get_multilingual_glossary(made).dictionaries), 2)
+        text = c.translate_text(DOGS, source_lang="EN", target_lang="PT-BR", glossary=made).text
+        check("geada" in text, text)
+        c.delete_multilingual_glossary_dictionary(made, other)
+        same(len(c.list_multilingual_glossaries()), 1)
+        c.delete_multilingual_glossary(made)
+
     it.call("list glossaries", lambda: same(c.list_glossaries(), []), 1)
-    it.call("glossary languages", lambda: same(c.get_glossary_languages(), []), 1)
+    it.call("a glossary made, used and deleted", glossary, 8)
+    it.call("a glossary in CSV", glossary_csv, 3)
+    it.call("glossary languages", lambda: same([(one.source_lang, one.target_lang) for one in c.get_glossary_languages()], [("en", "pt")]), 1)
+    it.refused("a glossary without entries", error, "entries", lambda: c.create_glossary_from_csv("t", "EN", "PT", " "))
     missing = deepl.GlossaryNotFoundException
     it.refused("glossary that is not there", missing, "glossary", lambda: c.get_glossary("x"))
     it.refused("entries of no glossary", missing, "glossary", lambda: c.get_glossary_entries("x"))
     it.refused("delete no glossary", missing, "glossary", lambda: c.delete_glossary("x"))
     dictionary = deepl.api_data.MultilingualGlossaryDictionaryEntries("EN", "PT", entries)
-    it.refused("make a glossary (v3)", error, "not supported", lambda: c.create_multilingual_glossary("t", [dictionary]))
     it.call("list glossaries (v3)", lambda: same(c.list_multilingual_glossaries(), []), 1)
+    it.call("a glossary made, changed, used and deleted (v3)", multilingual, 10)
     it.refused("glossary that is not there (v3)", missing, "glossary", lambda: c.get_multilingual_glossary("x"))
     it.refused("entries of no glossary (v3)", missing, "glossary", lambda: c.get_multilingual_glossary_entries("x", "EN", "PT"))
     it.refused("rename no glossary (v3)", missing, "glossary", lambda: c.update_multilingual_glossary_name("x", "y"))

@@ -2,8 +2,8 @@
 
 Each recorded line is a JSON object: `client` and `call` (as the tests name them), `server` (open, keyed or limited), `method`,
 `path`, `headers` (those that matter), `body`, and the `status` and `answer` that came back. What differs from run to run is
-replaced: the key by KEY, the boundary of a form by BOUNDARY, a document's id and key by DOCUMENT_ID and DOCUMENT_KEY, the
-port by PORT. A request that was sent before is not recorded again, but for those about documents, which are answered once.
+replaced: the key by KEY, the boundary of a form by BOUNDARY, a document's id and key by DOCUMENT_ID and DOCUMENT_KEY, a glossary's
+id by GLOSSARY_ID, the port by PORT. A request that was sent before is not recorded again, but for those about documents and glossaries.
 """
 
 import http.client
@@ -38,6 +38,8 @@ class Recorder:
         with self.lock:
             if isinstance(answer, dict) and "document_key" in answer:
                 self.names += [(answer["document_id"], "DOCUMENT_ID"), (answer["document_key"], "DOCUMENT_KEY")]
+            if isinstance(answer, dict) and "glossary_id" in answer:
+                self.names.append((answer["glossary_id"], "GLOSSARY_ID"))
             names = self.names + ([(boundary[1].strip('"'), "BOUNDARY")] if boundary else [])
             line = self.mark | {"server": server, "method": method, "path": path, "headers": kept,
                                 "body": body.decode("utf-8", "replace"), "status": status, "answer": answer}
@@ -46,7 +48,8 @@ class Recorder:
                 line = line.replace(value, name)
             line = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", line)
             request = (server, method, path, str(kept), body)
-            self.lines[line if "/document" in path else request] = self.lines.get(request, line)
+            once = "/document" in path or "/glossaries" in path or "GLOSSARY_ID" in line
+            self.lines[line if once else request] = self.lines.get(request, line)
 
 
 def proxy(recorder, name, target):

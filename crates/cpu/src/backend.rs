@@ -513,8 +513,9 @@ impl Backend for Cpu {
         x: &Matrix,
         output: &Output,
         selections: &[Option<&Selection>],
+        wanted: &[bool],
         out: &mut Vec<f32>,
     ) {
-        output::logits(self.isa, x, output, selections, out);
+        output::logits(self.isa, x, output, selections, wanted, out);
     }
 }

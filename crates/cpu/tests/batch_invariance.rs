@@ -81,7 +81,7 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
         session.top_k(Question { asks: &asks, device_beams: None });
         let (mut choices, mut logits) = (Choices::default(), Vec::new());
         session.take_top_k(&mut choices);
-        session.logits(&mut logits);
+        session.logits(&vec![true; rows.len()], &mut logits);
         let mut rest = logits.as_slice();
         for (row, &owner) in owners.iter().enumerate() {
             let own = rest.split_off(..searches[owner].words.map_or(WORDS, <[u32]>::len));

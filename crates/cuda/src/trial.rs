@@ -93,7 +93,8 @@ impl Trial {
     /// Where a layer's answers differ from the host's search of the logits, or from the answers of single rows.
     fn differences(&self, asks: &[Ask<'_>]) -> Vec<String> {
         let mut logits = Vec::new();
-        self.gpu.logits(&self.x, &self.output, &vec![None; self.rows], &mut logits);
+        let (selections, wanted) = (vec![None; self.rows], vec![true; self.rows]);
+        self.gpu.logits(&self.x, &self.output, &selections, &wanted, &mut logits);
         let mut found = Vec::new();
         for layer in OutputLayer::ALL {
             let choices = self.best(layer, Question { asks, device_beams: None });

@@ -7,13 +7,19 @@
 //! the same, greedy search. With early stopping (`Search::early_stop`) a beam ends as soon as no open hypothesis is
 //! within a margin of the best finished one.
 
+mod constrained;
+
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use peregrine_model::Finish;
 use peregrine_nn::{Ask, Choice};
 
+use crate::constraints::Constraints;
 use crate::hypothesis::Hypothesis;
 use crate::settings::Settings;
+use constrained::Constrained;
+pub(crate) use constrained::ScoredRow;
 
 /// A word of some hypothesis; hypotheses are paths from a node back to the start.
 struct Node {
@@ -85,6 +91,8 @@ pub(crate) struct Beam {
     prefix: Vec<u32>,
     /// Whether the best hypothesis of a step has ever ended.
     best_ended: bool,
+    /// What its translation must and must not hold.
+    constrained: Option<Constrained>,
 }
 
 impl Beam {
@@ -107,7 +115,13 @@ impl Beam {
             minimum: settings.search.min_length,
             prefix,
             best_ended: false,
+            constrained: None,
         }
+    }
+
+    /// The same search, not begun yet, with constraints.
+    pub(crate) fn with_constraints(self, constraints: Option<Arc<Constraints>>) -> Beam {
+        Beam { constrained: constraints.map(Constrained::new), ..self }
     }
 
     /// The same search with no end before `minimum` tokens.

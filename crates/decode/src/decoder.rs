@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use peregrine_nn::{Choices, Question, RunAhead, Sentence, profile};
+use peregrine_nn::{Candidates, Choices, Question, RunAhead, Sentence, profile};
 
 use crate::batching::auto::Trial;
 use crate::batching::{BatchSize, Batching, Haste, Policy, Priority, Queue, Scope, Waiting};
-use crate::beam::Details;
+use crate::beam::{Details, ScoredRow};
 use crate::clock::Moment;
 use crate::job::{Done, Event, Failure};
 use crate::scorer::{Member, Scorer};
@@ -451,8 +451,22 @@ impl Decoder {
                     },
                 })
             };
-            let of_rows = (first_row..first_row + open).map(|row| choices.of(row));
-            beam.advance(settings, of_rows, details);
+            if beam.is_constrained() {
+                let scored = |row: usize| {
+                    let (row, words) = (first_row + row, job.words.as_deref());
+                    let attention = if settings.alignments {
+                        scorer.alignment(row)
+                    } else {
+                        Default::default()
+                    };
+                    let candidates = Candidates { scores: scorer.all_scores(row), words };
+                    ScoredRow { candidates, attention }
+                };
+                beam.advance_constrained(settings, scored, details);
+            } else {
+                let of_rows = (first_row..first_row + open).map(|row| choices.of(row));
+                beam.advance(settings, of_rows, details);
+            }
             if sentence.job.call.wants_tokens()
                 && let Some((position, token)) = sentence.latest()
             {

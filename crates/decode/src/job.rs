@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use peregrine_nn::Fault;
 
 use crate::clock::Moment;
+use crate::constraints::Constraints;
 use crate::guard::Verdict;
 use crate::hypothesis::Hypothesis;
 use crate::settings::Settings;
@@ -22,6 +23,9 @@ pub struct Job {
     pub prefix: Vec<u32>,
     /// If given, the exact number of target tokens, for measuring.
     pub length: Option<usize>,
+    /// What the translation must and must not hold. Attention to the source counts if the settings ask for alignments. Such a
+    /// search has no guard against runaway output.
+    pub constraints: Option<Arc<Constraints>>,
     /// The search settings, shared by the sentences of a request.
     pub settings: Arc<Settings>,
     /// The cancellation and deadline of the request, shared by its sentences.
@@ -29,13 +33,14 @@ pub struct Job {
 }
 
 impl Job {
-    /// A sentence without shortlist and prefix.
+    /// A sentence without shortlist, prefix and constraints.
     pub fn new(source: Vec<u32>, settings: &Arc<Settings>, call: &Arc<Call>) -> Job {
         Job {
             source,
             words: None,
             prefix: Vec::new(),
             length: None,
+            constraints: None,
             settings: Arc::clone(settings),
             call: Arc::clone(call),
         }

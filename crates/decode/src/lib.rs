@@ -2,7 +2,7 @@
 //!
 //! A beam (`beam.rs`) is the search of one sentence and independent of batches; a decoder
 //! (`decoder.rs`) steps the sentences of a batch together through one network or an ensemble
-//! (`scorer.rs`), each by its own [`Settings`]; [`batching`] decides which sentences are in the batch; [`guard`]
+//! (`scorer.rs`), each by its own [`Settings`]; [`Constraints`] are what a translation must and must not hold; [`batching`] decides which sentences are in the batch; [`guard`]
 //! stops runaway output. A [`Worker`] runs all this on one thread and reports the result of
 //! each sentence.
 
@@ -11,6 +11,7 @@
 pub mod batching;
 mod beam;
 pub mod clock;
+mod constraints;
 mod decoder;
 pub mod guard;
 mod hypothesis;
@@ -21,6 +22,7 @@ mod settings;
 mod stats;
 mod worker;
 
+pub use constraints::{Constraints, LEAST_ATTENTION, MOST_TERMS, Term, WordEdges};
 pub use guard::{Guard, Verdict};
 pub use hypothesis::Hypothesis;
 pub use job::{Call, Done, Event, Failure, Job};

@@ -1,5 +1,7 @@
 //! One network, or several whose log-probabilities are summed with weights.
 
+use std::ops::Range;
+
 use peregrine_nn::{
     Ask, Candidates, Choice, Choices, Network, Origin, Question, Row, RunAhead, Scoring, Sentence,
     Slot, choose, log_sum_exp,
@@ -26,6 +28,10 @@ pub(crate) struct Scorer {
     best: Vec<Choice>,
     /// The last top-k result; ensembles only.
     found: Choices,
+    /// The log-probabilities of all words of the rows that want them.
+    all_scores: Vec<f32>,
+    /// The entries of each row in `all_scores`; empty if no row wants them.
+    all_ranges: Vec<Range<usize>>,
 }
 
 /// A sentence's slots, one a member.
@@ -38,6 +44,8 @@ pub(crate) struct EnsembleRow<'a> {
     pub(crate) words: Option<&'a [u32]>,
     pub(crate) from: Origin,
     pub(crate) position: u32,
+    /// If set, the log-probabilities of all its words are wanted, by the scoring and the bans of this request.
+    pub(crate) scored: Option<Ask<'a>>,
 }
 
 impl Scorer {
@@ -50,6 +58,8 @@ impl Scorer {
             rows: Vec::new(),
             best: Vec::new(),
             found: Choices::default(),
+            all_scores: Vec::new(),
+            all_ranges: Vec::new(),
         }
     }
 
@@ -116,7 +126,8 @@ impl Scorer {
     /// Begins the top-k of each row of the last step, by the weighted sums of the members' scores.
     pub(crate) fn top_k(&mut self, rows: &[EnsembleRow<'_>], question: Question<'_>) {
         if let Some(network) = self.alone() {
-            return network.top_k(question);
+            network.top_k(question);
+            return self.score_all(rows);
         }
         let asks = question.asks;
         self.log_probabilities(rows, asks);
@@ -129,6 +140,44 @@ impl Scorer {
             self.found.push(best.iter().copied());
         }
         self.best = best;
+        self.score_all(rows);
+    }
+
+    /// Computes the log-probabilities of all words for the rows that want them.
+    fn score_all(&mut self, rows: &[EnsembleRow<'_>]) {
+        self.all_ranges.clear();
+        if rows.iter().all(|row| row.scored.is_none()) {
+            return;
+        }
+        let mut all_scores = std::mem::take(&mut self.all_scores);
+        all_scores.clear();
+        let wanted: Vec<bool> = rows.iter().map(|row| row.scored.is_some()).collect();
+        let (mut words, mut is_alone) = (0, false);
+        if let Some(network) = self.alone() {
+            network.logits(&wanted, &mut all_scores);
+            (words, is_alone) = (network.target_words(), true);
+        }
+        let mut end = 0;
+        for (number, row) in rows.iter().enumerate() {
+            let start = end;
+            if let Some(ask) = &row.scored {
+                if is_alone {
+                    end = start + row.words.map_or(words, <[u32]>::len);
+                    log_softmax(&mut all_scores[start..end], row.words, ask);
+                } else {
+                    self.combine(number);
+                    all_scores.extend_from_slice(&self.combined);
+                    end = all_scores.len();
+                }
+            }
+            self.all_ranges.push(start..end);
+        }
+        self.all_scores = all_scores;
+    }
+
+    /// The log-probabilities of all words of row `row` of the last step, if it wanted them.
+    pub(crate) fn all_scores(&self, row: usize) -> &[f32] {
+        self.all_ranges.get(row).map_or(&[], |range| &self.all_scores[range.clone()])
     }
 
     /// Collects the result of the earliest pending top-k request.
@@ -141,8 +190,9 @@ impl Scorer {
 
     fn log_probabilities(&mut self, rows: &[EnsembleRow<'_>], asks: &[Ask<'_>]) {
         self.scores.resize(self.members.len(), Vec::new());
+        let wanted = vec![true; rows.len()];
         for (member, scores) in self.members.iter_mut().zip(&mut self.scores) {
-            member.network.logits(scores);
+            member.network.logits(&wanted, scores);
         }
         let all = self.members.first().map_or(0, |m| m.network.target_words());
         self.starts.clear();
@@ -152,7 +202,7 @@ impl Scorer {
             let end = start + row.words.map_or(all, <[u32]>::len);
             self.starts.push(end);
             for scores in &mut self.scores {
-                log_softmax(&mut scores[start..end], row.words, ask);
+                log_softmax(&mut scores[start..end], row.words, row.scored.as_ref().unwrap_or(ask));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A sentence in the batch: its search, its slots in the caches, and further attempts after runaway output.
 
 use peregrine_model::Finish;
-use peregrine_nn::{Ask, DeviceBeam, MOST_PLACES, Origin, RunAhead};
+use peregrine_nn::{Ask, DeviceBeam, MOST_PLACES, Origin, RunAhead, Scoring};
 
 use crate::beam::Beam;
 use crate::guard::{ATTEMPTS, Guard, Verdict, ban_repetition};
@@ -51,7 +51,7 @@ impl Running {
         let settings = &*job.settings;
         // Forced words cannot be runaway output.
         let forced = job.length.is_some() || job.prefix.contains(&settings.end);
-        let guard = settings.guard.filter(|_| !forced);
+        let guard = settings.guard.filter(|_| !forced && job.constraints.is_none());
         let beam = beam(&job, guard, 0, position_limit);
         Running {
             ticket,
@@ -105,7 +105,7 @@ impl Running {
     pub(crate) fn needed_run_ahead(&self) -> Option<RunAhead> {
         let settings = &self.job.settings;
         match settings.search.beam {
-            _ if settings.alignments => None,
+            _ if settings.alignments || self.job.constraints.is_some() => None,
             1 => Some(RunAhead::Greedy),
             2..=MOST_PLACES => Some(RunAhead::Beams),
             _ => None,
@@ -147,7 +147,13 @@ impl Running {
                 (Some(row), Some(token)) => Origin::Row { row: self.first_row + row, token },
                 _ => Origin::Start,
             };
-            step.rows.push(self.row(from, self.beam.length() as u32));
+            let row = self.row(from, self.beam.length() as u32);
+            if self.beam.is_constrained() {
+                step.rows.push(EnsembleRow { scored: Some(ask), ..row });
+                step.asks.push(Ask { count: 1, scoring: Scoring::Logit, forced: None, ..ask });
+                continue;
+            }
+            step.rows.push(row);
             let banned = self.bans.get(i).map_or(ask.banned, Vec::as_slice);
             step.asks.push(Ask { banned, path: open.score, ..ask });
         }
@@ -169,7 +175,7 @@ impl Running {
 
     fn row(&self, from: Origin, position: u32) -> EnsembleRow<'_> {
         let words = self.job.words.as_deref();
-        EnsembleRow { slots: &self.slots, words, from, position }
+        EnsembleRow { slots: &self.slots, words, from, position, scored: None }
     }
 
     /// Notes that a step has begun, and where its rows and places are in it.
@@ -239,9 +245,10 @@ fn beam(job: &Job, guard: Option<Guard>, attempt: usize, position_limit: usize) 
     let mut prefix = job.prefix.clone();
     prefix.truncate(position_limit);
     if let Some(length) = job.length {
-        return Beam::new(settings, length.clamp(1, position_limit), prefix).with_minimum(length);
+        let beam = Beam::new(settings, length.clamp(1, position_limit), prefix);
+        return beam.with_minimum(length).with_constraints(job.constraints.clone());
     }
     let limit = settings.limit(job.source.len(), position_limit);
     let limit = guard.map_or(limit, |guard| guard.limit(job.source.len(), limit, attempt));
-    Beam::new(settings, limit, prefix)
+    Beam::new(settings, limit, prefix).with_constraints(job.constraints.clone())
 }

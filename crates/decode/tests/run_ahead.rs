@@ -230,7 +230,7 @@ impl Network for Chain {
         self.ahead > RunAhead::No
     }
 
-    fn logits(&mut self, _: &mut Vec<f32>) {
+    fn logits(&mut self, _: &[bool], _: &mut Vec<f32>) {
         unreachable!("one network answers by itself");
     }
 

@@ -229,13 +229,14 @@ pub trait Backend: Sized + Send + Sync + 'static {
     );
     /// Collects the result of a top-k request.
     fn take_top_k(&self, pending: &mut Self::Pending, best: &mut Choices);
-    /// The scores of all words of every row, one row after the other. A row with a selection has scores of the
+    /// The scores of all words of every row that is wanted, one row after the other. A row with a selection has scores of the
     /// selected words only.
     fn logits(
         &self,
         x: &Self::Rows,
         output: &Self::Output,
         selections: &[Option<&Self::Selection>],
+        wanted: &[bool],
         out: &mut Vec<f32>,
     );
 }

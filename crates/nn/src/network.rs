@@ -69,8 +69,8 @@ pub trait Network: Send {
         false
     }
 
-    /// The scores of all words, or of the shortlist, of each row of the last step, end to end.
-    fn logits(&mut self, out: &mut Vec<f32>);
+    /// The scores of all words, or of the shortlist, of each row of the last step that is wanted, end to end.
+    fn logits(&mut self, wanted: &[bool], out: &mut Vec<f32>);
 
     /// Attention of row `row` of the last step to the source, frame included.
     fn alignment(&self, row: usize) -> &[f32];

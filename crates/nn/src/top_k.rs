@@ -96,7 +96,8 @@ impl Candidates<'_> {
         }
     }
 
-    fn word(&self, column: usize) -> u32 {
+    /// The word of a column.
+    pub fn word(&self, column: usize) -> u32 {
         self.words.map_or(column as u32, |words| words[column])
     }
 }

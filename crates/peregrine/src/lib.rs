@@ -39,6 +39,7 @@ mod builtin;
 mod carry;
 mod compute;
 mod error;
+mod glossary;
 #[cfg(feature = "cuda")]
 mod gpu;
 #[cfg(not(feature = "cuda"))]
@@ -68,6 +69,7 @@ pub use builtin::builtin_model;
 pub use carry::Carry;
 pub use compute::{Compute, Device};
 pub use error::Error;
+pub use glossary::{GlossaryMode, How, Term};
 pub use gpu::GpuPrecision;
 pub use machine::{available_memory, cores};
 pub use options::{Options, Workers};
@@ -105,4 +107,4 @@ pub use peregrine_model::{
     Search, ShortlistChoice, ShortlistFile, Suppression,
 };
 pub use peregrine_nn::Speedups;
-pub use peregrine_text::{self as text, Split};
+pub use peregrine_text::{self as text, Entry, Glossary, Split};

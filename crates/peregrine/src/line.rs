@@ -9,6 +9,7 @@ use peregrine_model::SourceFrame;
 use peregrine_text::{Split, Words, encode_pieces, trim_range};
 
 use crate::carry::{Again, Carrying};
+use crate::glossary::PartTerm;
 use crate::{Carry, Error, Options, Request, Translation, Translator};
 
 /// A line split into parts, with the jobs of those that are translated.
@@ -60,6 +61,9 @@ pub(crate) struct Part {
     /// Stretches that were carried through, and how many of them the model has lost.
     pub(crate) carried: usize,
     pub(crate) lost: usize,
+    /// The terms of a glossary in it, and whether it is known what comes of them.
+    pub(crate) terms: Vec<PartTerm>,
+    pub(crate) terms_settled: bool,
     /// What its source tokens came from, none for those of the frame. Empty unless unknown words are
     /// replaced.
     pub(crate) words: Vec<Option<String>>,
@@ -86,10 +90,11 @@ impl Parts {
     ) -> Vec<(usize, Job)> {
         let Some(part) = self.list.get_mut(number) else { return Vec::new() };
         part.finish(done);
-        match part.carrying {
-            Some(_) => translator.attempt_again(self, number),
-            None => Vec::new(),
+        if part.carrying.is_none() {
+            return Vec::new();
         }
+        let jobs = translator.attempt_again(self, number);
+        if jobs.is_empty() { translator.pursue_terms(self, number) } else { jobs }
     }
 
     /// The parts that make the translation, in its order.
@@ -143,6 +148,13 @@ pub(crate) struct Common<'a> {
     pub(crate) again: Option<Arc<Again>>,
 }
 
+impl Common<'_> {
+    /// Whether what the model cannot spell is carried through.
+    fn carries(&self) -> bool {
+        self.options.carry == Carry::On
+    }
+}
+
 /// A sentence and its place in a text.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
@@ -163,7 +175,8 @@ impl Translator {
     /// What the sentences of a call have in common.
     pub(crate) fn common_of<'a>(&self, options: &'a Options, call: Arc<Call>) -> Common<'a> {
         let settings = Arc::new(self.settings(options));
-        let again = (options.carry == Carry::On).then(|| Again::new(options, &settings, &call));
+        let needs_again = options.carry == Carry::On || options.glossary.is_some();
+        let again = needs_again.then(|| Again::new(options, &settings, &call));
         Common { options, settings, call, again: again.map(Arc::new) }
     }
 
@@ -179,7 +192,7 @@ impl Translator {
         let may_have_lines = how != Split::None || request.sentences.is_some();
         split.parts.keeps_lines = may_have_lines && text.contains('\n');
         split.parts.keeps_space =
-            split.parts.keeps_lines || common.again.is_some() || request.sentences.is_some();
+            split.parts.keeps_lines || common.carries() || request.sentences.is_some();
         if split.parts.keeps_space {
             self.split_lines(request, common, &mut split)?;
             return Ok(split);
@@ -215,7 +228,7 @@ impl Translator {
             let parts = split.parts.list.len();
             self.add_sentence(place, request, common, split)?;
             // Of a sentence without tokens nothing is left but the white space around it.
-            if split.parts.list.len() > parts || common.again.is_some() {
+            if split.parts.list.len() > parts || common.carries() {
                 between.clear();
             }
         }
@@ -234,7 +247,12 @@ impl Translator {
         split: &mut SplitLine,
     ) -> Result<(), Error> {
         if let Some(again) = &common.again {
-            return self.add_carried(sentence, request, again, split);
+            let glossary = common.options.glossary.as_ref();
+            if common.carries() {
+                return self.add_carried(sentence, request, again, split);
+            } else if glossary.is_some_and(|terms| !terms.find(sentence.text).is_empty()) {
+                return self.add_segment(sentence, false, request, again, split);
+            }
         }
         let Place { text, offset, between } = sentence;
         let options = common.options;

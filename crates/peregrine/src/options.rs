@@ -5,9 +5,9 @@ use std::sync::Arc;
 use peregrine_decode::Guard;
 use peregrine_decode::batching::{BatchSize, Batching, ENCODE_TOKENS, Policy, Scope};
 use peregrine_model::Search;
-use peregrine_text::Split;
+use peregrine_text::{Glossary, Split};
 
-use crate::{Carry, Dictionary};
+use crate::{Carry, Dictionary, GlossaryMode};
 
 /// How a text is translated. [`Translator::options`](crate::Translator::options) gives those of the
 /// model's own configuration. Requests with different options run in the same batch, and none
@@ -45,6 +45,10 @@ pub struct Options {
     pub refuse_long: bool,
     /// Whether what the model cannot spell is carried through the translation.
     pub carry: Carry,
+    /// How certain terms are to be translated.
+    pub glossary: Option<Glossary>,
+    /// How the terms of the glossary get into the translation.
+    pub glossary_mode: GlossaryMode,
 }
 
 impl Options {
@@ -61,6 +65,8 @@ impl Options {
             guard: None,
             refuse_long: false,
             carry: Carry::Off,
+            glossary: None,
+            glossary_mode: GlossaryMode::default(),
         }
     }
 
@@ -98,6 +104,30 @@ impl Options {
     /// The same options with carry-through or without.
     pub fn with_carry(self, carry: Carry) -> Options {
         Options { carry, ..self }
+    }
+
+    /// The same options with a glossary or without. Clones of a glossary share their entries.
+    ///
+    /// ```
+    /// use peregrine::{Entry, Glossary, How, Request, Translator};
+    ///
+    /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
+    /// let translator = Translator::builtin()?;
+    /// let glossary = Glossary::new([Entry::new("dogs", "cachorros")])?;
+    /// let options = translator.options().with_glossary(Some(glossary));
+    /// let request = Request::new("Two dogs play in the snow.");
+    /// let translation = translator.translate_batch(&[request], &options)?.remove(0);
+    /// assert_eq!(translation.text(), "Dois cachorros brincam na neve.");
+    /// assert_eq!(translation.terms[0].how, How::Constrained);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_glossary(self, glossary: Option<Glossary>) -> Options {
+        Options { glossary, ..self }
+    }
+
+    /// The same options with another way of terms into a translation.
+    pub fn with_glossary_mode(self, glossary_mode: GlossaryMode) -> Options {
+        Options { glossary_mode, ..self }
     }
 
     /// The same options with or without a guard against runaway output.

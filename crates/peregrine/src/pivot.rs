@@ -6,10 +6,13 @@
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 
+use peregrine_text::Glossary;
+
 use crate::sentence::Sentence;
 use crate::stream::memory_in_use;
 use crate::{
-    Answer, Error, Line, Options, Request, StreamOptions, Summary, Translation, Translator,
+    Answer, Error, GlossaryMode, Line, Options, Request, StreamOptions, Summary, Term, Translation,
+    Translator,
 };
 
 /// Two models in a row: the second translates what the first makes of a text.
@@ -50,9 +53,11 @@ impl Pivot {
         Pivot { first: first.clone(), second: second.clone() }
     }
 
-    /// The options of both models, from those of the second.
+    /// The options of both models, from those of the second. Terms of a glossary are kept by the first, as it knows nothing of their
+    /// targets, and masked by the second, which cannot read them.
     pub fn options(&self, second: &Options) -> Legs<Options> {
-        Legs { first: self.first.options().before(second), second: second.clone() }
+        let first = self.first.options().before(second);
+        Legs { first, second: second.clone().with_glossary_mode(GlossaryMode::Mask) }
     }
 
     /// Translates texts on this thread; the translations are in their order. The options of a request are not heeded.
@@ -159,7 +164,15 @@ impl Options {
         self.guard = second.guard;
         self.refuse_long = second.refuse_long;
         self.carry = second.carry;
-        self
+        self.glossary.clone_from(&second.glossary);
+        self.keeping_terms()
+    }
+
+    /// The same options, with which terms of the glossary stay as they are: those of the first of two models in a row, which knows
+    /// nothing of their targets.
+    pub fn keeping_terms(self) -> Options {
+        let glossary = self.glossary.as_ref().map(Glossary::kept);
+        self.with_glossary(glossary).with_glossary_mode(GlossaryMode::Mask)
     }
 }
 
@@ -176,6 +189,15 @@ impl Translation {
     pub fn through(mut self, first: Translation) -> Translation {
         for sentence in &mut self.sentences {
             sentence.see_through(&first);
+        }
+        // The first model has kept the terms.
+        for term in &mut self.terms {
+            let same = |kept: &&Term| {
+                kept.target.as_ref().is_some_and(|range| overlap(range, &term.source) > 0)
+            };
+            if let Some(kept) = first.terms.iter().find(same) {
+                term.source = kept.source.clone();
+            }
         }
         self.source_bytes = first.source_bytes;
         self.source_tokens = match self.sentences.is_empty() {

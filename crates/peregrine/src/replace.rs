@@ -8,7 +8,7 @@ use peregrine_model::ModelError;
 use peregrine_text::{Decoded, Tokenizer};
 
 use crate::line::Part;
-use crate::{Alternative, Options, Translator};
+use crate::{Alternative, Options, Term, Translator};
 
 /// Translations of single words.
 #[derive(Debug, Clone, Default)]
@@ -53,13 +53,19 @@ impl Dictionary {
 }
 
 impl Translator {
-    /// The alternatives of a part, unknown words replaced where that is wanted.
-    pub(crate) fn alternatives(&self, part: &Part, options: &Options) -> Vec<Alternative> {
+    /// The alternatives of a part, unknown words replaced where that is wanted, and the report of its terms.
+    pub(crate) fn alternatives(
+        &self,
+        part: &Part,
+        options: &Options,
+    ) -> (Vec<Alternative>, Vec<Term>) {
         let target = &self.model().target;
         let ranges = options.scores || options.alignments;
         if let Some(text) = &part.copied {
-            return vec![Alternative::copy(text, self.model().members.len(), ranges)];
+            let copy = Alternative::copy(text, self.model().members.len(), ranges);
+            return (vec![copy], part.term_report(Vec::new()));
         }
+        let mut places = None;
         let alternative = |hypothesis: &Hypothesis| {
             let mut alternative = Alternative::from_hypothesis(hypothesis, target, ranges);
             if let Some(dictionary) = &options.replace_unknown {
@@ -67,11 +73,13 @@ impl Translator {
                 self.replace_unknown(&part.words, rows, &mut alternative, dictionary);
             }
             if let Some(carrying) = &part.carrying {
-                carrying.restore(&mut alternative, hypothesis, target);
+                let found = carrying.restore(&part.terms, &mut alternative, hypothesis, target);
+                places.get_or_insert(found);
             }
             alternative
         };
-        part.hypotheses.iter().map(alternative).collect()
+        let alternatives = part.hypotheses.iter().map(alternative).collect();
+        (alternatives, part.term_report(places.unwrap_or_default()))
     }
 
     /// Replaces unknown words. `rows` is the alignment of its tokens, and `words` are those behind its columns.

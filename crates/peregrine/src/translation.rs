@@ -8,7 +8,7 @@ use peregrine_text::{Decoded, Tokenizer, separator};
 
 use crate::line::{Part, Parts};
 use crate::sentence::{Sentence, Target};
-use crate::{Options, Translator};
+use crate::{Options, Term, Translator};
 
 /// The translation of one line.
 #[derive(Debug, Clone, Default)]
@@ -37,6 +37,8 @@ pub struct Translation {
     pub lost: usize,
     /// What a first model made of the text, if this one translated that, see [`Pivot`](crate::Pivot).
     pub pivot: Option<Box<Translation>>,
+    /// The terms of a glossary in the text, in its order, and what came of them.
+    pub terms: Vec<Term>,
 }
 
 /// One way to translate a line.
@@ -166,6 +168,7 @@ impl Translation {
         }
         let targets = self.sentences.iter_mut().flat_map(|sentence| &mut sentence.targets);
         targets.for_each(|target| target.shift(before.len(), 0));
+        self.terms.iter_mut().for_each(|term| term.shift(0, before.len()));
     }
 
     /// Appends the translation of what follows in the same line, behind the white space between them. The two texts follow each
@@ -178,6 +181,7 @@ impl Translation {
         }
         let bytes = self.source_bytes;
         next.sentences.iter_mut().for_each(|sentence| sentence.shift_source(bytes));
+        next.terms.iter_mut().for_each(|term| term.shift(bytes, 0));
         self.source_bytes += next.source_bytes;
         // Text that keeps its white space has the gap at its ends.
         let held = self.text().ends_with(char::is_whitespace)
@@ -211,6 +215,9 @@ impl Translation {
             let (bytes, tokens) = (alternative.text.len() + gap.len(), alternative.tokens.len());
             let targets = next.sentences.iter_mut().filter_map(|s| s.targets.get_mut(rank));
             targets.for_each(|target| target.shift(bytes, tokens));
+            if rank == 0 {
+                next.terms.iter_mut().for_each(|term| term.shift(0, bytes));
+            }
             alternative.append(other, gap);
             alternative.score = search.final_score(alternative.path_score, alternative.scored);
         }
@@ -221,6 +228,7 @@ impl Translation {
             _ => self.source_tokens + next.source_tokens,
         };
         self.sentences.append(&mut next.sentences);
+        self.terms.append(&mut next.terms);
         self.segments += next.segments;
         self.cut |= next.cut;
         self.copied |= next.copied;
@@ -246,7 +254,7 @@ impl Translation {
 impl Translator {
     /// The translation of one part.
     fn part_translation(&self, part: &Part, options: &Options) -> Translation {
-        let alternatives = self.alternatives(part, options);
+        let (alternatives, terms) = self.alternatives(part, options);
         let target = |(rank, alternative): (usize, &Alternative)| Target {
             text: 0..alternative.text.len(),
             tokens: 0..alternative.tokens.len(),
@@ -283,6 +291,7 @@ impl Translator {
             carried: part.carried,
             lost: part.lost,
             pivot: None,
+            terms,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::access::{Access, Client};
 use crate::cache::Cache;
 use crate::config::{Config, ConfigError, NamedModel};
 use crate::files::Files;
+use crate::glossaries::Glossaries;
 use crate::log::Log;
 use crate::metrics::Metrics;
 
@@ -52,6 +53,7 @@ pub(crate) struct App {
     pub(crate) cache: Arc<Cache>,
     pub(crate) metrics: Metrics,
     pub(crate) files: Files,
+    pub(crate) glossaries: Glossaries,
     pub(crate) log: Log,
     /// Whether the models are open and warm.
     pub(crate) ready: AtomicBool,
@@ -85,6 +87,7 @@ impl App {
             cache: Arc::new(Cache::new(config.cache)),
             metrics: Metrics::default(),
             files: Files::default(),
+            glossaries: Glossaries::open(config.glossaries.as_deref())?,
             log,
             ready: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

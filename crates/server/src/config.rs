@@ -98,6 +98,8 @@ pub struct Config {
     pub key_file: Option<PathBuf>,
     /// Bytes of translations that are remembered.
     pub cache: usize,
+    /// The folder in which clients' glossaries are kept.
+    pub glossaries: Option<PathBuf>,
     /// The path under which everything is served.
     pub url_prefix: String,
     /// Whether `X-Forwarded-*` headers are believed.
@@ -138,6 +140,7 @@ impl Default for Config {
             key: Vec::new(),
             key_file: None,
             cache: 0,
+            glossaries: None,
             url_prefix: String::new(),
             trust_proxy: false,
             cors_origin: Some("*".to_owned()),
@@ -309,6 +312,16 @@ pub const OPTIONS: &[ServeOption] = &[
         "0",
         "Bytes of translations that are remembered; 0 remembers none",
         |c, v| put(&mut c.cache, size(v))
+    ),
+    option!(
+        "glossaries",
+        "FOLDER",
+        "none",
+        "Folder in which glossaries that clients make are kept; without it they end with the server",
+        |c, v| {
+            c.glossaries = Some(PathBuf::from(v));
+            Ok(())
+        }
     ),
     option!(
         "url-prefix",

@@ -18,6 +18,7 @@ mod app;
 mod cache;
 mod config;
 mod files;
+mod glossaries;
 mod http;
 mod log;
 mod metrics;

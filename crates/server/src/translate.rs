@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use peregrine::registry::{OpenModel, Pair};
 use peregrine::text::{Detection, Language, detect};
-use peregrine::{Alternative, Carry, Options, Pending, Priority, Request, Translation};
+use peregrine::{
+    Alternative, Carry, GlossaryMode, Options, Pending, Priority, Request, Translation,
+};
 
 use crate::access::Client;
 use crate::app::{App, Turn};
@@ -227,7 +229,7 @@ impl App {
             return Ok(flight);
         };
         self.metrics.translated(&format!("{}-{}", course.from, course.to), text.chars().count());
-        let options = self.options(&turn.model, wanted);
+        let options = self.first_options(turn, wanted);
         let request = Request::new(text).with_options(&options).between(&course.from, &course.to);
         let submitted = turn.caller.try_submit(&request).map_err(Problem::from);
         let refused = submitted.as_ref().err().cloned();
@@ -252,7 +254,7 @@ impl App {
         tokens: bool,
     ) -> Outcome<Option<Pending>> {
         let Some(then) = &turn.then else { return Ok(None) };
-        let options = self.options(&then.model, wanted);
+        let options = self.options(&then.model, wanted).with_glossary_mode(GlossaryMode::Mask);
         let sentences = first.target_sentences();
         let mut request =
             Request::new(first.text()).with_options(&options).with_sentences(&sentences);
@@ -272,6 +274,16 @@ impl App {
             .with_alignments(wanted.alignments)
             .with_split(wanted.split)
             .with_carry(carry)
+            .with_glossary(wanted.terms.as_ref().map(|terms| terms.glossary.clone()))
+    }
+
+    /// The options of the first model of a turn.
+    pub(crate) fn first_options(&self, turn: &Turn, wanted: &Wanted) -> Options {
+        let options = self.options(&turn.model, wanted);
+        match turn.then {
+            None => options,
+            Some(_) => options.with_n_best(1).keeping_terms(),
+        }
     }
 
     /// The code of a language as the models have it.

@@ -2,6 +2,8 @@
 
 use peregrine::text::Split;
 
+use crate::glossaries::Terms;
+
 /// What is wanted of a translation besides the text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
@@ -11,6 +13,8 @@ pub(crate) struct Wanted {
     pub(crate) alignments: bool,
     pub(crate) split: Split,
     pub(crate) carry: bool,
+    /// How certain terms are to be translated.
+    pub(crate) terms: Option<Terms>,
 }
 
 impl Default for Wanted {
@@ -22,6 +26,7 @@ impl Default for Wanted {
             alignments: false,
             split: Split::Sentence,
             carry: true,
+            terms: None,
         }
     }
 }

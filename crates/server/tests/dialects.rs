@@ -247,7 +247,6 @@ fn deepl_says_what_it_cannot_do() {
     let base = json!({"text": ["a"], "target_lang": "PT", "source_lang": "EN"});
     for (name, value) in [
         ("tag_handling", json!("xml")),
-        ("glossary_id", json!("g")),
         ("formality", json!("more")),
         ("custom_instructions", json!(["Be kind."])),
     ] {
@@ -257,9 +256,9 @@ fn deepl_says_what_it_cannot_do() {
         assert_eq!(answer.status, 400, "{name}");
         assert!(answer.json()["message"].as_str().unwrap().contains(name));
     }
-    let glossary = server.post("/v2/glossaries", &json!({"name": "t"}));
-    assert!(glossary.status == 400 && glossary.json()["message"].is_string());
-    assert_eq!(server.get("/v2/glossaries").json(), json!({"glossaries": []}));
+    let mut body = base.clone();
+    body["glossary_id"] = json!("g");
+    assert_eq!(server.post("/v2/translate", &body).status, 404);
     assert_eq!(server.get("/v2/glossaries/x").status, 404);
     assert_eq!(
         server.post("/v2/translate", &json!({"text": ["a"], "target_lang": "XX"})).status,
@@ -384,4 +383,41 @@ fn keys_are_taken_where_each_dialect_puts_them() {
         let text = server.get(path).text();
         assert!(!text.contains("alpha") && !text.contains("beta"), "{path}");
     }
+}
+
+/// A glossary of DeepL's, and terms of a request of its own.
+#[test]
+fn glossaries_are_used() {
+    let server = start(&[]);
+    let refused = server.post("/v2/glossaries", &json!({"name": "t"}));
+    assert!(refused.status == 400 && refused.json()["message"].is_string());
+    let body = json!({"name": "t", "source_lang": "EN", "target_lang": "PT", "entries": "dogs\tcachorros\nsnow\t\n", "entries_format": "tsv"});
+    let made = server.post("/v2/glossaries", &body);
+    assert_eq!(made.status, 201);
+    let id = made.json()["glossary_id"].as_str().unwrap().to_owned();
+    let mut body =
+        json!({"text": [DOGS], "target_lang": "PT", "source_lang": "EN", "glossary_id": id});
+    let text = |body: &Value| {
+        let answer = server.post("/v2/translate", body);
+        answer.json()["translations"][0]["text"].as_str().unwrap_or_default().to_owned()
+    };
+    let with = text(&body);
+    assert!(with.contains("cachorros") && with.contains("snow"), "{with}");
+    body["source_lang"] = Value::Null;
+    let refused = server.post("/v2/translate", &body);
+    assert!(refused.status == 400 && refused.text().contains("source_lang"));
+    body["glossary_id"] = Value::Null;
+    assert_eq!(text(&body), CAES);
+    let form = "name=u&dictionaries[0].source_lang=en&dictionaries[0].target_lang=pt&dictionaries[0].entries=dogs%09c%C3%A3ezinhos&dictionaries[0].entries_format=tsv";
+    let made = server.form("/v3/glossaries", form);
+    assert_eq!((made.status, &made.json()["dictionaries"][0]["entry_count"]), (201, &json!(1)));
+    let own = json!({"text": DOGS, "to": "pt", "glossary": {"dogs": "cachorros"}});
+    let answer = server.post("/v1/translate", &own).json()["translations"][0].clone();
+    assert!(answer["text"].as_str().unwrap().contains("cachorros"), "{answer}");
+    assert_eq!(
+        (&answer["terms"][0]["source"], &answer["terms"][0]["how"]),
+        (&json!([4, 8]), &json!("constrained"))
+    );
+    let wrong = server.post("/v1/translate", &json!({"text": DOGS, "to": "pt", "glossary": [1]}));
+    assert_eq!(wrong.status, 400);
 }

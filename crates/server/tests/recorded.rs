@@ -10,7 +10,15 @@ use serde_json::Value;
 const RECORDED: &str = include_str!("recorded.jsonl");
 
 /// What differs from run to run.
-const VOLATILE: [&str; 4] = ["document_id", "document_key", "translatedFileUrl", "id"];
+const VOLATILE: [&str; 6] =
+    ["document_id", "document_key", "translatedFileUrl", "id", "glossary_id", "creation_time"];
+
+/// The ids of what was made last.
+#[derive(Default)]
+struct Made {
+    document: (String, String),
+    glossary: String,
+}
 
 fn assert_same(recorded: &Value, answer: &Value, line: &str) {
     match (recorded, answer) {
@@ -32,11 +40,11 @@ fn assert_same(recorded: &Value, answer: &Value, line: &str) {
     }
 }
 
-/// Sends a recorded request again. `document` holds the id and the key of the document that was made last.
-fn replay(server: &Running, line: &str, recorded: &Value, document: &mut (String, String)) {
+/// Sends a recorded request again.
+fn replay(server: &Running, line: &str, recorded: &Value, made: &mut Made) {
     let text = |key: &str| {
-        let text = recorded[key].as_str().unwrap();
-        text.replace("DOCUMENT_ID", &document.0).replace("DOCUMENT_KEY", &document.1)
+        let text = recorded[key].as_str().unwrap().replace("GLOSSARY_ID", &made.glossary);
+        text.replace("DOCUMENT_ID", &made.document.0).replace("DOCUMENT_KEY", &made.document.1)
     };
     let headers = recorded["headers"].as_object().unwrap();
     let headers: Vec<(&str, &str)> =
@@ -45,7 +53,10 @@ fn replay(server: &Running, line: &str, recorded: &Value, document: &mut (String
     assert_eq!(u64::from(answer.status), recorded["status"], "{line}\n{}", answer.text());
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_else(|_| answer.text().into());
     if let (Some(id), Some(key)) = (body["document_id"].as_str(), body["document_key"].as_str()) {
-        *document = (id.to_owned(), key.to_owned());
+        made.document = (id.to_owned(), key.to_owned());
+    }
+    if let Some(id) = body["glossary_id"].as_str() {
+        id.clone_into(&mut made.glossary);
     }
     assert_same(&recorded["answer"], &body, line);
 }
@@ -53,7 +64,7 @@ fn replay(server: &Running, line: &str, recorded: &Value, document: &mut (String
 #[test]
 fn clients_get_the_answers_they_understood() {
     let (open, keyed) = (start(&[]), start(&[("key", "KEY")]));
-    let mut document = Default::default();
+    let mut made = Made::default();
     let mut count = 0;
     for line in RECORDED.lines() {
         let recorded: Value = serde_json::from_str(line).unwrap();
@@ -63,7 +74,7 @@ fn clients_get_the_answers_they_understood() {
             // Limits by the minute are tested in serving.rs.
             _ => continue,
         };
-        replay(server, line, &recorded, &mut document);
+        replay(server, line, &recorded, &mut made);
         count += 1;
     }
     assert!(count > 150, "{count}");

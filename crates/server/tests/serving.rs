@@ -273,7 +273,7 @@ fn through_a_third_language() {
     let stream = json!({"text": text, "from": "de", "to": "pt", "stream": true});
     let events = server.post("/v1/translate", &stream).text();
     let done = events.split("event: done\ndata: ").nth(1).expect("the last event");
-    let done: serde_json::Value = serde_json::from_str(done.trim()).unwrap();
+    let done: Value = serde_json::from_str(done.trim()).unwrap();
     assert_eq!(done["translations"][0]["text"], whole["text"]);
     assert!(events.contains("event: sentence"));
 }

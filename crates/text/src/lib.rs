@@ -10,7 +10,7 @@
 //!
 //! [`Tokenizer`] is one side of a model, whichever of these it uses. [`sentences`] finds the sentences
 //! of a text, [`Language`] knows codes and names of languages, and with the feature `detect` a text's language is
-//! told. The crate opens no files: callers hand over bytes and a name, which error messages repeat.
+//! told. [`carry`] keeps what a model cannot spell, a [`Glossary`] tells how terms are translated. The crate opens no files: callers hand over bytes and a name, which error messages repeat.
 //!
 //! ```
 //! use peregrine_text::Tokenizer;
@@ -31,6 +31,7 @@ pub mod carry;
 mod decoded;
 mod encoded;
 mod error;
+pub mod glossary;
 mod language;
 mod offsets;
 mod sentencepiece;
@@ -45,6 +46,7 @@ pub use bpe::BpeCodes;
 pub use decoded::Decoded;
 pub use encoded::Encoded;
 pub use error::Error;
+pub use glossary::{Entry, Glossary};
 #[cfg(feature = "detect")]
 pub use language::{Detection, detect};
 pub use language::{Language, main_script, pair_from_name};

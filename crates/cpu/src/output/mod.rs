@@ -412,20 +412,29 @@ fn recycled<T, U>(mut list: Vec<T>) -> Vec<U> {
     list.into_iter().map(|_| unreachable!("the list is empty")).collect()
 }
 
-/// All logits of every row, row after row.
+/// All logits of every row that is wanted, row after row.
 pub(crate) fn logits(
     isa: Isa,
     x: &Matrix,
     output: &Output,
     selections: &[Option<&Selection>],
+    wanted: &[bool],
     out: &mut Vec<f32>,
 ) {
     out.clear();
     for (rows, selection) in groups(selections) {
-        let linear = selection.map_or(&output.linear, |s| s.packed(output));
-        let x = &x.values()[rows.start * linear.inputs()..rows.end * linear.inputs()];
-        let start = out.len();
-        out.resize(start + rows.len() * linear.outputs(), 0.0);
-        linear.multiply(isa, Activation::Identity, x, &mut out[start..]);
+        let mut first = rows.start;
+        for run in wanted[rows].chunk_by(|a, b| a == b) {
+            let rows = first..first + run.len();
+            first = rows.end;
+            if !run[0] {
+                continue;
+            }
+            let linear = selection.map_or(&output.linear, |s| s.packed(output));
+            let x = &x.values()[rows.start * linear.inputs()..rows.end * linear.inputs()];
+            let start = out.len();
+            out.resize(start + rows.len() * linear.outputs(), 0.0);
+            linear.multiply(isa, Activation::Identity, x, &mut out[start..]);
+        }
     }
 }

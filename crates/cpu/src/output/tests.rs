@@ -99,7 +99,7 @@ proptest! {
                 let expected_bits = bits(&alone(isa, &x, &made[0], &selected, &asks, row));
                 prop_assert_eq!(bits(&got[row]), expected_bits, "row {}, {:?}", row, asks[row]);
                 let one = Matrix::from_rows(inputs, x.row(row).to_vec());
-                logits(isa, &one, &made[0], &selected[row..=row], &mut scores);
+                logits(isa, &one, &made[0], &selected[row..=row], &[true], &mut scores);
                 let words = of_row(row).map(|list| words[list].as_slice());
                 choose(Candidates { scores: &scores, words }, &asks[row], &mut expected);
                 let tokens = |choices: &[Choice]| choices.iter().map(|c| c.token).collect::<Vec<_>>();
@@ -160,7 +160,7 @@ proptest! {
                 let expected_bits = bits(&alone(isa, &x, &output, &none, &asks, row));
                 prop_assert_eq!(bits(&got[row]), expected_bits, "row {}, {:?}", row, asks[row]);
                 let one = Matrix::from_rows(3, x.row(row).to_vec());
-                logits(isa, &one, &output, &none[..1], &mut scores);
+                logits(isa, &one, &output, &none[..1], &[true], &mut scores);
                 scores.iter_mut().filter(|score| score.is_nan()).for_each(|score| *score = f32::NEG_INFINITY);
                 choose(Candidates { scores: &scores, words: None }, &asks[row], &mut expected);
                 prop_assert_eq!(got[row].len(), expected.len());

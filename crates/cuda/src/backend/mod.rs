@@ -304,8 +304,9 @@ impl Backend for Cuda {
         x: &Rows,
         output: &Output,
         selections: &[Option<&Selection>],
+        wanted: &[bool],
         out: &mut Vec<f32>,
     ) {
-        done(output::logits(&self.device, x, output, selections, out));
+        done(output::logits(&self.device, x, output, (selections, wanted), out));
     }
 }

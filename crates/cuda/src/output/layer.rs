@@ -124,12 +124,12 @@ pub(super) fn groups<'a>(selections: &[Option<&'a Selection>]) -> Vec<Group<'a>>
     selections.chunk_by(same).map(group).collect()
 }
 
-/// All logits of every row, end to end; of the selected words where a row has a shortlist.
+/// All logits of every row that is wanted, end to end; of the selected words where a row has a shortlist.
 pub(crate) fn logits(
     device: &Arc<Device>,
     x: &Rows,
     output: &Output,
-    selections: &[Option<&Selection>],
+    (selections, wanted): (&[Option<&Selection>], &[bool]),
     out: &mut Vec<f32>,
 ) -> Result<(), Error> {
     let all = output.linear.outputs;
@@ -146,7 +146,8 @@ pub(crate) fn logits(
     let mut whole = vec![0.0; x.count * all];
     device.download(scores.address, &mut whole)?;
     out.clear();
-    for (row, selection) in whole.chunks(all.max(1)).zip(selections) {
+    let rows = whole.chunks(all.max(1)).zip(selections).zip(wanted);
+    for ((row, selection), _) in rows.filter(|(_, wanted)| **wanted) {
         match selection {
             None => out.extend_from_slice(row),
             Some(selection) => out.extend(selection.words.iter().map(|&w| row[w as usize])),

@@ -135,7 +135,8 @@ impl Asking<'_> {
     /// Copies all logits to the host and finds the top k there.
     fn best_of_logits(self, question: Question<'_>, answer: &mut Choices) -> Result<(), Error> {
         let mut scores = Vec::new();
-        logits(self.device, self.x, self.output, self.selections, &mut scores)?;
+        let all = vec![true; self.selections.len()];
+        logits(self.device, self.x, self.output, (self.selections, &all), &mut scores)?;
         let (mut rest, mut best) = (scores.as_slice(), Vec::new());
         answer.clear();
         for (ask, selection) in question.asks.iter().zip(self.selections) {

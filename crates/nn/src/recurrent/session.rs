@@ -337,11 +337,11 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
         self.network.base().backend.has_side_stream()
     }
 
-    fn logits(&mut self, out: &mut Vec<f32>) {
+    fn logits(&mut self, wanted: &[bool], out: &mut Vec<f32>) {
         let Session { network, work, slots, layout, .. } = self;
         slots.with_selections(&layout.slots, |selections| {
             let top = network.top(work);
-            network.base().backend.logits(top, &network.base().output, selections, out);
+            network.base().backend.logits(top, &network.base().output, selections, wanted, out);
         });
     }
 

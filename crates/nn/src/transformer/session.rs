@@ -316,10 +316,10 @@ impl<B: Backend> Network for Session<B> {
         self.network.backend.has_side_stream()
     }
 
-    fn logits(&mut self, out: &mut Vec<f32>) {
+    fn logits(&mut self, wanted: &[bool], out: &mut Vec<f32>) {
         let (network, x) = (&self.network, &self.buffers.x);
         self.slots.with_selections(&self.layout.slots, |selections| {
-            network.backend.logits(x, &network.output, selections, out);
+            network.backend.logits(x, &network.output, selections, wanted, out);
         });
     }
 

@@ -7,8 +7,9 @@ use peregrine_text::carry::{copied_share, missing_numbers};
 
 use super::write::Attempted;
 use super::{Attempt, Carrying};
-use crate::Translator;
+use crate::glossary::PartTerm;
 use crate::line::{Part, Parts};
+use crate::{Carry, Translator};
 
 /// The share of a title's words that must be left as they were for it to be translated again in sentence case.
 const UNTRANSLATED: f32 = 0.4;
@@ -17,13 +18,13 @@ const UNTRANSLATED: f32 = 0.4;
 const MOST_PIECES: usize = 64;
 
 /// What came of an attempt.
-struct Outcome {
-    source: String,
+pub(crate) struct Outcome {
+    pub(crate) source: String,
     /// The translation with everything back in it.
-    text: String,
+    pub(crate) text: String,
     is_title: bool,
     /// Masks that did not come back exactly once.
-    lost: usize,
+    pub(crate) lost: usize,
 }
 
 impl Outcome {
@@ -37,14 +38,26 @@ impl Outcome {
 }
 
 impl Carrying {
+    /// What came before a search for terms, if this is one.
+    fn take_earlier(&mut self) -> Option<Part> {
+        match std::mem::replace(&mut self.attempt, Attempt::Last) {
+            Attempt::Terms(earlier) => Some(*earlier),
+            other => {
+                self.attempt = other;
+                None
+            }
+        }
+    }
+
     /// The same text for a further attempt.
-    fn attempted(&self) -> Attempted<'_> {
+    pub(crate) fn attempted(&self, terms: &[PartTerm]) -> Attempted<'_> {
         Attempted {
             text: self.carried.original(),
             offset: self.offset,
             stretches: self.stretches.clone(),
+            terms: terms.to_vec(),
             style: self.style,
-            lowers_titles: false,
+            lowers_titles: self.lowers_titles,
             prefix: self.prefix.clone(),
             length: self.length,
             again: &self.again,
@@ -56,6 +69,10 @@ impl Translator {
     /// Looks at what came of a part. The jobs of a further attempt, if one is needed.
     pub(crate) fn attempt_again(&self, parts: &mut Parts, number: usize) -> Vec<(usize, Job)> {
         let part = &mut parts.list[number];
+        if let Some(earlier) = part.carrying.as_mut().and_then(|carrying| carrying.take_earlier()) {
+            self.choose_terms(part, earlier);
+            return Vec::new();
+        }
         let Some(outcome) = self.outcome(part) else { return Vec::new() };
         part.lost = outcome.lost;
         let attempt = part
@@ -87,7 +104,8 @@ impl Translator {
         }
     }
 
-    fn outcome(&self, part: &Part) -> Option<Outcome> {
+    /// What came of a part.
+    pub(crate) fn outcome(&self, part: &Part) -> Option<Outcome> {
         let carried = &part.carrying.as_ref()?.carried;
         let best = part.hypotheses.first()?;
         let restored = carried.restore(&self.model().target.decode(&best.tokens), &[]);
@@ -103,7 +121,7 @@ impl Translator {
     fn with_other_masks(&self, part: &mut Part) -> Option<Job> {
         let carrying = part.carrying.as_ref()?;
         let style = Some(self.mask_style(1)?);
-        let attempted = Attempted { style, ..carrying.attempted() };
+        let attempted = Attempted { style, ..carrying.attempted(&part.terms) };
         let (new, job) = self.attempt(&attempted, None, Attempt::OtherMasks)?;
         *part = new.in_place_of(part);
         Some(job)
@@ -111,12 +129,21 @@ impl Translator {
 
     /// The same text with numbers masked that have changed, or a title in sentence case. The better one will count.
     fn for_better(&self, part: &mut Part, outcome: &Outcome) -> Option<Job> {
-        let mut attempted = part.carrying.as_ref()?.attempted();
+        let carrying = part.carrying.as_ref()?;
+        if carrying.again.options.carry == Carry::Off {
+            return None;
+        }
+        let mut attempted = carrying.attempted(&part.terms);
         let numbers = outcome.missing_numbers();
         let is_about_numbers = !numbers.is_empty();
         if is_about_numbers {
             attempted.style.as_ref()?;
-            attempted.stretches.extend(numbers);
+            // A term with a number in it stays what it is.
+            let overlaps = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+            let is_free = |number: &Range<usize>| {
+                !attempted.terms.iter().any(|term| overlaps(&term.range, number))
+            };
+            attempted.stretches.extend(numbers.into_iter().filter(is_free));
             attempted.stretches.sort_by_key(|range| range.start);
         } else if outcome.is_title && outcome.copied_share() > UNTRANSLATED {
             attempted.lowers_titles = true;
@@ -142,7 +169,7 @@ impl Translator {
         if forced || segments.len() > MOST_PIECES {
             return Vec::new();
         }
-        let mut made = self.parts_around(&carrying.attempted(), segments);
+        let mut made = self.parts_around(&carrying.attempted(&part.terms), segments);
         if let Some((first, _)) = made.first_mut() {
             first.between.clone_from(&part.between);
             first.exact = part.exact;
@@ -161,7 +188,7 @@ impl Translator {
 
 impl Part {
     /// This part at the place of another one.
-    fn in_place_of(self, other: &Part) -> Part {
+    pub(crate) fn in_place_of(self, other: &Part) -> Part {
         let between = other.between.clone();
         Part { between, exact: other.exact, cut: other.cut, parent: other.parent, ..self }
     }

@@ -48,10 +48,12 @@ pub enum Carry {
 /// What further attempts need to know of a request.
 #[derive(Debug)]
 pub(crate) struct Again {
-    options: Options,
+    pub(crate) options: Options,
     settings: Arc<Settings>,
     /// The same settings with alignments.
     linked: Arc<Settings>,
+    /// The same settings with alignments and scores, for sentences with terms.
+    scored: Arc<Settings>,
     call: Arc<Call>,
 }
 
@@ -59,10 +61,13 @@ impl Again {
     pub(crate) fn new(options: &Options, settings: &Arc<Settings>, call: &Arc<Call>) -> Again {
         let mut linked = Settings::clone(settings);
         linked.alignments = true;
+        let mut scored = linked.clone();
+        scored.scores = true;
         Again {
             options: options.clone(),
             settings: Arc::clone(settings),
             linked: Arc::new(linked),
+            scored: Arc::new(scored),
             call: Arc::clone(call),
         }
     }
@@ -71,26 +76,28 @@ impl Again {
 /// How a part's text was written for the model.
 #[derive(Debug)]
 pub(crate) struct Carrying {
-    carried: Carried,
+    pub(crate) carried: Carried,
     /// Stretches of the part's text that are carried.
     stretches: Vec<Range<usize>>,
     /// The bytes of the written text of each token, frame left out.
-    spans: Vec<Range<usize>>,
+    pub(crate) spans: Vec<Range<usize>>,
     /// Tokens of the frame before them.
-    begins: usize,
+    pub(crate) begins: usize,
     /// The byte of the request's text at which the part's text begins.
     offset: usize,
     style: Option<MaskStyle>,
-    attempt: Attempt,
+    /// Whether a title was put in sentence case.
+    lowers_titles: bool,
+    pub(crate) attempt: Attempt,
     /// The prefix of its translation.
     prefix: Vec<u32>,
-    length: Option<usize>,
-    again: Arc<Again>,
+    pub(crate) length: Option<usize>,
+    pub(crate) again: Arc<Again>,
 }
 
 /// The attempt that is made.
 #[derive(Debug)]
-enum Attempt {
+pub(crate) enum Attempt {
     First,
     /// With other masks.
     OtherMasks,
@@ -98,31 +105,15 @@ enum Attempt {
     Numbers(Box<Part>),
     /// With a title in sentence case. What came before.
     Title(Box<Part>),
+    /// With terms searched for. What came before.
+    Terms(Box<Part>),
     /// There will be no other.
     Last,
 }
 
 impl Carrying {
-    /// Puts what was carried back into a translation.
-    pub(crate) fn restore(
-        &self,
-        alternative: &mut Alternative,
-        hypothesis: &Hypothesis,
-        target: &Tokenizer,
-    ) {
-        let links = self.links(hypothesis, target);
-        let restored = self.carried.restore(&alternative.text, &links);
-        let mut end = 0;
-        for range in &mut alternative.token_ranges {
-            let new = restored.text.new_range(range);
-            *range = new.start.max(end)..new.end.max(end);
-            end = range.end;
-        }
-        alternative.text = restored.text.text;
-    }
-
     /// The source word that each word of a hypothesis attends to; none where its attention is not known.
-    fn links(&self, hypothesis: &Hypothesis, target: &Tokenizer) -> Vec<Link> {
+    pub(crate) fn links(&self, hypothesis: &Hypothesis, target: &Tokenizer) -> Vec<Link> {
         if hypothesis.alignment.is_empty() {
             return Vec::new();
         }
@@ -171,7 +162,7 @@ impl Translator {
         let target = &self.model().target;
         let mut alternative = Alternative::from_hypothesis(hypothesis, target, false);
         if let Some(carrying) = &part.carrying {
-            carrying.restore(&mut alternative, hypothesis, target);
+            carrying.restore(&part.terms, &mut alternative, hypothesis, target);
         }
         alternative.text
     }

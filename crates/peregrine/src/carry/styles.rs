@@ -1,8 +1,8 @@
 //! Which masks a model returns: tried on a few sentences, once, when the first mask is needed.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use peregrine_decode::{Done, Job};
+use peregrine_decode::{Done, Job, WordEdges};
 use peregrine_text::carry::{MaskStyle, Speller};
 
 use crate::Translator;
@@ -65,6 +65,8 @@ pub(crate) struct Spelling {
     speller: OnceLock<Speller>,
     /// Masks in the order in which they are used.
     styles: OnceLock<Vec<MaskStyle>>,
+    /// Where words begin and end.
+    edges: OnceLock<Arc<WordEdges>>,
 }
 
 impl Translator {
@@ -72,6 +74,19 @@ impl Translator {
     pub(super) fn speller(&self) -> &Speller {
         let model = self.model();
         self.spelling().speller.get_or_init(|| Speller::new(&model.source, &model.target))
+    }
+
+    /// Where words of the target vocabulary begin and end.
+    pub(crate) fn word_edges(&self) -> Arc<WordEdges> {
+        let target = &self.model().target;
+        let edges = || {
+            let ids = || 0..target.size() as u32;
+            Arc::new(WordEdges {
+                continues: ids().map(|id| target.continues_word(id)).collect(),
+                unfinished: ids().map(|id| target.is_unfinished(id)).collect(),
+            })
+        };
+        Arc::clone(self.spelling().edges.get_or_init(edges))
     }
 
     /// The masks for a first and a second attempt: those that the model has returned, the best first.

@@ -8,16 +8,19 @@ use peregrine_text::carry::{Carried, MaskStyle, Segment, has_words, segments, se
 use peregrine_text::{LONGEST, Piece, encode_pieces, trim_range};
 
 use super::{Again, Attempt, Carrying};
+use crate::glossary::{PartTerm, terms_within};
 use crate::line::{Part, Place, SplitLine};
-use crate::{Error, Request, Translator};
+use crate::{Carry, Error, Request, Translator};
 
 /// A text to be translated as one part.
-pub(super) struct Attempted<'a> {
+pub(crate) struct Attempted<'a> {
     pub(super) text: &'a str,
     /// The byte of the request's text at which it begins.
     pub(super) offset: usize,
     /// What of it is carried, and as which masks.
     pub(super) stretches: Vec<Range<usize>>,
+    /// The terms of a glossary in it.
+    pub(super) terms: Vec<PartTerm>,
     pub(super) style: Option<MaskStyle>,
     /// Whether a title is put in sentence case.
     pub(super) lowers_titles: bool,
@@ -36,9 +39,9 @@ impl SplitLine {
 
 impl Part {
     /// A text that begins at byte `offset` of the request's and stays as it is; `carried` stretches of it had to be carried.
-    fn kept(text: &str, offset: usize, carried: usize) -> Part {
-        let (source, copied) = (offset..offset + text.len(), Some(text.to_owned()));
-        Part { source, copied, carried, ..Part::default() }
+    fn kept(text: &str, offset: usize, carried: usize, terms: Vec<PartTerm>) -> Part {
+        let part = Part { source: offset..offset + text.len(), carried, ..Part::default() };
+        part.with_copied_terms(text, terms)
     }
 }
 
@@ -91,7 +94,7 @@ impl Translator {
     }
 
     /// Adds a segment of a sentence.
-    fn add_segment(
+    pub(crate) fn add_segment(
         &self,
         place: Place<'_>,
         exact: bool,
@@ -103,10 +106,15 @@ impl Translator {
         let speller = self.speller();
         let pieces = self.pieces(text, again)?;
         let unspelt = pieces.iter().flat_map(|piece| speller.unspelt(&piece.ids, &piece.spans));
-        let stretches = speller.stretches(text, &unspelt.collect::<Vec<_>>());
+        let mut stretches = match again.options.carry {
+            Carry::On => speller.stretches(text, &unspelt.collect::<Vec<_>>()),
+            Carry::Off => Vec::new(),
+        };
+        let terms = self.terms_in(text, again, &mut stretches);
         let number = split.parts.list.len();
         // Masks are tried with the model here, not in a worker: a number may need one later.
-        let has_number = text.as_bytes().windows(3).any(|w| w.iter().all(u8::is_ascii_digit));
+        let has_number = again.options.carry == Carry::On
+            && text.as_bytes().windows(3).any(|w| w.iter().all(u8::is_ascii_digit));
         let may_need_mask = has_words(text, &stretches) && (has_number || !stretches.is_empty());
         let style = may_need_mask.then(|| self.mask_style(0)).flatten();
         let (prefix, length) = self.forced(request, split.jobs.is_empty());
@@ -114,6 +122,7 @@ impl Translator {
             text,
             offset,
             stretches,
+            terms,
             style,
             lowers_titles: false,
             prefix,
@@ -121,7 +130,8 @@ impl Translator {
             again,
         };
         if pieces.is_empty() || !has_words(text, &attempted.stretches) {
-            split.parts.list.push(Part::kept(text, offset, attempted.stretches.len()));
+            let carried = attempted.stretches.len();
+            split.parts.list.push(Part::kept(text, offset, carried, attempted.terms));
         } else if style.is_none() && !attempted.stretches.is_empty() {
             let segments = segments_around(text, &attempted.stretches);
             for (part, job) in self.parts_around(&attempted, segments) {
@@ -167,7 +177,7 @@ impl Translator {
     /// Adds a text that is too long for the model, in pieces that are carried each for itself.
     fn add_long(&self, whole: &Attempted<'_>, split: &mut SplitLine) {
         let Attempted { text, offset, .. } = *whole;
-        let carried = self.speller().write(text, &whole.stretches, whole.style, false);
+        let carried = self.carried(whole);
         let most = self.max_source(&whole.again.options);
         let most = most - self.model().members[0].architecture.source_frame().len();
         let mut end = 0;
@@ -184,6 +194,7 @@ impl Translator {
                 text: &text[inside.clone()],
                 offset: offset + inside.start,
                 stretches: own.map(|s| s.start - inside.start..s.end - inside.start).collect(),
+                terms: terms_within(&whole.terms, &inside),
                 style: whole.style,
                 lowers_titles: false,
                 prefix: whole.prefix.iter().copied().filter(|_| first).collect(),
@@ -194,14 +205,30 @@ impl Translator {
             let made = (!piece.ids.is_empty()).then(attempt).flatten();
             let (part, job) = match made {
                 Some((part, job)) => (part, Some(job)),
-                None => (Part::kept(attempted.text, attempted.offset, 0), None),
+                None => (Part::kept(attempted.text, attempted.offset, 0, attempted.terms), None),
             };
             split.push(Part { cut: true, between, ..part }, job);
         }
     }
 
+    /// A text as the model gets it.
+    fn carried(&self, text: &Attempted<'_>) -> Carried {
+        let Attempted { stretches, style, lowers_titles, .. } = text;
+        let carried = match text.again.options.carry {
+            Carry::On => self.speller().write(text.text, stretches, *style, *lowers_titles),
+            Carry::Off => Carried::masked(text.text, stretches, *style),
+        };
+        let returning = |carried: Carried, term: &PartTerm| match term.back() {
+            Some(back) if text.text[term.range.clone()] != *back => {
+                carried.returning(&term.range, back)
+            }
+            _ => carried,
+        };
+        text.terms.iter().fold(carried, returning)
+    }
+
     /// The part of a text and its job; none if it is too long for the model. `piece` has the tokens of the text as it is.
-    pub(super) fn attempt(
+    pub(crate) fn attempt(
         &self,
         text: &Attempted<'_>,
         piece: Option<Piece>,
@@ -210,8 +237,7 @@ impl Translator {
         let model = self.model();
         let options = &text.again.options;
         let frame = model.members[0].architecture.source_frame();
-        let (speller, lowers_titles) = (self.speller(), text.lowers_titles);
-        let carried = speller.write(text.text, &text.stretches, text.style, lowers_titles);
+        let carried = self.carried(text);
         let (ids, spans) = match piece.filter(|_| carried.is_plain()) {
             Some(piece) => (piece.ids, piece.spans),
             None => {
@@ -225,11 +251,14 @@ impl Translator {
         let source = frame.frame(&ids);
         let mut allowed = text.prefix.clone();
         allowed.extend(carried.mask_texts().flat_map(|mask| model.target.encode(mask).ids));
+        let forms = text.terms.iter().flat_map(PartTerm::wanted);
+        allowed.extend(forms.flat_map(|form| model.target.spellings(form).concat()));
         let end = text.offset + text.text.len();
         let mut part = Part {
             source: text.offset..end,
             source_tokens: source.len(),
             carried: carried.masks(),
+            terms: text.terms.clone(),
             ..Part::default()
         };
         if options.alignments {
@@ -245,12 +274,18 @@ impl Translator {
         let is_first = matches!(attempt, Attempt::First);
         // Masks mostly come back, so that nobody need know where attention would put them: knowing it costs the whole batch.
         let needs_links = carried.has_spaces() || matches!(attempt, Attempt::OtherMasks);
-        let settings = if needs_links { &text.again.linked } else { &text.again.settings };
+        let settings = match needs_links {
+            _ if text.terms.iter().any(PartTerm::is_searched) => &text.again.scored,
+            true => &text.again.linked,
+            false => &text.again.settings,
+        };
         let words = self.words(&source, &allowed, options);
         let job = Job::new(source, settings, &text.again.call);
         let job = Job { words, prefix: text.prefix.clone(), length: text.length, ..job };
-        let has_digits = text.text.bytes().any(|byte| byte.is_ascii_digit());
-        if !is_first || !carried.is_plain() || carried.is_title() || has_digits {
+        let may_lose_numbers =
+            options.carry == Carry::On && text.text.bytes().any(|byte| byte.is_ascii_digit());
+        let is_special = !carried.is_plain() || carried.is_title() || !text.terms.is_empty();
+        if !is_first || is_special || may_lose_numbers {
             part.carrying = Some(Box::new(Carrying {
                 carried,
                 stretches: text.stretches.clone(),
@@ -258,6 +293,7 @@ impl Translator {
                 begins: usize::from(frame.begin.is_some()),
                 offset: text.offset,
                 style: text.style,
+                lowers_titles: text.lowers_titles,
                 attempt,
                 prefix: text.prefix.clone(),
                 length: text.length,
@@ -287,6 +323,7 @@ impl Translator {
                 text,
                 offset,
                 stretches: Vec::new(),
+                terms: terms_within(&whole.terms, &range),
                 style: None,
                 lowers_titles: false,
                 prefix: std::mem::take(&mut prefix),
@@ -297,7 +334,7 @@ impl Translator {
             let attempt = is_text.then(|| self.attempt(&attempted, None, Attempt::Last)).flatten();
             let (part, job) = match attempt {
                 Some((part, job)) => (part, Some(job)),
-                None => (Part::kept(text, offset, usize::from(!is_text)), None),
+                None => (Part::kept(text, offset, usize::from(!is_text), attempted.terms), None),
             };
             let between = whole.text[end..range.start].to_owned();
             end = range.end;

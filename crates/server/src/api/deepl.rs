@@ -1,6 +1,6 @@
 //! DeepL, versions 2 and 3, as its own clients speak it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::Bytes;
 use axum::response::Response;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Context, bytes_answer, json_answer};
 use crate::files::{File, safe_name};
+use crate::glossaries::Terms;
 use crate::problem::{Kind, Outcome, Problem};
 use crate::translate::{Side, Translated};
 use crate::wanted::Wanted;
@@ -19,6 +20,8 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("target_lang*", "string", "Language to translate to"),
     ("source_lang", "string", "Language of the text; detected if it is not given"),
     ("split_sentences", "string", "0 takes each text for a sentence"),
+    ("glossary_id", "string", "A glossary; source_lang must be given then"),
+    ("glossary_ids", "strings", "Several; of two that have a term the first counts"),
 ];
 
 pub(crate) const LANGUAGES: &[(&str, &str, &str)] = &[("type", "string", "source or target")];
@@ -39,14 +42,7 @@ pub(crate) fn code(code: &str) -> String {
 
 /// Refuses what would change the translation and is not there.
 fn refuse(context: &Context) -> Outcome<()> {
-    for name in [
-        "tag_handling",
-        "glossary_id",
-        "glossary_ids",
-        "style_id",
-        "translation_memory_id",
-        "custom_instructions",
-    ] {
+    for name in ["tag_handling", "style_id", "translation_memory_id", "custom_instructions"] {
         let given = context.params.texts(name).map_or(true, |given| {
             given.is_some_and(|given| given.texts.iter().any(|text| !text.is_empty()))
         });
@@ -78,7 +74,8 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     };
     let counts: Vec<usize> = texts.iter().map(|text| text.chars().count()).collect();
     let mut ask = context.ask(texts, source, target)?;
-    ask.wanted = Wanted { split, ..ask.wanted };
+    let terms = terms(&context, ask.from.as_deref(), &ask.to)?;
+    ask.wanted = Wanted { split, terms, ..ask.wanted };
     let translated = context.app.translate(context.client, ask).await?;
     let shape = |(translated, count): (&Translated, &usize)| {
         // A client of DeepL fails without a language: where nothing can be said it is English.
@@ -88,6 +85,34 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     };
     let translations: Value = translated.iter().zip(&counts).map(shape).collect();
     Ok(json_answer(&json!({"translations": translations})))
+}
+
+/// The terms of the glossaries that a request names: those of its direction.
+fn terms(context: &Context, from: Option<&str>, to: &str) -> Outcome<Option<Terms>> {
+    let mut ids = Vec::new();
+    for name in ["glossary_id", "glossary_ids"] {
+        let given = context.params.texts(name)?.map(|given| given.texts).unwrap_or_default();
+        ids.extend(given.iter().flat_map(|ids| ids.split(',')).map(|id| id.trim().to_owned()));
+    }
+    ids.retain(|id| !id.is_empty());
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    let from = from.ok_or_else(|| {
+        Problem::bad("Use of a glossary requires the source_lang parameter to be specified")
+    })?;
+    let mut entries = BTreeMap::new();
+    for id in &ids {
+        let stored = context.app.glossaries.get(id)?;
+        let dictionary = stored
+            .dictionary(from, to)
+            .ok_or_else(|| Problem::bad("The glossary has no dictionary of these languages"))?;
+        // The first that has a term counts.
+        for (source, target) in dictionary.entries() {
+            entries.entry(source.to_owned()).or_insert_with(|| target.to_owned());
+        }
+    }
+    Terms::of(entries.iter().map(|(source, target)| (source.as_str(), target.as_str()))).map(Some)
 }
 
 pub(crate) async fn usage(_: Context) -> Outcome<Response> {
@@ -149,7 +174,8 @@ pub(crate) async fn upload(context: Context) -> Outcome<Response> {
     let text = text.map_err(|_| Problem::bad("The document is not in UTF-8"))?;
     let characters = text.chars().count();
     let source = context.params.filled("source_lang")?;
-    let ask = context.ask(vec![text], source, target)?;
+    let mut ask = context.ask(vec![text], source, target)?;
+    ask.wanted.terms = terms(&context, ask.from.as_deref(), &ask.to)?;
     // It is done before the client asks for the first time: clients wait five seconds between questions.
     let translated = context.app.translate(context.client, ask).await?;
     let text = translated.first().map(Translated::text).unwrap_or_default().to_owned();
@@ -182,22 +208,6 @@ pub(crate) async fn document_result(context: Context) -> Outcome<Response> {
     Ok(bytes_answer(200, "text/plain; charset=utf-8", file.bytes))
 }
 
-pub(crate) async fn glossary_pairs(_: Context) -> Outcome<Response> {
-    Ok(json_answer(&json!({"supported_languages": []})))
-}
-
-pub(crate) async fn no_glossaries(_: Context) -> Outcome<Response> {
-    Ok(json_answer(&json!({"glossaries": []})))
-}
-
-pub(crate) async fn glossary(_: Context) -> Outcome<Response> {
-    Err(Problem::new(Kind::NotSupported, "Glossaries are not supported by this server"))
-}
-
 pub(crate) async fn missing(_: Context) -> Outcome<Response> {
     Err(Problem::new(Kind::NotFound, "This is not supported by this server"))
-}
-
-pub(crate) async fn glossary_missing(_: Context) -> Outcome<Response> {
-    Err(Problem::new(Kind::NotFound, "There is no such glossary"))
 }

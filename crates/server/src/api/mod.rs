@@ -5,6 +5,7 @@
 mod deepl;
 mod describe;
 pub(crate) mod extensions;
+mod glossaries;
 mod google;
 mod libre;
 mod native;
@@ -120,20 +121,20 @@ pub(crate) const ROUTES: &[Route] = &[
     route!("POST" "/v2/document" DeepL deepl::upload, "Translate a text file", deepl::DOCUMENT),
     route!("POST" "/v2/document/{id}" DeepL deepl::document_status, "State of a document"),
     route!("POST" "/v2/document/{id}/result" DeepL deepl::document_result, "A translated document"),
-    route!("GET" "/v2/glossary-language-pairs" DeepL deepl::glossary_pairs, "Pairs that may have glossaries: none"),
-    route!("GET" "/v2/glossaries" DeepL deepl::no_glossaries, "Glossaries: none"),
-    route!("POST" "/v2/glossaries" DeepL deepl::glossary, "Make a glossary: not supported"),
-    route!("GET" "/v2/glossaries/{id}" DeepL deepl::glossary_missing, "A glossary: there is none"),
-    route!("GET" "/v2/glossaries/{id}/entries" DeepL deepl::glossary_missing, "Entries of a glossary: there is none"),
-    route!("DELETE" "/v2/glossaries/{id}" DeepL deepl::glossary_missing, "Delete a glossary: there is none"),
-    route!("GET" "/v3/glossaries" DeepL deepl::no_glossaries, "Glossaries: none"),
-    route!("POST" "/v3/glossaries" DeepL deepl::glossary, "Make a glossary: not supported"),
-    route!("GET" "/v3/glossaries/{id}" DeepL deepl::glossary_missing, "A glossary: there is none"),
-    route!("DELETE" "/v3/glossaries/{id}" DeepL deepl::glossary_missing, "Delete a glossary: there is none"),
-    route!("PATCH" "/v3/glossaries/{id}" DeepL deepl::glossary_missing, "Rename a glossary: there is none"),
-    route!("GET" "/v3/glossaries/{id}/entries" DeepL deepl::glossary_missing, "Entries of a glossary: there is none"),
-    route!("PUT" "/v3/glossaries/{id}/dictionaries" DeepL deepl::glossary_missing, "Replace entries of a glossary: there is none"),
-    route!("DELETE" "/v3/glossaries/{id}/dictionaries" DeepL deepl::glossary_missing, "Delete entries of a glossary: there is none"),
+    route!("GET" "/v2/glossary-language-pairs" DeepL glossaries::pairs, "Pairs that may have glossaries"),
+    route!("GET" "/v2/glossaries" DeepL glossaries::list, "Glossaries of one direction"),
+    route!("POST" "/v2/glossaries" DeepL glossaries::make, "Make a glossary", glossaries::MAKE),
+    route!("GET" "/v2/glossaries/{id}" DeepL glossaries::get, "A glossary"),
+    route!("GET" "/v2/glossaries/{id}/entries" DeepL glossaries::entries, "Entries of a glossary"),
+    route!("DELETE" "/v2/glossaries/{id}" DeepL glossaries::remove, "Delete a glossary"),
+    route!("GET" "/v3/glossaries" DeepL glossaries::list_many, "Glossaries"),
+    route!("POST" "/v3/glossaries" DeepL glossaries::make_many, "Make a glossary", glossaries::MAKE_MANY),
+    route!("GET" "/v3/glossaries/{id}" DeepL glossaries::get_many, "A glossary"),
+    route!("DELETE" "/v3/glossaries/{id}" DeepL glossaries::remove, "Delete a glossary"),
+    route!("PATCH" "/v3/glossaries/{id}" DeepL glossaries::change, "Rename a glossary, or add entries"),
+    route!("GET" "/v3/glossaries/{id}/entries" DeepL glossaries::entries_many, "Entries of a direction", glossaries::DIRECTION),
+    route!("PUT" "/v3/glossaries/{id}/dictionaries" DeepL glossaries::replace, "Replace the entries of a direction"),
+    route!("DELETE" "/v3/glossaries/{id}/dictionaries" DeepL glossaries::remove_direction, "Delete the entries of a direction", glossaries::DIRECTION),
     route!("POST" "/v2/write/rephrase" DeepL deepl::missing, "Rephrase: not supported"),
     route!("POST" "/v2/write/correct" DeepL deepl::missing, "Correct: not supported"),
     route!("GET" "/v3/style_rules" DeepL deepl::missing, "Style rules: not supported"),

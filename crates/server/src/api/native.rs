@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::shape::{Shape, answer, detection};
 use super::{Context, json_answer, stream};
 use crate::app::App;
+use crate::glossaries::Terms;
 use crate::problem::{Outcome, Problem};
 use crate::translate::{Ask, Side};
 use crate::wanted::Wanted;
@@ -30,6 +31,11 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
         "carry",
         "boolean",
         "Placeholders, addresses, emoji and capitals survive; true is the default",
+    ),
+    (
+        "glossary",
+        "object",
+        "Terms and their translations; a term with an empty translation is kept",
     ),
     ("offsets", "string", "What offsets count: codepoint, utf16 or byte"),
     ("priority", "string", "interactive or bulk"),
@@ -72,6 +78,7 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
         alignments: params.flag("alignments")?.unwrap_or(false),
         split: one_of("split", params.filled("split")?.as_deref(), &split)?,
         carry: params.flag("carry")?.unwrap_or(true),
+        terms: terms(context)?,
     };
     let priority = [
         ("auto", None),
@@ -95,6 +102,23 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
         n_best,
     };
     Ok((ask, shape))
+}
+
+/// The terms of a request: an object, or lines of a source, a tab and a target.
+fn terms(context: &Context) -> Outcome<Option<Terms>> {
+    let wrong = || Problem::bad("glossary must be an object of strings");
+    match context.params.value("glossary") {
+        None => context.params.filled("glossary")?.map(|tsv| Terms::read(&tsv)).transpose(),
+        Some(Value::String(tsv)) => Terms::read(tsv).map(Some),
+        Some(Value::Object(entries)) => {
+            let pair = |(source, target): (&'_ String, &'_ Value)| {
+                Ok((source.clone(), target.as_str().ok_or_else(wrong)?.to_owned()))
+            };
+            let pairs = entries.iter().map(pair).collect::<Outcome<Vec<_>>>()?;
+            Terms::of(pairs.iter().map(|(a, b)| (a.as_str(), b.as_str()))).map(Some)
+        }
+        Some(_) => Err(wrong()),
+    }
 }
 
 pub(crate) async fn translate(context: Context) -> Outcome<Response> {

@@ -51,6 +51,9 @@ impl Shape {
             answer["flags"] =
                 flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
         }
+        if !translation.terms.is_empty() {
+            answer["terms"] = self.terms(text, translated);
+        }
         if self.n_best > 1 {
             let all = translation.alternatives.iter();
             answer["alternatives"] =
@@ -60,6 +63,18 @@ impl Shape {
             answer["sentences"] = self.sentences(text, translated);
         }
         answer
+    }
+
+    /// What came of the terms of a glossary.
+    fn terms(self, text: &str, translated: &Translated) -> Value {
+        let source = Offsets::new(text, self.unit);
+        let target = Offsets::new(translated.text(), self.unit);
+        let pair = |range: Range<usize>| json!([range.start, range.end]);
+        let term = |term: &peregrine::Term| {
+            let place = term.target.as_ref().map(|range| pair(target.range(range)));
+            json!({"source": pair(source.range(&term.source)), "target": place, "how": term.how.name()})
+        };
+        translated.translation.terms.iter().map(term).collect()
     }
 
     fn sentences(self, text: &str, translated: &Translated) -> Value {

@@ -81,7 +81,7 @@ fn run(app: &Arc<App>, ask: &Ask, text: &str, course: Course) -> Outcome<Running
         running.made = Some(Translation { alternatives: vec![same], ..Translation::default() });
         return Ok(running);
     };
-    let options = app.options(&turn.model, &ask.wanted);
+    let options = app.first_options(turn, &ask.wanted);
     let (from, to) = (&running.course.from, &running.course.to);
     let request = Request::new(text).with_options(&options).between(from, to).with_tokens();
     app.metrics.translated(&format!("{from}-{to}"), text.chars().count());

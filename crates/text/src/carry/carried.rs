@@ -28,6 +28,8 @@ pub struct Carried {
 struct Mask {
     text: String,
     stretch: Range<usize>,
+    /// What comes back, if it is not the stretch.
+    back: Option<String>,
     /// What it touched.
     before: Touch,
     behind: Touch,
@@ -77,6 +79,8 @@ pub struct Restored {
     pub text: Rewritten,
     /// The number of masks that did not come back exactly once.
     pub lost: usize,
+    /// For each mask the bytes of the text that came back for it; none if it was lost.
+    pub places: Vec<Option<Range<usize>>>,
 }
 
 impl Speller {
@@ -91,11 +95,7 @@ impl Speller {
     ) -> Carried {
         let mut replacements = Vec::new();
         let masks = style.map(|style| self.masks(text, stretches, style)).unwrap_or_default();
-        for mask in &masks {
-            let (left, right) = (mask.before.padding(), mask.behind.padding());
-            let padded = format!("{left}{}{right}", mask.text);
-            replacements.push((mask.stretch.clone(), Cow::Owned(padded)));
-        }
+        replacements.extend(masks.iter().map(Mask::written));
         let gaps = gaps(text, stretches);
         let case = Case::of(gaps.iter().map(|gap| &text[gap.clone()]));
         let lowered = match case {
@@ -123,7 +123,7 @@ impl Speller {
             let before = text[..stretch.start].chars().rfind(|c| !self.drops(*c));
             let behind = text[stretch.end..].chars().find(|c| !self.drops(*c));
             let (before, behind) = (Touch::of(before), Touch::of(behind));
-            Mask { text: mask, stretch: stretch.clone(), before, behind }
+            Mask { text: mask, stretch: stretch.clone(), back: None, before, behind }
         };
         stretches.iter().zip(style.masks_for(text)).map(mask).collect()
     }
@@ -167,6 +167,17 @@ pub(super) fn gaps(text: &str, stretches: &[Range<usize>]) -> Vec<Range<usize>> 
 }
 
 impl Mask {
+    /// What the model gets for its stretch.
+    fn written(&self) -> Replacement<'static> {
+        let (left, right) = (self.before.padding(), self.behind.padding());
+        (self.stretch.clone(), Cow::Owned(format!("{left}{}{right}", self.text)))
+    }
+
+    /// What comes back for it.
+    fn back<'a>(&'a self, original: &'a str) -> &'a str {
+        self.back.as_deref().unwrap_or(&original[self.stretch.clone()])
+    }
+
     /// Its place in a translation, with the blanks that were put beside it.
     fn place(&self, output: &str, found: Range<usize>) -> Range<usize> {
         let before = self.before == Touch::Glued && output[..found.start].ends_with(' ');
@@ -176,6 +187,22 @@ impl Mask {
 }
 
 impl Carried {
+    /// A text of which nothing is changed but that stretches are written as masks.
+    pub fn masked(text: &str, stretches: &[Range<usize>], style: Option<MaskStyle>) -> Carried {
+        let masks = style.map(|style| Speller::default().masks(text, stretches, style));
+        let masks = masks.unwrap_or_default();
+        let replacements: Vec<Replacement<'_>> = masks.iter().map(Mask::written).collect();
+        let written = Rewritten::new(text, &replacements);
+        Carried { original: text.to_owned(), written, masks, ..Carried::default() }
+    }
+
+    /// The same text, for which something else comes back in place of a stretch.
+    pub fn returning(mut self, stretch: &Range<usize>, back: &str) -> Carried {
+        let masks = self.masks.iter_mut().filter(|mask| mask.stretch == *stretch);
+        masks.for_each(|mask| mask.back = Some(back.to_owned()));
+        self
+    }
+
     /// The text for the model.
     pub fn text(&self) -> &str {
         &self.written.text
@@ -189,6 +216,11 @@ impl Carried {
     /// The number of stretches that are carried.
     pub fn masks(&self) -> usize {
         self.masks.len()
+    }
+
+    /// The stretches that are carried.
+    pub fn stretches(&self) -> impl Iterator<Item = &Range<usize>> {
+        self.masks.iter().map(|mask| &mask.stretch)
     }
 
     /// The masks themselves.
@@ -218,11 +250,12 @@ impl Carried {
 
     /// The beginning of a translation with the masks in it put back.
     pub fn preview(&self, output: &str) -> String {
-        let found = |mask: &Mask| {
-            let place = occurrences(output, &mask.text).into_iter().next()?;
-            Some((mask.place(output, place), self.original[mask.stretch.clone()].into()))
-        };
-        let mut replacements: Vec<Replacement<'_>> = self.masks.iter().filter_map(found).collect();
+        let mut replacements: Vec<Replacement<'_>> = Vec::new();
+        for mask in &self.masks {
+            if let Some(found) = occurrences(output, &mask.text).into_iter().next() {
+                replacements.push((mask.place(output, found), mask.back(&self.original).into()));
+            }
+        }
         put_in_order(&mut replacements);
         let text = Rewritten::new(output, &replacements).text;
         match self.lowered && self.case == Case::Capitals && self.masks.is_empty() {
@@ -244,18 +277,21 @@ impl Carried {
 
     /// Puts everything back into a model's output. Links tell where to put what is lost, and white space.
     pub fn restore(&self, output: &str, links: &[Link]) -> Restored {
-        if output == self.written.text {
-            return Restored { text: self.written.inverse(&self.original), lost: 0 };
+        if output == self.written.text && self.masks.iter().all(|mask| mask.back.is_none()) {
+            let places = self.masks.iter().map(|mask| Some(mask.stretch.clone())).collect();
+            return Restored { text: self.written.inverse(&self.original), lost: 0, places };
         }
         let mut replacements: Vec<Replacement<'_>> = Vec::new();
         let mut lost = 0;
+        let mut firsts = Vec::with_capacity(self.masks.len());
         for mask in &self.masks {
-            let stretch = &self.original[mask.stretch.clone()];
             let found = occurrences(output, &mask.text);
             lost += usize::from(found.len() != 1);
+            firsts.push(found.first().cloned());
             match found.split_first() {
                 Some((first, others)) => {
-                    replacements.push((mask.place(output, first.clone()), stretch.into()));
+                    let back = mask.back(&self.original);
+                    replacements.push((mask.place(output, first.clone()), back.into()));
                     replacements.extend(others.iter().map(|again| (again.clone(), "".into())));
                 }
                 None => replacements.push(self.put_in(mask, output, links)),
@@ -273,12 +309,14 @@ impl Carried {
             }
         }
         put_in_order(&mut replacements);
-        Restored { text: Rewritten::new(output, &replacements), lost }
+        let text = Rewritten::new(output, &replacements);
+        let places = firsts.into_iter().map(|found| Some(text.new_range(&found?))).collect();
+        Restored { text, lost, places }
     }
 
     /// A lost mask's stretch behind the word that its neighbour became.
     fn put_in(&self, mask: &Mask, output: &str, links: &[Link]) -> Replacement<'_> {
-        let stretch = &self.original[mask.stretch.clone()];
+        let stretch = mask.back(&self.original);
         let place = self.place_of(mask.stretch.start, output, links);
         let place = output[place..].find(' ').map_or(output.len(), |blank| place + blank);
         let lead = if place == 0 || mask.before == Touch::Glued { "" } else { " " };

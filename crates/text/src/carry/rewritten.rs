@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// Bytes of a text and what stands for them.
-pub(super) type Replacement<'a> = (Range<usize>, Cow<'a, str>);
+pub type Replacement<'a> = (Range<usize>, Cow<'a, str>);
 
 /// A text with replacements, which converts ranges between the old text and the new one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ struct Edit {
 
 impl Rewritten {
     /// Replaces ranges of a text, which are in order and do not overlap.
-    pub(super) fn new(text: &str, replacements: &[Replacement<'_>]) -> Rewritten {
+    pub fn new(text: &str, replacements: &[Replacement<'_>]) -> Rewritten {
         let mut rewritten = Rewritten {
             text: String::with_capacity(text.len()),
             edits: Vec::with_capacity(replacements.len()),

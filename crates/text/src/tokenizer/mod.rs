@@ -176,6 +176,67 @@ impl Tokenizer {
         }
     }
 
+    /// The ways in which a model may write a text: as it is encoded, and in the fewest pieces that the vocabulary has, if those
+    /// are fewer. The SentencePiece model that came with a vocabulary may be another one's, as in some CTranslate2 packages; then
+    /// the second is the one that the translation model has learnt. Empty if the text cannot be written.
+    pub fn spellings(&self, text: &str) -> Vec<Vec<u32>> {
+        let is_spelt = |id: &u32| *id != self.unk && !self.token(*id).starts_with("<0x");
+        let returns = |ids: &Vec<u32>| {
+            !ids.is_empty() && ids.iter().all(is_spelt) && self.decode(ids) == text
+        };
+        let encoded = self.encode(text).ids;
+        let count = encoded.len();
+        let mut spellings: Vec<Vec<u32>> = Vec::from_iter(Some(encoded).filter(returns));
+        if !matches!(self.kind, TokenizerKind::Words(_)) {
+            let fewest = self.fewest_pieces(&format!("▁{}", text.replace(' ', "▁")));
+            spellings.extend(fewest.filter(|ids| ids.len() < count).filter(returns));
+        }
+        spellings
+    }
+
+    /// The fewest pieces of the vocabulary that make a text; of several ways the one whose first pieces are longest.
+    fn fewest_pieces(&self, text: &str) -> Option<Vec<u32>> {
+        /// Longer pieces than any vocabulary has.
+        const LONGEST_PIECE: usize = 64;
+        // The least number of pieces from each byte on, and the end of the first one.
+        let mut best: Vec<Option<(usize, usize, u32)>> = vec![None; text.len() + 1];
+        best[text.len()] = Some((0, 0, 0));
+        let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+        for &start in places.iter().rev() {
+            let ends = places.iter().copied().chain([text.len()]).rev();
+            for end in ends.filter(|&end| end > start && end - start <= LONGEST_PIECE) {
+                let (Some((count, ..)), Some(id)) = (best[end], self.id(&text[start..end])) else {
+                    continue;
+                };
+                if best[start].is_none_or(|(known, ..)| count + 1 < known) {
+                    best[start] = Some((count + 1, end, id));
+                }
+            }
+        }
+        let mut ids = Vec::new();
+        let mut at = 0;
+        while at < text.len() {
+            let (_, end, id) = best[at]?;
+            ids.push(id);
+            at = end;
+        }
+        Some(ids)
+    }
+
+    /// Whether a token goes on with the word before it: it begins with a letter and has no mark of a word's beginning. In a
+    /// script without blanks no token does.
+    pub fn continues_word(&self, id: u32) -> bool {
+        let token = self.token(id);
+        let is_byte = token.starts_with("<0x") && token.ends_with('>');
+        let letter = |c: char| c.is_alphanumeric() && !crate::is_unspaced(c);
+        !matches!(self.kind, TokenizerKind::Words(_)) && (is_byte || token.starts_with(letter))
+    }
+
+    /// Whether a token's word goes on with the next token: it ends in `@@`.
+    pub fn is_unfinished(&self, id: u32) -> bool {
+        matches!(self.kind, TokenizerKind::Words(_)) && self.token(id).ends_with("@@")
+    }
+
     /// The greatest id plus one.
     pub fn size(&self) -> usize {
         match &self.kind {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use peregrine::marian_format::{Fields, best_line, n_best_lines, one_line};
 use peregrine::text::separator;
-use peregrine::{Alternative, Search, Sentence, Translation, WordLink};
+use peregrine::{Alternative, Search, Sentence, Term, Translation, WordLink};
 use serde_json::{Value, json};
 
 use crate::io::feed::Place;
@@ -25,6 +25,8 @@ pub(crate) enum Form {
         alignment: bool,
         /// Whether what was carried is in it.
         carry: bool,
+        /// Whether what came of the terms of a glossary is in it.
+        terms: bool,
     },
 }
 
@@ -81,7 +83,7 @@ impl<'a> Answers<'a> {
                     writeln!(self.output, "{line}")?;
                 }
             }
-            Form::Json { alignment, carry } => {
+            Form::Json { alignment, carry, terms } => {
                 let mut object = object(&whole, *alignment);
                 if let Some(pivot) = &whole.pivot {
                     let score = pivot.alternatives.first().map(|best| best.score);
@@ -90,6 +92,9 @@ impl<'a> Answers<'a> {
                 if *carry {
                     object["carried"] = whole.carried.into();
                     object["lost"] = whole.lost.into();
+                }
+                if *terms {
+                    object["terms"] = whole.terms.iter().map(term).collect();
                 }
                 writeln!(self.output, "{object}")?;
             }
@@ -161,6 +166,18 @@ fn object(translation: &Translation, alignment: bool) -> Value {
 /// Where a range begins and ends.
 fn pair(range: &Range<usize>) -> [usize; 2] {
     [range.start, range.end]
+}
+
+/// A term and what came of it.
+fn term(term: &Term) -> Value {
+    json!({
+        "source": pair(&term.source),
+        "target": term.target.as_ref().map(pair),
+        "wanted": term.wanted,
+        "forbidden": term.forbidden,
+        "how": term.how.name(),
+        "cost": term.cost,
+    })
 }
 
 /// A target word and a source word it attends to.

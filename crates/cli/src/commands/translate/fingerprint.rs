@@ -32,7 +32,7 @@ pub(crate) enum Fate {
 }
 
 /// The options whose value does not count, by their names in the program.
-const FATES: [(&str, Fate); 26] = [
+const FATES: [(&str, Fate); 27] = [
     // The input has a hash of its own in the checkpoint, and the output is what is written.
     ("text", Fate::Harmless),
     ("input", Fate::Harmless),
@@ -61,6 +61,7 @@ const FATES: [(&str, Fate); 26] = [
     ("set", Fate::BySetting),
     ("prefix", Fate::Content),
     ("replace_unknown", Fate::Content),
+    ("glossary", Fate::Content),
 ];
 
 /// How an option counts; by its value where nothing is said.

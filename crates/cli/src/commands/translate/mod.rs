@@ -16,8 +16,8 @@ use peregrine::marian_format::{AlignmentStyle, Fields};
 use peregrine::measure::narrowed_rows;
 use peregrine::model::write_whole;
 use peregrine::{
-    Answer, Carry, Dictionary, Guard, Legs, Options, Pivot, Split, StreamOptions, Summary,
-    Translator, Workers,
+    Answer, Carry, Dictionary, Glossary, GlossaryMode, Guard, Legs, Options, Pivot, Split,
+    StreamOptions, Summary, Translator, Workers,
 };
 use serde_json::json;
 
@@ -109,6 +109,27 @@ struct InputOutput {
     /// default where that of --split is `none`.
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"], hide_possible_values = true)]
     carry: Option<String>,
+
+    /// Translate terms as a file says: lines `source<TAB>target`, or CSV
+    ///
+    /// Several forms of a target are divided by `|`, and an empty one keeps the source as it is. Flags in a third column: case, keep,
+    /// forbid, prefix. What came of each term is in --json; a summary is on standard error.
+    #[arg(long, value_name = "FILE")]
+    glossary: Option<PathBuf>,
+
+    /// How terms get into a translation: constrain, mask or replace [default: constrain]
+    ///
+    /// `constrain` searches for a translation with the terms. `mask` hides them from the model, which suits names and codes. `replace`
+    /// puts them in place of the words that the model has chosen.
+    #[arg(
+        long,
+        hide_short_help = true,
+        requires = "glossary",
+        value_name = "HOW",
+        default_value = "constrain",
+        hide_default_value = true
+    )]
+    glossary_mode: GlossaryMode,
 
     /// A file with the beginning of each translation, a line for each input line
     ///
@@ -239,7 +260,7 @@ impl Args {
         let prefixes = self.prefixes(start.lines)?;
         let stop = signals::begin_work();
         let mut progress = Progress::new(self.io.quiet, self.io.output.is_some(), &start.input);
-        let mut notes = Notes::new(self.io.quiet);
+        let mut notes = Notes::new(self.io.quiet, self.io.glossary.is_some());
         let mut answers =
             Answers::new(self.form(options), &options.search, start.output, start.lines);
         let coverage = Coverage::new(first.unwrap_or(translator).model());
@@ -270,11 +291,11 @@ impl Args {
             Some(first) => {
                 let pivot = Pivot::new(first, translator);
                 let workers = self.search.workers(first, &self.model.settings());
-                let mut before = stream.clone();
-                before.options = self.options(first)?;
-                before.options.n_best = 1;
-                before.workers = workers.with_memory(stream.workers.memory);
-                before.measure = false;
+                let workers = workers.with_memory(stream.workers.memory);
+                let options = self.options(first)?.with_n_best(1).keeping_terms();
+                let mut before = StreamOptions::new(options, workers);
+                before.stop = Some(stop);
+                stream.options.glossary_mode = GlossaryMode::Mask;
                 pivot.stream(lines, &Legs { first: before, second: stream }, write)
             }
         };
@@ -316,6 +337,8 @@ impl Args {
             Some("on") => Carry::On,
             Some(_) => Carry::Off,
         };
+        options.glossary = self.glossary()?;
+        options.glossary_mode = self.io.glossary_mode;
         options.guard = (self.guards == "on").then(Guard::default);
         Ok(options)
     }
@@ -334,7 +357,8 @@ impl Args {
         };
         match (self.io.json, self.io.n_best) {
             (true, _) => {
-                Form::Json { alignment: options.alignments, carry: options.carry == Carry::On }
+                let (alignment, carry) = (options.alignments, options.carry == Carry::On);
+                Form::Json { alignment, carry, terms: options.glossary.is_some() }
             }
             (false, true) => Form::NBest(fields),
             (false, false) if fields == Fields::default() => Form::Text,
@@ -346,7 +370,8 @@ impl Args {
     /// /dev/null) has nothing to go on from, and can be read only once.
     fn job_files(&self) -> Option<(&Path, &Path)> {
         let (input, output) = (self.io.input.as_deref()?, self.io.output.as_deref()?);
-        let mut read = self.io.prefix.iter().chain(self.io.replace_unknown.iter().flatten());
+        let read = self.io.prefix.iter().chain(self.io.replace_unknown.iter().flatten());
+        let mut read = read.chain(&self.io.glossary);
         let readable = input.is_file() && read.all(|path| path.is_file());
         let is_new = !output.exists() && !is_standard(output);
         (readable && (is_new || output.is_file())).then_some((input, output))
@@ -367,6 +392,7 @@ impl Args {
         let dictionary = self.io.replace_unknown.iter().flatten();
         read.extend(dictionary.map(|path| Named::read("--replace-unknown", path)));
         read.extend(self.io.prefix.iter().map(|path| Named::read("--prefix", path)));
+        read.extend(self.io.glossary.iter().map(|path| Named::read("--glossary", path)));
         let mut written = match &self.io.output {
             Some(path) => vec![Named::written("--output", path)],
             None => vec![Named::output()],
@@ -403,7 +429,9 @@ impl Args {
         match (job, self.job_files(), self.io.resume) {
             (Some(job), Some((input, output)), true) => job.go_on(input, output),
             (Some(job), Some((input, output)), false) => job.begin(input, output).map(Some),
-            (_, _, true) => bail!("--resume: input, output, prefixes and dictionary must be files"),
+            (_, _, true) => {
+                bail!("--resume: input, output, prefixes, dictionary and glossary must be files")
+            }
             _ => {
                 let input = self.lines()?;
                 let output = Output::create(self.io.output.as_deref())?;
@@ -454,6 +482,13 @@ impl Args {
             Some(None) => Some(Dictionary::default()),
             Some(Some(path)) => Some(Dictionary::read(path)?),
         })
+    }
+
+    fn glossary(&self) -> anyhow::Result<Option<Glossary>> {
+        let Some(path) = &self.io.glossary else { return Ok(None) };
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path).with_context(|| name.clone())?;
+        Ok(Some(Glossary::read(&name, &bytes)?))
     }
 
     fn lines(&self) -> anyhow::Result<Lines> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use peregrine::{Model, Translation};
+use peregrine::{How, Model, Term, Translation};
 
 use peregrine_args::console::remark;
 
@@ -16,12 +16,17 @@ pub(crate) struct Notes {
     copied: u64,
     lost: u64,
     runaway: u64,
+    /// How many terms of a glossary there were of each kind; none without a glossary.
+    terms: Option<[u64; How::ALL.len()]>,
+    /// Lines with terms that are missing.
+    missing: u64,
 }
 
 impl Notes {
     /// Nothing has been said; nothing will be if `quiet`.
-    pub(crate) fn new(quiet: bool) -> Notes {
-        Notes { quiet, cut: 0, copied: 0, lost: 0, runaway: 0 }
+    pub(crate) fn new(quiet: bool, glossary: bool) -> Notes {
+        let terms = glossary.then(Default::default);
+        Notes { quiet, cut: 0, copied: 0, lost: 0, runaway: 0, terms, missing: 0 }
     }
 
     /// Says what is to be said about line `number`, counted from 0.
@@ -50,6 +55,7 @@ impl Notes {
                 );
             }
         }
+        self.count_terms(line, &translation.terms);
         let why = match translation.verdict {
             verdict if verdict.is_clean() => return,
             verdict if verdict.looped => "repeated itself",
@@ -61,6 +67,21 @@ impl Notes {
                 "note: the translation of line {line} {why}: made again with repetition \
                  banned"
             );
+        }
+    }
+
+    /// Counts the terms of a line, and says which are missing.
+    fn count_terms(&mut self, line: u64, terms: &[Term]) {
+        let Some(counts) = &mut self.terms else { return };
+        for (how, count) in How::ALL.iter().zip(counts) {
+            *count += terms.iter().filter(|term| term.how == *how).count() as u64;
+        }
+        let Some(missing) = terms.iter().find(|term| term.how == How::Missing) else { return };
+        self.missing += 1;
+        if self.missing <= MOST && !self.quiet {
+            let (wanted, fate) =
+                (&missing.wanted, if missing.forbidden { "there" } else { "missing" });
+            remark!("note: line {line}: the term `{wanted}` is {fate}");
         }
     }
 
@@ -81,9 +102,16 @@ impl Notes {
             (self.copied, "lines have stretches that were copied"),
             (self.lost, "lines have carried stretches that the model lost"),
             (self.runaway, "translations were made again with repetition banned"),
+            (self.missing, "lines miss terms of the glossary"),
         ];
         for (count, what) in totals.into_iter().filter(|(count, _)| *count > MOST) {
             remark!("note: in all {count} {what}");
+        }
+        if let Some(counts) = self.terms {
+            let all: u64 = counts.iter().sum();
+            let parts = How::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
+            let parts: String = parts.map(|(how, count)| format!(", {count} {how}")).collect();
+            remark!("{all} terms{parts}");
         }
     }
 }

@@ -1,0 +1,281 @@
+//! Glossaries: how certain terms are to be translated, and what came of them.
+//!
+//! A sentence that holds a term is translated freely first. If the translation has the term where it belongs, that is all. If not,
+//! the sentence is translated again by a search that must produce the term where the model looks at its source. If that fails or
+//! costs too much, the words that stand for the term are replaced. Terms that stay as they are, and those that the model cannot spell,
+//! are masked, as in carry-through. Each term is reported.
+
+mod place;
+mod search;
+
+use std::ops::Range;
+
+use peregrine_text::Entry;
+
+use crate::Translator;
+use crate::carry::Again;
+use crate::line::Part;
+
+/// How the terms of a glossary get into a translation. Terms that stay as they are, or that the model cannot spell, are masked in any
+/// case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum GlossaryMode {
+    /// By a search that must produce them. What stands around them agrees with them.
+    #[default]
+    Constrain,
+    /// By masks: the model never sees them. Right for names and codes.
+    Mask,
+    /// In place of the words that the model has chosen.
+    Replace,
+}
+
+impl std::str::FromStr for GlossaryMode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<GlossaryMode, String> {
+        match name {
+            "constrain" => Ok(GlossaryMode::Constrain),
+            "mask" => Ok(GlossaryMode::Mask),
+            "replace" => Ok(GlossaryMode::Replace),
+            _ => Err("expected constrain, mask or replace".to_owned()),
+        }
+    }
+}
+
+/// A term of a glossary that a text holds, and what came of it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Term {
+    /// Its bytes of the request's text.
+    pub source: Range<usize>,
+    /// Its bytes of the best translation. None if it is missing, or if it must not be there.
+    pub target: Option<Range<usize>>,
+    /// What was wanted, the first form of it.
+    pub wanted: String,
+    /// Whether it must not be there. It is honoured if it is not, and missing if it is there all the same.
+    pub forbidden: bool,
+    /// What came of it.
+    pub how: How,
+    /// What its sentence has lost by the search for terms: the difference of the mean log-probabilities of a token.
+    pub cost: f32,
+}
+
+impl Term {
+    /// Moves it behind that many bytes of either text.
+    pub(crate) fn shift(&mut self, source: usize, target: usize) {
+        self.source = self.source.start + source..self.source.end + source;
+        self.target = self.target.take().map(|range| range.start + target..range.end + target);
+    }
+}
+
+/// What came of a term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum How {
+    /// The model has chosen it by itself.
+    Already,
+    /// A search for it has found it.
+    Constrained,
+    /// It stood as a mask, which came back.
+    Masked,
+    /// It stands in place of the words that the model had chosen.
+    Replaced,
+    /// It is not there.
+    Missing,
+}
+
+impl How {
+    /// All of them.
+    pub const ALL: [How; 5] =
+        [How::Already, How::Constrained, How::Masked, How::Replaced, How::Missing];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Already => "already",
+            How::Constrained => "constrained",
+            How::Masked => "masked",
+            How::Replaced => "replaced",
+            How::Missing => "missing",
+        }
+    }
+}
+
+impl std::fmt::Display for How {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A term of a part.
+#[derive(Debug, Clone)]
+pub(crate) struct PartTerm {
+    /// Its bytes of the part's text.
+    pub(crate) range: Range<usize>,
+    kind: Kind,
+    /// What is wanted or forbidden; of a masked term what comes back. There is at least one.
+    forms: Vec<String>,
+    /// Whether it may be the beginning of a longer word.
+    is_prefix: bool,
+    how: How,
+    cost: f32,
+    /// Its bytes of the translation, if its part is copied.
+    copied_to: Option<Range<usize>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Wanted,
+    Forbidden,
+    Masked,
+}
+
+impl PartTerm {
+    /// A term of which nothing is known yet.
+    fn new(range: &Range<usize>, kind: Kind, entry: &Entry, forms: Vec<String>) -> PartTerm {
+        let how = if kind == Kind::Masked { How::Masked } else { How::Missing };
+        let is_prefix = entry.prefix;
+        PartTerm { range: range.clone(), kind, forms, is_prefix, how, cost: 0.0, copied_to: None }
+    }
+
+    /// Its forms, if it is wanted.
+    pub(crate) fn wanted(&self) -> &[String] {
+        if self.kind == Kind::Wanted { &self.forms } else { &[] }
+    }
+
+    /// Whether a translation is looked at for it.
+    pub(crate) fn is_searched(&self) -> bool {
+        self.kind != Kind::Masked
+    }
+
+    /// What comes back for it, if it is masked.
+    pub(crate) fn back(&self) -> Option<&str> {
+        (self.kind == Kind::Masked).then(|| self.forms[0].as_str())
+    }
+
+    /// The same term in a text that begins at a byte of this one's.
+    pub(crate) fn from(&self, start: usize) -> PartTerm {
+        let range = self.range.start - start..self.range.end - start;
+        PartTerm { range, ..self.clone() }
+    }
+}
+
+/// The terms within a stretch of their text, as terms of that stretch.
+pub(crate) fn terms_within(terms: &[PartTerm], stretch: &Range<usize>) -> Vec<PartTerm> {
+    let within =
+        |term: &&PartTerm| stretch.start <= term.range.start && term.range.end <= stretch.end;
+    terms.iter().filter(within).map(|term| term.from(stretch.start)).collect()
+}
+
+impl Part {
+    /// A copied text with the masked terms in it.
+    pub(crate) fn with_copied_terms(mut self, text: &str, terms: Vec<PartTerm>) -> Part {
+        let mut copied = String::with_capacity(text.len());
+        let mut at = 0;
+        for mut term in terms {
+            // What must not be there is not: nothing is translated.
+            if term.kind == Kind::Forbidden {
+                term.how = How::Already;
+            } else if let Some(back) = term.back().filter(|_| term.range.start >= at) {
+                copied.push_str(&text[at..term.range.start]);
+                let start = copied.len();
+                copied.push_str(back);
+                at = term.range.end;
+                term.copied_to = Some(start..copied.len());
+            }
+            self.terms.push(term);
+        }
+        copied.push_str(&text[at..]);
+        Part { copied: Some(copied), ..self }
+    }
+
+    /// The report of its terms, which are at these places of its translation.
+    pub(crate) fn term_report(&self, places: Vec<Option<Range<usize>>>) -> Vec<Term> {
+        let mut places = places.into_iter();
+        let report = |term: &PartTerm| {
+            let target = places.next().flatten().or_else(|| term.copied_to.clone());
+            let is_lost = term.kind != Kind::Forbidden && target.is_none();
+            let how = if is_lost { How::Missing } else { term.how };
+            Term {
+                source: self.source.start + term.range.start..self.source.start + term.range.end,
+                target: target.filter(|_| how != How::Missing),
+                wanted: term.forms[0].clone(),
+                forbidden: term.kind == Kind::Forbidden,
+                how,
+                cost: term.cost,
+            }
+        };
+        self.terms.iter().map(report).collect()
+    }
+}
+
+impl Translator {
+    /// The terms in a text. Those that are masked join `stretches`, which are what else is carried.
+    pub(crate) fn terms_in(
+        &self,
+        text: &str,
+        again: &Again,
+        stretches: &mut Vec<Range<usize>>,
+    ) -> Vec<PartTerm> {
+        let Some(glossary) = &again.options.glossary else { return Vec::new() };
+        let mut terms = Vec::new();
+        for found in glossary.find(text) {
+            let range = &found.range;
+            let overlaps = |s: &Range<usize>| s.start < range.end && range.start < s.end;
+            let sticks_out = |s: &Range<usize>| s.start < range.start || range.end < s.end;
+            let entry = found.entry.map(|number| &glossary.entries()[number]);
+            let is_kept = entry.is_some_and(Entry::is_kept);
+            // Within an address or a placeholder there are no terms.
+            if stretches.iter().any(|s| overlaps(s) && sticks_out(s)) {
+                if let Some(entry) = entry.filter(|_| is_kept) {
+                    let forms = vec![text[range.clone()].to_owned()];
+                    terms.push(PartTerm::new(range, Kind::Masked, entry, forms));
+                }
+                continue;
+            }
+            for number in found.forbidden {
+                let entry = &glossary.entries()[number];
+                let forms = with_capitals(&entry.targets);
+                terms.push(PartTerm::new(range, Kind::Forbidden, entry, forms));
+            }
+            let Some(entry) = entry else { continue };
+            let is_masked = is_kept
+                || again.options.glossary_mode == GlossaryMode::Mask
+                || stretches.iter().any(overlaps)
+                || entry.targets.iter().any(|form| self.model().target.spellings(form).is_empty());
+            if is_masked {
+                stretches.retain(|stretch| !overlaps(stretch));
+                stretches.push(range.clone());
+                let surface = &text[range.clone()];
+                let back = if is_kept { surface } else { &entry.targets[0] };
+                let begins = !text[..range.start].contains(char::is_alphanumeric);
+                let raises = begins && surface.starts_with(char::is_uppercase) && !entry.case;
+                let back = if raises { capitalised(back) } else { back.to_owned() };
+                terms.push(PartTerm::new(range, Kind::Masked, entry, vec![back]));
+            } else {
+                let targets = &entry.targets;
+                let forms = if entry.case { targets.clone() } else { with_capitals(targets) };
+                terms.push(PartTerm::new(range, Kind::Wanted, entry, forms));
+            }
+        }
+        stretches.sort_by_key(|range| range.start);
+        terms
+    }
+}
+
+/// Forms, and the same as they are at the beginning of a sentence.
+fn with_capitals(forms: &[String]) -> Vec<String> {
+    let mut all = forms.to_vec();
+    for form in forms.iter().map(|form| capitalised(form)) {
+        if !all.contains(&form) {
+            all.push(form);
+        }
+    }
+    all
+}
+
+/// A text that begins with a capital.
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(chars).collect()
+}

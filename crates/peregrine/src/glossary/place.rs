@@ -1,0 +1,229 @@
+//! Where terms are in a translation, and which words stand for those that are not there.
+
+use std::ops::Range;
+
+use peregrine_decode::Hypothesis;
+use peregrine_text::carry::{Link, Replacement, Rewritten};
+use peregrine_text::{Decoded, Entry, Glossary, Tokenizer, trim_range};
+
+use super::{How, Kind, PartTerm, capitalised};
+use crate::Alternative;
+use crate::carry::Carrying;
+
+/// Words between two that stand for a term may belong to it too, if they are no more than these.
+const MOST_BETWEEN: usize = 1;
+
+impl Carrying {
+    /// The columns of attention that belong to a stretch of the part's text.
+    pub(super) fn columns(&self, stretch: &Range<usize>) -> Range<usize> {
+        let carried = &self.carried;
+        let overlaps = |span: &Range<usize>| {
+            let old = carried.source_range(&trim_range(carried.text(), span));
+            old.start < stretch.end && stretch.start < old.end
+        };
+        let first = self.spans.iter().position(overlaps);
+        let last = self.spans.iter().rposition(overlaps);
+        match (first, last) {
+            (Some(first), Some(last)) => self.begins + first..self.begins + last + 1,
+            _ => 0..0,
+        }
+    }
+
+    /// The columns of attention that belong to words.
+    pub(super) fn all_columns(&self) -> Range<usize> {
+        self.begins..self.begins + self.spans.len()
+    }
+
+    /// The share of some tokens' attention to words that is on a stretch of the part's text.
+    fn share(&self, rows: &[Vec<f32>], stretch: &Range<usize>) -> f32 {
+        let sum = |columns: &Range<usize>| {
+            let row = |row: &Vec<f32>| row.get(columns.clone()).map_or(0.0, |row| row.iter().sum());
+            rows.iter().map(row).sum::<f32>()
+        };
+        let all = sum(&self.all_columns());
+        if all > 0.0 { sum(&self.columns(stretch)) / all } else { 1.0 }
+    }
+
+    /// Where the wanted terms are in a translation, which must look at their source with that much of its attention. A place is
+    /// that of one term.
+    pub(super) fn locate(
+        &self,
+        terms: &[PartTerm],
+        output: &Decoded,
+        hypothesis: &Hypothesis,
+        least: f32,
+    ) -> Vec<Option<Range<usize>>> {
+        let mut places = vec![None; terms.len()];
+        let mut pairs = Vec::new();
+        for found in places_of(terms, Kind::Wanted, &output.text) {
+            let surface = output.text[found.clone()].to_lowercase();
+            let overlaps =
+                |token: &Range<usize>| token.start < found.end && found.start < token.end;
+            let first = output.ranges.iter().position(overlaps).unwrap_or(0);
+            let last = output.ranges.iter().rposition(overlaps).map_or(0, |last| last + 1);
+            let rows = hypothesis.alignment.get(first..last).unwrap_or_default();
+            for (number, term) in terms.iter().enumerate() {
+                let is_form = |form: &String| form.to_lowercase() == surface;
+                let is_wanted = term.kind == Kind::Wanted && term.how != How::Replaced;
+                if is_wanted && term.forms.iter().any(is_form) {
+                    pairs.push((self.share(rows, &term.range), number, found.clone()));
+                }
+            }
+        }
+        pairs.retain(|(share, ..)| *share >= least);
+        pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (_, number, place) in pairs {
+            if places[number].is_none() && !places.contains(&Some(place.clone())) {
+                places[number] = Some(place);
+            }
+        }
+        places
+    }
+
+    /// The words of a translation that stand for the terms that are at no place.
+    pub(super) fn words_for(
+        &self,
+        terms: &[PartTerm],
+        places: &[Option<Range<usize>>],
+        output: &Decoded,
+        links: &[Link],
+    ) -> Vec<Option<Range<usize>>> {
+        let mut taken: Vec<Range<usize>> = places.iter().flatten().cloned().collect();
+        let mut words = vec![None; terms.len()];
+        for (number, term) in terms.iter().enumerate() {
+            if term.kind != Kind::Wanted || places[number].is_some() {
+                continue;
+            }
+            let overlaps = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+            let is_mask = |link: &Link| {
+                let source = self.carried.source_range(&link.source);
+                self.carried.stretches().any(|stretch| overlaps(stretch, &source))
+            };
+            let belongs = |link: &Link| {
+                overlaps(&self.carried.source_range(&link.source), &term.range)
+                    && !is_mask(link)
+                    && !taken.iter().any(|taken| overlaps(taken, &link.target))
+            };
+            let run = heaviest_run(links, belongs);
+            let run = run.map(|run| links[run.start].target.start..links[run.end - 1].target.end);
+            let inner =
+                run.map(|run| without_marks(&output.text, run)).filter(|run| !run.is_empty());
+            taken.extend(inner.clone());
+            words[number] = inner;
+        }
+        words
+    }
+
+    /// Puts what was carried and the terms that are to replace words into a translation. Where the terms are then.
+    pub(crate) fn restore(
+        &self,
+        terms: &[PartTerm],
+        alternative: &mut Alternative,
+        hypothesis: &Hypothesis,
+        target: &Tokenizer,
+    ) -> Vec<Option<Range<usize>>> {
+        let mut links = self.links(hypothesis, target);
+        let mut places = vec![None; terms.len()];
+        let mut replaced = Rewritten::default();
+        if !terms.is_empty() {
+            let mut output = target.decode_with_ranges(&hypothesis.tokens);
+            if output.text != alternative.text {
+                // Unknown words were replaced: of what is where now, only the text tells.
+                output = Decoded { text: alternative.text.clone(), ranges: Vec::new() };
+            }
+            places = self.locate(terms, &output, hypothesis, 0.0);
+            replaced = self.replace(terms, &mut places, &output, &links);
+            links.iter_mut().for_each(|link| link.target = replaced.new_range(&link.target));
+        } else {
+            replaced.text.clone_from(&alternative.text);
+        }
+        let restored = self.carried.restore(&replaced.text, &links);
+        let final_range =
+            |range: &Range<usize>| restored.text.new_range(&replaced.new_range(range));
+        let mut end = 0;
+        for range in &mut alternative.token_ranges {
+            let new = final_range(range);
+            *range = new.start.max(end)..new.end.max(end);
+            end = range.end;
+        }
+        let masked = |term: &PartTerm| {
+            let stretches = self.carried.stretches().zip(&restored.places);
+            let mut holding =
+                stretches.filter(|(s, _)| s.start <= term.range.start && term.range.end <= s.end);
+            let (stretch, place) = holding.next()?;
+            let back = term.back()?;
+            let start = place.as_ref()?.start + term.range.start - stretch.start;
+            let lost = || restored.text.text.find(back).map(|start| start..start + back.len());
+            Some(start..start + back.len())
+                .filter(|r| restored.text.text.get(r.clone()) == Some(back))
+                .or_else(lost)
+        };
+        let place = |(term, place): (&PartTerm, &Option<Range<usize>>)| match term.kind {
+            Kind::Wanted => place.as_ref().map(final_range),
+            Kind::Masked => masked(term),
+            Kind::Forbidden => None,
+        };
+        let places = terms.iter().zip(&places).map(place).collect();
+        alternative.text = restored.text.text.clone();
+        places
+    }
+
+    /// Replaces words by the terms that are to replace them.
+    fn replace(
+        &self,
+        terms: &[PartTerm],
+        places: &mut [Option<Range<usize>>],
+        output: &Decoded,
+        links: &[Link],
+    ) -> Rewritten {
+        let mut replacements: Vec<Replacement<'_>> = Vec::new();
+        if terms.iter().any(|term| term.how == How::Replaced) && !output.ranges.is_empty() {
+            let words = self.words_for(terms, places, output, links);
+            for ((term, place), words) in terms.iter().zip(places).zip(words) {
+                let Some(words) = words.filter(|_| term.how == How::Replaced) else { continue };
+                let begins = !output.text[..words.start].contains(char::is_alphanumeric);
+                let raises = begins && output.text[words.clone()].starts_with(char::is_uppercase);
+                let form = if raises { capitalised(&term.forms[0]) } else { term.forms[0].clone() };
+                *place = Some(words.clone());
+                replacements.push((words, form.into()));
+            }
+        }
+        replacements.sort_by_key(|(range, _)| range.start);
+        Rewritten::new(&output.text, &replacements)
+    }
+}
+
+/// Where the forms of terms of a kind are in a text.
+pub(super) fn places_of(terms: &[PartTerm], kind: Kind, text: &str) -> Vec<Range<usize>> {
+    let terms = terms.iter().filter(|term| term.kind == kind);
+    let entries = terms.flat_map(|term| {
+        let entry = |form: &String| Entry { prefix: term.is_prefix, ..Entry::new(form, "") };
+        term.forms.iter().map(entry)
+    });
+    let forms = Glossary::new(entries).unwrap_or_default();
+    forms.find(text).into_iter().map(|found| found.range).collect()
+}
+
+/// The run of links that belong to something and weigh most together.
+fn heaviest_run(links: &[Link], belongs: impl Fn(&Link) -> bool) -> Option<Range<usize>> {
+    let mut runs: Vec<(Range<usize>, f32)> = Vec::new();
+    for (number, link) in links.iter().enumerate().filter(|(_, link)| belongs(link)) {
+        match runs.last_mut() {
+            Some((run, weight)) if number - run.end <= MOST_BETWEEN => {
+                run.end = number + 1;
+                *weight += link.weight;
+            }
+            _ => runs.push((number..number + 1, link.weight)),
+        }
+    }
+    runs.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(run, _)| run)
+}
+
+/// A stretch of a text without the marks around its words.
+fn without_marks(text: &str, range: Range<usize>) -> Range<usize> {
+    let inside = &text[range.clone()];
+    let start = range.start + inside.len()
+        - inside.trim_start_matches(|c: char| !c.is_alphanumeric()).len();
+    let inside = inside.trim_matches(|c: char| !c.is_alphanumeric());
+    start..start + inside.len()
+}

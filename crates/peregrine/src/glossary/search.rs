@@ -1,0 +1,158 @@
+//! The search for terms that a free translation does not have.
+
+use std::sync::Arc;
+
+use peregrine_decode::{Constraints, Hypothesis, Job, LEAST_ATTENTION, Settings, Term};
+use peregrine_text::carry::missing_numbers;
+
+use super::place::places_of;
+use super::{GlossaryMode, How, Kind};
+use crate::Translator;
+use crate::carry::{Attempt, Carrying};
+use crate::line::{Part, Parts};
+
+/// The fewest hypotheses of a search for terms. Ten are no better.
+const LEAST_BEAM: usize = 5;
+
+/// What terms may cost: the difference of the mean log-probabilities of a token. A model that gives up more does not know the term,
+/// and breaks the sentence around it.
+const MOST_COST: f32 = 1.0;
+
+impl Translator {
+    /// Looks whether a part's translation has its terms. The job of a search for those it has not.
+    pub(crate) fn pursue_terms(&self, parts: &mut Parts, number: usize) -> Vec<(usize, Job)> {
+        let part = &mut parts.list[number];
+        let is_over = part.terms.is_empty() || part.terms_settled || !part.children.is_empty();
+        if is_over || part.hypotheses.is_empty() {
+            return Vec::new();
+        }
+        part.terms_settled = true;
+        self.judge_terms(part, How::Already, LEAST_ATTENTION);
+        if part.terms.iter().all(|term| term.how != How::Missing) {
+            return Vec::new();
+        }
+        match self.search_for_terms(part) {
+            Some(job) => vec![(number, job)],
+            None => {
+                self.replace_missing(part);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Notes which of a part's terms that were missing its translation has.
+    fn judge_terms(&self, part: &mut Part, how: How, least: f32) {
+        let Part { carrying: Some(carrying), hypotheses, terms, .. } = part else { return };
+        let Some(best) = hypotheses.first() else { return };
+        let output = self.model().target.decode_with_ranges(&best.tokens);
+        let places = carrying.locate(terms, &output, best, least);
+        for (number, place) in places.iter().enumerate() {
+            let term = &terms[number];
+            let is_there = match term.kind {
+                Kind::Wanted => place.is_some(),
+                Kind::Forbidden => {
+                    let one = std::slice::from_ref(term);
+                    places_of(one, Kind::Forbidden, &output.text).is_empty()
+                }
+                Kind::Masked => continue,
+            };
+            if is_there && terms[number].how == How::Missing {
+                terms[number].how = how;
+            }
+        }
+    }
+
+    /// Makes a part the same text with its terms searched for; what came before counts if nothing better is found.
+    fn search_for_terms(&self, part: &mut Part) -> Option<Job> {
+        let carrying = part.carrying.as_ref()?;
+        if carrying.again.options.glossary_mode == GlossaryMode::Replace
+            || carrying.length.is_some()
+        {
+            return None;
+        }
+        let free = part.hypotheses.first()?;
+        let attempted = carrying.attempted(&part.terms);
+        let (new, job) = self.attempt(&attempted, None, Attempt::Last)?;
+        let new = new.in_place_of(part);
+        let constraints = self.constraints(&new)?;
+        let longest = |term: &Term| term.forms.iter().map(Vec::len).max().unwrap_or(0);
+        let wanted: usize = constraints.terms.iter().map(longest).sum();
+        let mut settings = Settings::clone(&job.settings);
+        settings.search.beam = settings.search.beam.max(LEAST_BEAM);
+        let limit = free.tokens.len() * 3 / 2 + wanted + 8;
+        settings.search.max_length = Some(settings.search.max_length.unwrap_or(limit).min(limit));
+        settings.search.max_length_factor = None;
+        let earlier = Box::new(std::mem::replace(part, new));
+        part.carrying.as_mut()?.attempt = Attempt::Terms(earlier);
+        part.terms_settled = true;
+        let constraints = Some(Arc::new(constraints));
+        Some(Job { constraints, settings: Arc::new(settings), ..job })
+    }
+
+    fn constraints(&self, part: &Part) -> Option<Constraints> {
+        let carrying: &Carrying = part.carrying.as_ref()?;
+        let target = &self.model().target;
+        let of_kind = |kind: Kind| part.terms.iter().filter(move |term| term.kind == kind);
+        let ids = |form: &String| target.spellings(form);
+        let term = |term: &super::PartTerm| Term {
+            forms: term.forms.iter().flat_map(ids).collect(),
+            columns: carrying.columns(&term.range),
+            is_prefix: term.is_prefix,
+        };
+        Some(Constraints {
+            terms: of_kind(Kind::Wanted).map(term).collect(),
+            forbidden: of_kind(Kind::Forbidden)
+                .flat_map(|term| term.forms.iter().flat_map(ids))
+                .collect(),
+            columns: carrying.all_columns(),
+            edges: self.word_edges(),
+        })
+    }
+
+    /// Decides between what a search for terms has found and what came before.
+    pub(crate) fn choose_terms(&self, part: &mut Part, earlier: Part) {
+        let cost = match (part.hypotheses.first(), earlier.hypotheses.first()) {
+            (Some(found), Some(free)) => mean_score(free) - mean_score(found),
+            _ => f32::INFINITY,
+        };
+        if cost > MOST_COST || !self.is_as_whole(part, &earlier) {
+            *part = earlier;
+            return self.replace_missing(part);
+        }
+        self.judge_terms(part, How::Constrained, 0.0);
+        for term in part.terms.iter_mut().filter(|term| term.how == How::Constrained) {
+            term.cost = cost;
+        }
+    }
+
+    /// Whether a part has lost no more of its masks and numbers than another one of the same text.
+    fn is_as_whole(&self, part: &Part, other: &Part) -> bool {
+        let (Some(new), Some(old)) = (self.outcome(part), self.outcome(other)) else {
+            return false;
+        };
+        let missing = |text: &str| missing_numbers(&old.source, text).len();
+        new.lost <= old.lost && missing(&new.text) <= missing(&old.text)
+    }
+
+    /// Lets missing terms replace the words that stand for them.
+    fn replace_missing(&self, part: &mut Part) {
+        let Part { carrying: Some(carrying), hypotheses, terms, .. } = part else { return };
+        let Some(best) = hypotheses.first() else { return };
+        let target = &self.model().target;
+        let output = target.decode_with_ranges(&best.tokens);
+        let places = carrying.locate(terms, &output, best, LEAST_ATTENTION);
+        let links = carrying.links(best, target);
+        let words = carrying.words_for(terms, &places, &output, &links);
+        for (term, words) in terms.iter_mut().zip(words) {
+            if term.how == How::Missing && words.is_some() {
+                term.how = How::Replaced;
+            }
+        }
+    }
+}
+
+/// The mean log-probability of a token, the end symbol included.
+fn mean_score(hypothesis: &Hypothesis) -> f32 {
+    let tokens = hypothesis.tokens.len() + usize::from(hypothesis.ended);
+    hypothesis.path_score / tokens.max(1) as f32
+}
