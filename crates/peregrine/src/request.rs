@@ -40,6 +40,9 @@ pub struct Request<'a> {
     /// The bytes of its sentences, if they are known: they are not looked for then, whatever [`Options::split`] says. What is
     /// not in a sentence is not translated.
     pub sentences: Option<&'a [Range<usize>]>,
+    /// Bytes of the text that must come back as they are, in order: code, what is marked as not to be translated. Counts with
+    /// carry-through only ([`Options::carry`]). [`Translation::terms`](crate::Translation::terms) says where they went.
+    pub keep: &'a [Range<usize>],
     /// The language of the text, for models of several. A model of one pair ignores it.
     pub from: Option<&'a str>,
     /// The language of the translation, for models of several. A model of one pair ignores it.
@@ -59,6 +62,7 @@ impl<'a> Request<'a> {
             deadline: None,
             tokens: false,
             sentences: None,
+            keep: &[],
             from: None,
             to: None,
             length: None,
@@ -111,6 +115,23 @@ impl<'a> Request<'a> {
         Request { sentences: Some(sentences), ..self }
     }
 
+    /// The same request with bytes that must come back as they are.
+    ///
+    /// ```
+    /// use peregrine::{Request, Translator};
+    ///
+    /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
+    /// let translator = Translator::builtin()?;
+    /// let request = Request::new("Open the Big Red Door now.").with_kept(&[9..21]);
+    /// let translation = translator.translate_batch(&[request], &translator.text_options())?.remove(0);
+    /// assert!(translation.text().contains("Big Red Door"));
+    /// assert_eq!(translation.terms[0].source, 9..21);
+    /// # Ok::<(), peregrine::Error>(())
+    /// ```
+    pub fn with_kept(self, keep: &'a [Range<usize>]) -> Request<'a> {
+        Request { keep, ..self }
+    }
+
     /// The same request between these languages.
     pub fn between(self, from: &'a str, to: &'a str) -> Request<'a> {
         Request { from: Some(from), to: Some(to), ..self }
@@ -119,7 +140,17 @@ impl<'a> Request<'a> {
     /// The bytes of the text's sentences: as they are known, or as `split` finds them.
     pub(crate) fn sentences(&self, split: Split) -> Result<Cow<'a, [Range<usize>]>, Error> {
         let Some(sentences) = self.sentences else {
-            return Ok(Cow::Owned(split.sentences(self.text)));
+            let mut sentences = split.sentences(self.text);
+            // What must come back as it is belongs to one sentence.
+            let cut = |before: &Range<usize>, next: &Range<usize>| {
+                self.keep.iter().any(|keep| keep.start < before.end && next.start < keep.end)
+            };
+            sentences.dedup_by(|next, before| {
+                let joins = cut(before, next);
+                before.end = if joins { next.end } else { before.end };
+                joins
+            });
+            return Ok(Cow::Owned(sentences));
         };
         let mut end = 0;
         for (number, range) in sentences.iter().enumerate() {
@@ -129,5 +160,16 @@ impl<'a> Request<'a> {
             end = range.end;
         }
         Ok(Cow::Borrowed(sentences))
+    }
+
+    /// What must come back as it is of a stretch of the text, as bytes of that stretch. What is no text is passed over.
+    pub(crate) fn keep_within(&self, stretch: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let mut end = stretch.start;
+        self.keep.iter().filter_map(move |range| {
+            let inside = range.start.max(end)..range.end.min(stretch.end);
+            self.text.get(inside.clone()).filter(|text| !text.is_empty())?;
+            end = inside.end;
+            Some(inside.start - stretch.start..inside.end - stretch.start)
+        })
     }
 }

@@ -144,6 +144,36 @@ mod builtin {
         assert_eq!(&text[link.expect("a link").source.clone()], "{first_name}");
     }
 
+    /// What a request keeps comes back as it is, whatever a model would make of it, and it is known where.
+    #[test]
+    fn what_is_kept_comes_back() {
+        let translator = builtin();
+        let options = translator.text_options().with_alignments(true);
+        for (text, kept) in [
+            ("Open the Big Red Door now.", &["Big Red Door"][..]),
+            ("Two dogs play in the snow. Say Yes. No. to the cat.", &["Yes. No."]),
+            ("Good morning, dear dogs!", &["Good morning", "dogs"]),
+            ("dogs", &["dogs"]),
+            ("a house \u{fffc} and a dog", &["\u{fffc}"]),
+        ] {
+            let place = |word: &&str| {
+                let at = text.find(word).expect("the word");
+                at..at + word.len()
+            };
+            let ranges: Vec<Range<usize>> = kept.iter().map(place).collect();
+            let request = Request::new(text).with_kept(&ranges);
+            let translation =
+                translator.translate_batch(&[request], &options).expect("a translation").remove(0);
+            check(&translation, text);
+            for (range, word) in ranges.iter().zip(kept) {
+                let term = translation.terms.iter().find(|term| term.source == *range);
+                let target = term.and_then(|term| term.target.clone()).expect("a place");
+                assert_eq!(&translation.text()[target], *word);
+                assert_eq!(translation.text().matches(word).count(), 1, "{}", translation.text());
+            }
+        }
+    }
+
     /// A service reports sentences as people will see them.
     #[test]
     fn progress_is_of_the_real_text() {

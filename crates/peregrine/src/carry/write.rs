@@ -110,7 +110,8 @@ impl Translator {
             Carry::On => speller.stretches(text, &unspelt.collect::<Vec<_>>()),
             Carry::Off => Vec::new(),
         };
-        let terms = self.terms_in(text, again, &mut stretches);
+        let keep = request.keep_within(offset..offset + text.len());
+        let terms = self.terms_in(text, keep, again, &mut stretches);
         let number = split.parts.list.len();
         // Masks are tried with the model here, not in a worker: a number may need one later.
         let has_number = again.options.carry == Carry::On

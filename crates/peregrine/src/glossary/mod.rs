@@ -209,18 +209,32 @@ impl Part {
 }
 
 impl Translator {
-    /// The terms in a text. Those that are masked join `stretches`, which are what else is carried.
+    /// The terms in a text, and what of it must come back as it is (`keep`). Those that are masked join `stretches`, which are what
+    /// else is carried.
     pub(crate) fn terms_in(
         &self,
         text: &str,
+        keep: impl Iterator<Item = Range<usize>>,
         again: &Again,
         stretches: &mut Vec<Range<usize>>,
     ) -> Vec<PartTerm> {
-        let Some(glossary) = &again.options.glossary else { return Vec::new() };
         let mut terms = Vec::new();
-        for found in glossary.find(text) {
+        for range in keep {
+            stretches.retain(|stretch| !overlap(stretch, &range));
+            stretches.push(range.clone());
+            let forms = vec![text[range.clone()].to_owned()];
+            terms.push(PartTerm::new(&range, Kind::Masked, &Entry::default(), forms));
+        }
+        let kept = terms.len();
+        let found = again.options.glossary.iter().flat_map(|glossary| {
+            glossary.find(text).into_iter().map(move |found| (glossary, found))
+        });
+        for (glossary, found) in found {
             let range = &found.range;
-            let overlaps = |s: &Range<usize>| s.start < range.end && range.start < s.end;
+            if terms[..kept].iter().any(|term| overlap(&term.range, range)) {
+                continue;
+            }
+            let overlaps = |s: &Range<usize>| overlap(s, range);
             let sticks_out = |s: &Range<usize>| s.start < range.start || range.end < s.end;
             let entry = found.entry.map(|number| &glossary.entries()[number]);
             let is_kept = entry.is_some_and(Entry::is_kept);
@@ -258,8 +272,13 @@ impl Translator {
             }
         }
         stretches.sort_by_key(|range| range.start);
+        terms.sort_by_key(|term| term.range.start);
         terms
     }
+}
+
+fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// Forms, and the same as they are at the beginning of a sentence.
