@@ -1,0 +1,117 @@
+//! How text is written in a document.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::block::Block;
+
+/// The rules by which a stretch of a document spells characters that have a meaning in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Escape {
+    /// Every character is itself.
+    Plain,
+    /// The text of HTML.
+    Html,
+    /// The text of XML.
+    Xml,
+    /// The value of an attribute, in these quotes. A value without quotes gets some.
+    Attribute(Option<char>),
+    /// Inside of `<![CDATA[` and `]]>`.
+    Cdata,
+}
+
+impl Escape {
+    /// Writes a character that the document's author wrote as itself (`bare`), or that is new.
+    fn push(self, c: char, next: Option<char>, bare: bool, out: &mut Vec<u8>) {
+        let escaped = match (self, c) {
+            (Escape::Plain, _) => None,
+            (Escape::Html, '&')
+                if bare && !next.is_some_and(|c| c == '#' || c.is_ascii_alphanumeric()) =>
+            {
+                None
+            }
+            (Escape::Html, '<')
+                if bare && !next.is_some_and(|c| "/!?".contains(c) || c.is_ascii_alphabetic()) =>
+            {
+                None
+            }
+            (Escape::Html, '>') if bare => None,
+            (Escape::Cdata, '>') => (out.ends_with(b"]]")).then_some("]]><![CDATA[>"),
+            (Escape::Cdata, _) => None,
+            (Escape::Attribute(quote), '"') if quote != Some('\'') => Some("&quot;"),
+            (Escape::Attribute(Some('\'')), '\'') => Some("&#39;"),
+            (_, '&') => Some("&amp;"),
+            (_, '<') => Some("&lt;"),
+            (_, '>') => Some("&gt;"),
+            _ => None,
+        };
+        match escaped {
+            Some(escaped) => out.extend_from_slice(escaped.as_bytes()),
+            None => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+/// Writes the text of a block. A character for which the block has a spelling of its own keeps it: a non-breaking blank
+/// stays `&nbsp;` where the author wrote that, and the line ends of a paragraph stay, each at the blank of the same number.
+pub(crate) struct Encoder<'a> {
+    document: &'a [u8],
+    escape: Escape,
+    /// How the block writes a character, at its first place, its second, and so on.
+    spellings: HashMap<char, Spellings>,
+}
+
+#[derive(Default)]
+struct Spellings {
+    /// Nothing means as itself.
+    list: Vec<Option<Range<usize>>>,
+    used: usize,
+}
+
+impl<'a> Encoder<'a> {
+    pub(crate) fn new(document: &'a [u8], block: &Block, escape: Escape) -> Encoder<'a> {
+        let mut spellings: HashMap<char, Spellings> = HashMap::new();
+        for (at, _) in &block.spellings {
+            if let Some(c) = block.text[*at..].chars().next() {
+                spellings.entry(c).or_default();
+            }
+        }
+        for c in ['&', '<', '>'] {
+            spellings.entry(c).or_default();
+        }
+        let mut known = block.spellings.iter().peekable();
+        for (at, c) in block.text.char_indices() {
+            let spelling = known.next_if(|(place, _)| *place == at);
+            if let Some(spellings) = spellings.get_mut(&c) {
+                spellings.list.push(spelling.map(|(_, raw)| raw.clone()));
+            }
+        }
+        Encoder { document, escape, spellings }
+    }
+
+    /// Writes a part of the new text.
+    pub(crate) fn push(&mut self, text: &str, out: &mut Vec<u8>) {
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            let spelling = self.spellings.get_mut(&c).and_then(|spellings| spellings.next(c));
+            match spelling {
+                Some(Some(raw)) => out.extend_from_slice(&self.document[raw]),
+                spelling => self.escape.push(c, chars.peek().copied(), spelling.is_some(), out),
+            }
+        }
+    }
+}
+
+impl Spellings {
+    /// The spelling at the next place. Places that the block does not have are spelled as its last one was, but a
+    /// blank is a blank.
+    fn next(&mut self, c: char) -> Option<Option<Range<usize>>> {
+        let place = self.used;
+        self.used += 1;
+        match self.list.get(place) {
+            None if c == ' ' => None,
+            None => self.list.last().cloned(),
+            known => known.cloned(),
+        }
+    }
+}
