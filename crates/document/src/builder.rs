@@ -117,7 +117,12 @@ impl Builder {
         self.add(What::Object, raw, self.text.len());
     }
 
-    /// The last character so far, if text came last.
+    /// Whether there is no text yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.trim_ascii().is_empty()
+    }
+
+    /// The last character so far.
     pub(crate) fn last_char(&self) -> Option<char> {
         self.text.chars().next_back()
     }

@@ -30,12 +30,15 @@
 
 #![forbid(unsafe_code)]
 
+mod align;
 mod block;
 mod builder;
 mod document;
 mod error;
 mod escape;
 mod format;
+mod html;
+mod markup;
 mod project;
 mod splice;
 mod text;

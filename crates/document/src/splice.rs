@@ -133,6 +133,10 @@ impl Writing<'_> {
                     encoder.push(text, &mut self.to.bytes);
                     blank = text.ends_with(char::is_whitespace);
                 }
+                Item::Blank => {
+                    self.to.bytes.push(b' ');
+                    blank = true;
+                }
                 Item::Open(span) | Item::Point(span) => {
                     let span = &block.spans[span];
                     self.tag(span.open.clone(), blank || span.kind == Kind::Keep);
