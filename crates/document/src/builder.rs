@@ -300,6 +300,8 @@ struct Assembly<'a> {
     /// The pairs that are open.
     open: Vec<usize>,
     last: Last,
+    /// The white space that came last, if only tags and points came behind it.
+    trailing: Option<Range<usize>>,
 }
 
 /// What came last, for white space that is folded away.
@@ -316,7 +318,7 @@ enum Last {
 impl<'a> Assembly<'a> {
     fn new(text: &'a str, spellings: &'a [(usize, Range<usize>)], preserve: bool) -> Self {
         let (block, open) = (Block::default(), Vec::new());
-        Assembly { text, spellings, preserve, block, slot: 0..0, open, last: Last::Other }
+        Assembly { text, spellings, preserve, block, slot: 0..0, open, last: Last::Other, trailing: None }
     }
 
     fn assemble(mut self, events: Vec<Event>) -> Option<(Block, Range<usize>)> {
@@ -403,6 +405,11 @@ impl<'a> Assembly<'a> {
         if !white {
             self.slot.end = source.end;
         }
+        self.trailing = match self.trailing.take() {
+            _ if !white => None,
+            Some(range) if range.end == source.start => Some(range.start..source.end),
+            _ => Some(source.clone()),
+        };
         self.last = if white { Last::Blank(source) } else { Last::Other };
     }
 
@@ -418,6 +425,9 @@ impl<'a> Assembly<'a> {
             return;
         }
         range.end = source.end;
+        if let Some(trailing) = self.trailing.as_mut().filter(|range| range.end == source.start) {
+            trailing.end = source.end;
+        }
         if let Last::Blank(range) = &self.last {
             let at = self.block.text.len() - 1;
             self.block.spellings.pop_if(|(place, _)| *place == at);
@@ -467,19 +477,28 @@ impl<'a> Assembly<'a> {
     }
 
     fn end_keep(&mut self) {
+        self.trailing = None;
         if let Some(last) = self.block.spans.last_mut() {
             last.text.end = self.block.text.len();
         }
         self.last = Last::Other;
     }
 
-    /// Takes off white space at the end.
+    /// Takes off white space at the end. What stands before a tag in the document belongs to that tag.
     fn trim_end(&mut self) {
         let length = self.block.text.trim_ascii_end().len();
         self.block.text.truncate(length);
         self.block.spellings.retain(|(at, _)| *at < length);
         for span in &mut self.block.spans {
             span.text = span.text.start.min(length)..span.text.end.min(length);
+        }
+        let Some(white) = self.trailing.take() else { return };
+        for span in &mut self.block.spans {
+            for tag in [&mut span.open, &mut span.close] {
+                if tag.start == white.end && !tag.is_empty() {
+                    tag.start = white.start;
+                }
+            }
         }
     }
 

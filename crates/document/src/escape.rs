@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::block::Block;
+use crate::markup::reference::References;
 
 /// The rules by which a stretch of a document spells characters that have a meaning in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,20 +22,12 @@ pub(crate) enum Escape {
 }
 
 impl Escape {
-    /// Writes a character that the document's author wrote as itself (`bare`), or that is new.
-    fn push(self, c: char, next: Option<char>, bare: bool, out: &mut Vec<u8>) {
+    /// Writes the character that `rest` begins with. The document's author wrote such a one as itself (`bare`), or it is new.
+    fn push(self, c: char, rest: &str, bare: bool, out: &mut Vec<u8>) {
         let escaped = match (self, c) {
             (Escape::Plain, _) => None,
-            (Escape::Html, '&')
-                if bare && !next.is_some_and(|c| c == '#' || c.is_ascii_alphanumeric()) =>
-            {
-                None
-            }
-            (Escape::Html, '<')
-                if bare && !next.is_some_and(|c| "/!?".contains(c) || c.is_ascii_alphabetic()) =>
-            {
-                None
-            }
+            (Escape::Html, '&') if bare && !References::Html.begin(rest) => None,
+            (Escape::Html, '<') if bare && !begins_tag(rest) => None,
             (Escape::Html, '>') if bare => None,
             (Escape::Cdata, '>') => (out.ends_with(b"]]")).then_some("]]><![CDATA[>"),
             (Escape::Cdata, _) => None,
@@ -50,6 +43,11 @@ impl Escape {
             None => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
+}
+
+/// Whether a browser would see a tag or comment.
+pub(crate) fn begins_tag(rest: &str) -> bool {
+    matches!(rest.as_bytes().get(1), Some(b'/' | b'!' | b'?' | b'a'..=b'z' | b'A'..=b'Z'))
 }
 
 /// Writes the text of a block. A character for which the block has a spelling of its own keeps it: a non-breaking blank
@@ -80,7 +78,12 @@ impl<'a> Encoder<'a> {
             spellings.entry(c).or_default();
         }
         let mut known = block.spellings.iter().peekable();
+        let mut kept = block.keep().into_iter().peekable();
         for (at, c) in block.text.char_indices() {
+            while kept.next_if(|range| range.end <= at).is_some() {}
+            if kept.peek().is_some_and(|range| range.start <= at) {
+                continue;
+            }
             let spelling = known.next_if(|(place, _)| *place == at);
             if let Some(spellings) = spellings.get_mut(&c) {
                 spellings.list.push(spelling.map(|(_, raw)| raw.clone()));
@@ -91,12 +94,11 @@ impl<'a> Encoder<'a> {
 
     /// Writes a part of the new text.
     pub(crate) fn push(&mut self, text: &str, out: &mut Vec<u8>) {
-        let mut chars = text.chars().peekable();
-        while let Some(c) = chars.next() {
+        for (at, c) in text.char_indices() {
             let spelling = self.spellings.get_mut(&c).and_then(|spellings| spellings.next(c));
             match spelling {
                 Some(Some(raw)) => out.extend_from_slice(&self.document[raw]),
-                spelling => self.escape.push(c, chars.peek().copied(), spelling.is_some(), out),
+                spelling => self.escape.push(c, &text[at..], spelling.is_some(), out),
             }
         }
     }

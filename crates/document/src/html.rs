@@ -83,7 +83,7 @@ fn tokenize(bytes: &[u8], start: usize, tokens: &mut Vec<Token>) {
         let (what, span) = match token {
             Html::StartTag(tag) => (What::Start { name: name(&tag.name), closed: false }, tag.span),
             Html::EndTag(tag) => (What::End { name: name(&tag.name) }, tag.span),
-            Html::String(text) => (What::Text, text.span),
+            Html::String(text) => (text_or_not(&text), text.span),
             Html::Comment(comment) => (What::Comment, comment.span),
             Html::Doctype(doctype) => (What::Prologue, doctype.span),
             Html::Error(_) => continue,
@@ -101,6 +101,12 @@ fn tokenize(bytes: &[u8], start: usize, tokens: &mut Vec<Token>) {
             None => tokens.push(Token { what, raw }),
         }
     }
+}
+
+/// What a browser takes for text: in `textarea` and `title` it may be markup that a script uses, which is not for people.
+fn text_or_not(text: &[u8]) -> What {
+    let has_tags = text.windows(2).any(|pair| pair[0] == b'<' && pair[1].is_ascii_alphabetic());
+    if has_tags { What::Comment } else { What::Text }
 }
 
 /// The section of characters that begins where a browser sees a comment.

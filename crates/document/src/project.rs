@@ -316,7 +316,7 @@ impl<'a> Projection<'a> {
         target: &Range<usize>,
     ) -> usize {
         let inside = |piece: &usize| source.contains(piece);
-        let left = piece.checked_sub(usize::from(behind)).filter(inside);
+        let left = piece.checked_sub(1).filter(inside);
         let left = left.and_then(|piece| self.nearest[0][piece]).filter(inside);
         let right =
             Some(piece).filter(inside).and_then(|piece| self.nearest[1][piece]).filter(inside);

@@ -26,6 +26,11 @@ impl References {
         if self == References::Html { References::HtmlAttribute } else { self }
     }
 
+    /// Whether a text begins with a reference.
+    pub(crate) fn begin(self, text: &str) -> bool {
+        self.read(text.as_bytes()).is_some()
+    }
+
     /// Adds text to a block.
     pub(crate) fn add(self, document: &[u8], range: Range<usize>, builder: &mut Builder) {
         let mut plain = range.start;
