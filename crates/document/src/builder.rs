@@ -71,10 +71,13 @@ impl Builder {
         }
     }
 
-    /// Text that is spelled in another way than as itself.
+    /// A character that is spelled in another way than as itself. Several of them are kept together.
     pub(crate) fn spelled(&mut self, text: &str, raw: Range<usize>) {
         if text.contains(is_no_text) {
             return self.point(raw);
+        }
+        if text.chars().count() != 1 {
+            return self.keep(text, raw);
         }
         let at = self.text.len();
         self.text.push_str(text);
@@ -318,7 +321,16 @@ enum Last {
 impl<'a> Assembly<'a> {
     fn new(text: &'a str, spellings: &'a [(usize, Range<usize>)], preserve: bool) -> Self {
         let (block, open) = (Block::default(), Vec::new());
-        Assembly { text, spellings, preserve, block, slot: 0..0, open, last: Last::Other, trailing: None }
+        Assembly {
+            text,
+            spellings,
+            preserve,
+            block,
+            slot: 0..0,
+            open,
+            last: Last::Other,
+            trailing: None,
+        }
     }
 
     fn assemble(mut self, events: Vec<Event>) -> Option<(Block, Range<usize>)> {
@@ -494,10 +506,10 @@ impl<'a> Assembly<'a> {
         }
         let Some(white) = self.trailing.take() else { return };
         for span in &mut self.block.spans {
-            for tag in [&mut span.open, &mut span.close] {
-                if tag.start == white.end && !tag.is_empty() {
-                    tag.start = white.start;
-                }
+            if span.open.start == white.end {
+                span.open.start = white.start;
+            } else if span.close.start == white.end {
+                span.close.start = white.start;
             }
         }
     }

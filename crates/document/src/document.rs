@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
-use crate::{Error, Format, html, text};
+use crate::{Error, Format, html, markdown, text, xml};
 
 /// How a document is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +89,13 @@ impl Document {
         let (blocks, body) = match format {
             Format::Text => text::read(bytes, options)?,
             Format::Html => html::read(bytes, options)?,
+            Format::Markdown => markdown::read(bytes, options)?,
+            Format::Xml => xml::read(bytes, options)?,
+            Format::Xhtml => match xml::read(bytes.clone(), options) {
+                Ok(read) => read,
+                // What is no XML is still a page.
+                Err(_) => html::read(bytes, options)?,
+            },
             Format::Pdf => return Err(Error::whole("PDF has no text that could be put back")),
             Format::OldOffice => {
                 let problem = "an Office file of the old kind or an encrypted one; save it as docx, pptx or xlsx";

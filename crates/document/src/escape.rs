@@ -19,9 +19,19 @@ pub(crate) enum Escape {
     Attribute(Option<char>),
     /// Inside of `<![CDATA[` and `]]>`.
     Cdata,
+    /// The text of Markdown.
+    Markdown,
 }
 
 impl Escape {
+    /// The characters that have a meaning.
+    fn special(self) -> &'static str {
+        match self {
+            Escape::Markdown => "\\`*_[]<&|~",
+            _ => "<>&",
+        }
+    }
+
     /// Writes the character that `rest` begins with. The document's author wrote such a one as itself (`bare`), or it is new.
     fn push(self, c: char, rest: &str, bare: bool, out: &mut Vec<u8>) {
         let escaped = match (self, c) {
@@ -31,6 +41,13 @@ impl Escape {
             (Escape::Html, '>') if bare => None,
             (Escape::Cdata, '>') => (out.ends_with(b"]]")).then_some("]]><![CDATA[>"),
             (Escape::Cdata, _) => None,
+            (Escape::Markdown, '&') => References::Html.begin(rest).then_some("&amp;"),
+            (Escape::Markdown, '<') if !begins_tag(rest) => None,
+            (Escape::Markdown, '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '|' | '~') if !bare => {
+                out.push(b'\\');
+                None
+            }
+            (Escape::Markdown, _) => None,
             (Escape::Attribute(quote), '"') if quote != Some('\'') => Some("&quot;"),
             (Escape::Attribute(Some('\'')), '\'') => Some("&#39;"),
             (_, '&') => Some("&amp;"),
@@ -57,6 +74,8 @@ pub(crate) struct Encoder<'a> {
     escape: Escape,
     /// How the block writes a character, at its first place, its second, and so on.
     spellings: HashMap<char, Spellings>,
+    /// Whether nothing was written yet.
+    at_start: bool,
 }
 
 #[derive(Default)]
@@ -74,7 +93,7 @@ impl<'a> Encoder<'a> {
                 spellings.entry(c).or_default();
             }
         }
-        for c in ['&', '<', '>'] {
+        for c in escape.special().chars() {
             spellings.entry(c).or_default();
         }
         let mut known = block.spellings.iter().peekable();
@@ -89,19 +108,57 @@ impl<'a> Encoder<'a> {
                 spellings.list.push(spelling.map(|(_, raw)| raw.clone()));
             }
         }
-        Encoder { document, escape, spellings }
+        Encoder { document, escape, spellings, at_start: true }
     }
 
     /// Writes a part of the new text.
     pub(crate) fn push(&mut self, text: &str, out: &mut Vec<u8>) {
         for (at, c) in text.char_indices() {
             let spelling = self.spellings.get_mut(&c).and_then(|spellings| spellings.next(c));
+            let spelling = match self.escape {
+                Escape::Markdown => self.keep_off_marks(&text[at..], spelling, out),
+                _ => spelling,
+            };
             match spelling {
                 Some(Some(raw)) => out.extend_from_slice(&self.document[raw]),
                 spelling => self.escape.push(c, &text[at..], spelling.is_some(), out),
             }
         }
     }
+}
+
+impl Encoder<'_> {
+    /// Text that begins like a list or a title: at the beginning of a block it is escaped, and no line ends before it.
+    fn keep_off_marks(
+        &mut self,
+        rest: &str,
+        spelling: Option<Option<Range<usize>>>,
+        out: &mut Vec<u8>,
+    ) -> Option<Option<Range<usize>>> {
+        let first = std::mem::take(&mut self.at_start);
+        let ends_line = match &spelling {
+            Some(Some(raw)) => self.document[raw.clone()].contains(&b'\n'),
+            _ => false,
+        };
+        if ends_line && begins_like_mark(&rest[1..]) {
+            return None;
+        }
+        if first
+            && spelling.is_none()
+            && begins_like_mark(rest)
+            && !rest.starts_with(|c: char| c.is_ascii_digit())
+        {
+            out.push(b'\\');
+        }
+        spelling
+    }
+}
+
+/// Whether a line that begins so is a list, a title, a quotation or a rule.
+fn begins_like_mark(rest: &str) -> bool {
+    let number = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    rest.starts_with(['#', '-', '+', '*', '>', '=', '~', '`', '|', ':', '\t', ' '])
+        || number.len() < rest.len() && number.starts_with(['.', ')'])
 }
 
 impl Spellings {

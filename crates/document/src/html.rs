@@ -10,7 +10,7 @@ use crate::document::{Body, Options};
 use crate::escape::Escape;
 use crate::format::find;
 use crate::markup::reference::References;
-use crate::markup::{Markup, Role, Token, What, ends_of_html, role_in_html};
+use crate::markup::{Markup, Role, Token, What, ends_of_html, has_tags, role_in_html};
 use crate::text::{bom, refuse_utf16};
 
 /// Tags that end with the document are cut short, so many times at most.
@@ -83,7 +83,7 @@ fn tokenize(bytes: &[u8], start: usize, tokens: &mut Vec<Token>) {
         let (what, span) = match token {
             Html::StartTag(tag) => (What::Start { name: name(&tag.name), closed: false }, tag.span),
             Html::EndTag(tag) => (What::End { name: name(&tag.name) }, tag.span),
-            Html::String(text) => (text_or_not(&text), text.span),
+            Html::String(text) => (What::Text, text.span),
             Html::Comment(comment) => (What::Comment, comment.span),
             Html::Doctype(doctype) => (What::Prologue, doctype.span),
             Html::Error(_) => continue,
@@ -93,6 +93,9 @@ fn tokenize(bytes: &[u8], start: usize, tokens: &mut Vec<Token>) {
         if raw.is_empty() {
             continue;
         }
+        // In `textarea` and `title` a browser takes tags for text. They are there for a script, not for people.
+        let for_scripts = what == What::Text && has_tags(&bytes[raw.clone()]);
+        let what = if for_scripts { What::Comment } else { what };
         match character_section(bytes, &what, &raw) {
             Some(range) => {
                 section = range.end;
@@ -101,12 +104,6 @@ fn tokenize(bytes: &[u8], start: usize, tokens: &mut Vec<Token>) {
             None => tokens.push(Token { what, raw }),
         }
     }
-}
-
-/// What a browser takes for text: in `textarea` and `title` it may be markup that a script uses, which is not for people.
-fn text_or_not(text: &[u8]) -> What {
-    let has_tags = text.windows(2).any(|pair| pair[0] == b'<' && pair[1].is_ascii_alphabetic());
-    if has_tags { What::Comment } else { What::Text }
 }
 
 /// The section of characters that begins where a browser sees a comment.

@@ -38,10 +38,12 @@ mod error;
 mod escape;
 mod format;
 mod html;
+mod markdown;
 mod markup;
 mod project;
 mod splice;
 mod text;
+mod xml;
 
 pub use block::{Block, Kind, Link, Span, Translated};
 pub use document::{Document, Note, NoteKind, Options, Written};

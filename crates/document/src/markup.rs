@@ -202,19 +202,22 @@ impl Reader<'_> {
         self.references.add(self.bytes, token.raw.start + start..token.raw.end, builder);
     }
 
-    /// A section of characters is a block of its own if nothing is beside it, else it is kept as it is.
+    /// A section of characters is a block of its own if no text is before it, else it is kept as it is. One with markup in it
+    /// is not for people to read.
     fn add_cdata(&self, token: &Token, builder: &mut Builder, places: &mut Places) {
         let inside = token.raw.start + "<![CDATA[".len()..token.raw.end - "]]>".len();
-        if builder.is_empty() {
+        let text = &self.bytes[inside.clone()];
+        if !builder.is_empty() {
+            builder.keep(&String::from_utf8_lossy(text), token.raw.clone());
+        } else if has_tags(text) {
+            builder.object(token.raw.clone());
+        } else {
+            self.flush(builder, places);
             let mut alone = Builder::new(false);
-            alone.bytes(&self.bytes[inside.clone()], inside.start);
+            alone.bytes(text, inside.start);
             if let Some(block) = alone.finish() {
                 places.add(block, Escape::Cdata);
             }
-            // What follows is a block of its own.
-            self.flush(builder, places);
-        } else {
-            builder.keep(&String::from_utf8_lossy(&self.bytes[inside]), token.raw.clone());
         }
     }
 
@@ -315,4 +318,10 @@ fn pop<'t>(
         ends[start] = at;
         counts.entry(name).and_modify(|count| *count -= 1);
     }
+}
+
+/// Whether there are tags in a text that is none of this document's markup.
+pub(crate) fn has_tags(text: &[u8]) -> bool {
+    text.windows(2)
+        .any(|pair| pair[0] == b'<' && (pair[1].is_ascii_alphabetic() || pair[1] == b'/'))
 }

@@ -52,7 +52,8 @@ pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
     pub(crate) fn next(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % below.max(1) as u64) as usize
     }
 }
@@ -73,7 +74,10 @@ pub(crate) fn scrambled(block: &Block, rules: &mut Scrambler) -> Translated {
     let source = words(block);
     let mut order: Vec<usize> = Vec::new();
     for word in 0..source.len() {
-        let kept = block.keep().iter().any(|keep| keep.start < source[word].end && source[word].start < keep.end);
+        let kept = block
+            .keep()
+            .iter()
+            .any(|keep| keep.start < source[word].end && source[word].start < keep.end);
         let drop = if kept { rules.lost } else { rules.dropped };
         if rules.numbers.next(100) < drop {
             continue;
@@ -98,7 +102,9 @@ pub(crate) fn scrambled(block: &Block, rules: &mut Scrambler) -> Translated {
         let from = &source[word];
         let start = new.text.len();
         new.text.push_str(&block.text[from.clone()]);
-        for keep in block.keep().into_iter().filter(|keep| keep.start >= from.start && keep.end <= from.end) {
+        for keep in
+            block.keep().into_iter().filter(|keep| keep.start >= from.start && keep.end <= from.end)
+        {
             let to = keep.start - from.start + start..keep.end - from.start + start;
             new.kept.push((keep, to));
         }
@@ -115,7 +121,9 @@ pub(crate) fn scrambled(block: &Block, rules: &mut Scrambler) -> Translated {
 }
 
 /// How often each thing is in a list.
-pub(crate) fn counted<T: std::hash::Hash + Eq>(list: impl IntoIterator<Item = T>) -> HashMap<T, usize> {
+pub(crate) fn counted<T: std::hash::Hash + Eq>(
+    list: impl IntoIterator<Item = T>,
+) -> HashMap<T, usize> {
     let mut counts = HashMap::new();
     for item in list {
         *counts.entry(item).or_default() += 1;
@@ -165,8 +173,10 @@ pub(crate) fn installed(endings: &[&str], most: usize) -> Vec<PathBuf> {
             let Ok(entries) = std::fs::read_dir(folder) else { continue };
             let mut entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
             entries.sort();
-            let (inner, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.into_iter().partition(|path| path.is_dir());
-            let fits = |path: &PathBuf| path.extension().is_some_and(|e| endings.iter().any(|w| e == *w));
+            let (inner, files): (Vec<PathBuf>, Vec<PathBuf>) =
+                entries.into_iter().partition(|path| path.is_dir());
+            let fits =
+                |path: &PathBuf| path.extension().is_some_and(|e| endings.iter().any(|w| e == *w));
             let some: Vec<PathBuf> = files.into_iter().filter(fits).take(4.min(left)).collect();
             left -= some.len();
             found.extend(some);
