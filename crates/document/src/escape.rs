@@ -74,7 +74,7 @@ pub(crate) struct Encoder<'a> {
     escape: Escape,
     /// How the block writes a character, at its first place, its second, and so on.
     spellings: HashMap<char, Spellings>,
-    /// Whether nothing was written yet.
+    /// Whether what comes next begins the block, and must not look like more than text.
     at_start: bool,
 }
 
@@ -108,7 +108,13 @@ impl<'a> Encoder<'a> {
                 spellings.list.push(spelling.map(|(_, raw)| raw.clone()));
             }
         }
-        Encoder { document, escape, spellings, at_start: true }
+        let at_start = !begins_like_mark(&block.text);
+        Encoder { document, escape, spellings, at_start }
+    }
+
+    /// Something else than text was written.
+    pub(crate) fn pass(&mut self) {
+        self.at_start = false;
     }
 
     /// Writes a part of the new text.
@@ -154,11 +160,18 @@ impl Encoder<'_> {
     }
 }
 
-/// Whether a line that begins so is a list, a title, a quotation or a rule.
+/// Whether a line that begins so is a list, a title, a quotation, a rule or a table.
 fn begins_like_mark(rest: &str) -> bool {
     let number = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-    rest.starts_with(['#', '-', '+', '*', '>', '=', '~', '`', '|', ':', '\t', ' '])
-        || number.len() < rest.len() && number.starts_with(['.', ')'])
+    let numbered = number.len() < rest.len() && number.starts_with(['.', ')']);
+    let ends = |rest: &str| rest.chars().next().is_none_or(char::is_whitespace);
+    match rest.as_bytes() {
+        [b'>' | b'|' | b'=' | b' ' | b'\t', ..] => true,
+        [b'#', ..] => ends(rest.trim_start_matches('#')),
+        [b'-' | b'+' | b'*' | b':', ..] => ends(&rest[1..]) || rest.starts_with("--"),
+        [b'~' | b'`', ..] => rest.starts_with("~~~") || rest.starts_with("```"),
+        _ => numbered && ends(&number[1..]),
+    }
 }
 
 impl Spellings {

@@ -10,7 +10,7 @@ use crate::builder::Builder;
 use crate::document::{Body, Options};
 use crate::escape::Escape;
 use crate::markup::attributes::Attributes;
-use crate::markup::{Role, is_void, role_in_html};
+use crate::markup::{Role, role_in_html};
 use crate::splice::Places;
 use crate::text::{bom, refuse_utf16};
 
@@ -63,8 +63,8 @@ struct Reader<'a> {
 struct State {
     builder: Builder,
     places: Places,
-    /// The end of the last thing inside the block.
-    end: usize,
+    /// The end of the last thing inside the block, if there is one.
+    end: Option<usize>,
     /// Pairs that are open.
     depth: usize,
 }
@@ -75,6 +75,14 @@ impl State {
             self.places.add(block, Escape::Markdown);
         }
         self.depth = 0;
+        self.end = None;
+    }
+
+    /// Bytes that the parser says nothing about stay where they are. A backslash belongs to the character behind it.
+    fn skip_to(&mut self, start: usize) {
+        if let Some(end) = self.end.filter(|&end| end < start) {
+            self.builder.point(end..start);
+        }
     }
 }
 
@@ -88,23 +96,23 @@ impl Reader<'_> {
                 Event::Start(tag) => next = self.start(number, tag, &mut state),
                 Event::End(tag) => self.end(*tag, at, &mut state),
                 Event::Text(text) => self.add_text(text, at, &mut state),
-                Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
-                    state.builder.keep(text, at.clone());
-                }
-                Event::SoftBreak => state.builder.spelled(" ", self.line_end(number)),
-                Event::HardBreak if state.depth > 0 => {
-                    state.builder.spelled(" ", self.line_end(number))
-                }
+                Event::SoftBreak => self.add_line_end(number, &mut state),
+                Event::HardBreak if state.depth > 0 => self.add_line_end(number, &mut state),
                 Event::HardBreak | Event::Rule | Event::Html(_) => state.flush(),
-                Event::FootnoteReference(_) | Event::TaskListMarker(_) => {
-                    state.builder.point(at.clone())
+                Event::Code(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
+                    state.skip_to(at.start);
+                    state.builder.keep(text, at.clone());
+                    state.end = Some(at.end);
                 }
-                Event::InlineHtml(_) => next = self.inline_html(number, &mut state),
-            }
-            state.end = self.events[next - 1].1.end;
-            // What is inside begins where the start tag ends.
-            if let (Event::Start(_), true) = (event, next == number + 1) {
-                state.end = self.events.get(next).map_or(state.end, |(_, at)| at.start);
+                Event::FootnoteReference(_) | Event::TaskListMarker(_) => {
+                    state.skip_to(at.start);
+                    state.builder.point(at.clone());
+                    state.end = Some(at.end);
+                }
+                Event::InlineHtml(_) => {
+                    state.skip_to(at.start);
+                    next = self.inline_html(number, &mut state);
+                }
             }
             number = next;
         }
@@ -122,9 +130,7 @@ impl Reader<'_> {
             | Tag::Strikethrough
             | Tag::Superscript
             | Tag::Subscript => {
-                let open = at.start..at.start + self.marks(&at, tag);
-                state.builder.open("", open);
-                state.depth += 1;
+                self.open(at.start..at.start + self.marks(&at, tag), state);
             }
             // The text is the address, or the name of a reference.
             Tag::Link {
@@ -133,18 +139,21 @@ impl Reader<'_> {
                 ..
             } => {
                 let end = end();
-                state.builder.keep(&self.text_of(number + 1..end), at);
+                state.skip_to(at.start);
+                let brackets = self.bytes[at.end..].starts_with(b"[]");
+                let all = at.start..at.end + if brackets { 2 } else { 0 };
+                state.end = Some(all.end);
+                state.builder.keep(&self.text_of(number + 1..end), all);
                 return end + 1;
             }
-            Tag::Link { .. } => {
-                state.builder.open("", at.start..at.start + 1);
-                state.depth += 1;
-            }
+            Tag::Link { .. } => self.open(at.start..at.start + 1, state),
             Tag::Image { .. } => {
                 let end = end();
                 if self.options.attributes {
                     self.add_alternative(number + 1..end, state);
                 }
+                state.skip_to(at.start);
+                state.end = Some(at.end);
                 state.builder.object(at);
                 return end + 1;
             }
@@ -157,15 +166,25 @@ impl Reader<'_> {
         number + 1
     }
 
+    fn open(&self, marks: Range<usize>, state: &mut State) {
+        state.skip_to(marks.start);
+        state.end = Some(marks.end);
+        state.depth += 1;
+        state.builder.open("", marks);
+    }
+
     fn end(&self, tag: TagEnd, at: &Range<usize>, state: &mut State) {
-        let raw = match tag {
-            TagEnd::Emphasis | TagEnd::Superscript | TagEnd::Subscript => at.end - 1..at.end,
-            TagEnd::Strong => at.end - 2..at.end,
-            TagEnd::Strikethrough => at.end - self.marks(at, &Tag::Strikethrough)..at.end,
-            TagEnd::Link => state.end..at.end,
+        let marks = match tag {
+            TagEnd::Emphasis | TagEnd::Superscript | TagEnd::Subscript => 1,
+            TagEnd::Strong => 2,
+            TagEnd::Strikethrough => self.marks(at, &Tag::Strikethrough),
+            TagEnd::Link => 0,
             _ => return state.flush(),
         };
-        state.builder.close("", raw);
+        // All from the end of the text on: the address of a link.
+        let start = state.end.unwrap_or(at.end).min(at.end - marks);
+        state.builder.close("", start..at.end);
+        state.end = Some(at.end);
         state.depth = state.depth.saturating_sub(1);
     }
 
@@ -180,26 +199,31 @@ impl Reader<'_> {
 
     /// Text, with the backslash before it if its first character is escaped.
     fn add_text(&self, text: &str, at: &Range<usize>, state: &mut State) {
-        let escaped = state.end + 1 == at.start && self.bytes[state.end] == b'\\';
+        let backslash = at.start.checked_sub(1).filter(|&before| {
+            let is_new = state.end.is_none_or(|end| end <= before);
+            self.bytes[before] == b'\\' && is_new && self.bytes[at.start].is_ascii_punctuation()
+        });
+        state.skip_to(backslash.unwrap_or(at.start));
+        state.end = Some(at.end);
         if text != &self.text[at.clone()] {
             return state.builder.spelled(text, at.clone());
         }
         let mut start = at.start;
-        if let Some(first) = text.chars().next().filter(|_| escaped) {
-            start += first.len_utf8();
-            state.builder.spelled(&text[..first.len_utf8()], state.end..start);
+        if let Some(backslash) = backslash {
+            start += 1;
+            state.builder.spelled(&text[..1], backslash..start);
         }
         state.builder.bytes(&self.bytes[start..at.end], start);
     }
 
-    /// The end of a line, with the marks of a quotation and the indentation of the next.
-    fn line_end(&self, number: usize) -> Range<usize> {
+    /// The end of a line is a blank, with the marks of a quotation and the indentation of the next line.
+    fn add_line_end(&self, number: usize, state: &mut State) {
         let at = &self.events[number].1;
-        let next = self.events.get(number + 1).map_or(at.end, |(_, next)| next.start);
-        // The backslash of an escaped character is not part of it.
-        let white =
-            self.bytes[at.end..next.max(at.end)].iter().take_while(|&&byte| byte != b'\\').count();
-        at.start..at.end + white
+        let next = self.events.get(number + 1).map_or(at.end, |(_, next)| next.start).max(at.end);
+        let next = if next > at.end && self.bytes[next - 1] == b'\\' { next - 1 } else { next };
+        let start = state.end.unwrap_or(at.start).min(at.start);
+        state.builder.spelled(" ", start..next);
+        state.end = Some(next);
     }
 
     /// Tags inside a paragraph.
@@ -210,20 +234,20 @@ impl Reader<'_> {
         let name = tag_name(raw);
         let role = role_in_html(&name);
         let attributes = Attributes::new(raw, at.start);
+        state.end = Some(at.end);
         match role {
             _ if name.is_empty() => state.builder.point(at),
             Role::Block | Role::Preserved if state.depth == 0 => state.flush(),
             Role::Object => state.builder.object(at),
             Role::Inline | Role::Keep if is_end => state.builder.close(&name, at),
-            Role::Inline | Role::Keep if raw.ends_with(b"/>") || is_void(&name) => {
-                state.builder.point(at)
-            }
+            Role::Inline | Role::Keep if raw.ends_with(b"/>") => state.builder.point(at),
             Role::Inline if !attributes.forbid_translation(self.bytes) => {
                 state.builder.open(&name, at)
             }
             Role::Inline | Role::Keep => match self.end_of_html(number, &name) {
                 Some(end) => {
                     let all = at.start..self.events[end].1.end;
+                    state.end = Some(all.end);
                     state.builder.keep(&self.text_of(number + 1..end), all);
                     return end + 1;
                 }

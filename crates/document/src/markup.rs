@@ -14,7 +14,8 @@ use crate::splice::Places;
 use attributes::Attributes;
 use reference::References;
 
-pub(crate) use names::{is_void, role_in_html};
+use names::is_void;
+pub(crate) use names::role_in_html;
 
 /// A tag, a text, or something else, with its bytes of the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,6 +170,7 @@ impl Reader<'_> {
             Role::Keep if !has_end => builder.point(token.raw.clone()),
             Role::Keep if self.has_blocks(number + 1..end) => self.flush(builder, places),
             Role::Keep => builder.keep(&self.text_of(number + 1..end), all),
+            Role::Object if !has_end => builder.object(token.raw.clone()),
             Role::Object => builder.object(all),
             Role::Point => builder.point(all),
         }
@@ -322,6 +324,9 @@ fn pop<'t>(
 
 /// Whether there are tags in a text that is none of this document's markup.
 pub(crate) fn has_tags(text: &[u8]) -> bool {
-    text.windows(2)
-        .any(|pair| pair[0] == b'<' && (pair[1].is_ascii_alphabetic() || pair[1] == b'/'))
+    text.windows(3).any(|part| match part {
+        [b'<', b'!' | b'?', ..] => true,
+        [b'<', b'/', next] | [b'<', next, _] => next.is_ascii_alphabetic(),
+        _ => false,
+    })
 }

@@ -276,8 +276,9 @@ impl<'a> Projection<'a> {
     ) -> Range<usize> {
         let ours = self.source_of(pair);
         let free = |piece: usize| {
-            let is_word = self.alignment.target[piece].kind == PieceKind::Word;
-            target.contains(&piece) && is_word && self.taken[piece].is_none()
+            target.contains(&piece)
+                && self.alignment.target[piece].kind == PieceKind::Word
+                && self.taken[piece].is_none()
         };
         let weaker = ours.clone().flat_map(|piece| &self.also[piece]);
         let weaker = weaker.filter(|(piece, _)| free(*piece));
@@ -287,7 +288,7 @@ impl<'a> Projection<'a> {
         let had_text = ours.clone().any(is_word);
         let around = || {
             let distances =
-                (0..FARTHEST).flat_map(|far| [near.checked_sub(far + 1), Some(near + far)]);
+                (0..FARTHEST).flat_map(|far| [Some(near + far), near.checked_sub(far + 1)]);
             distances.flatten().find(|&piece| free(piece))
         };
         let found = linked.or_else(|| had_text.then(around).flatten());
@@ -404,7 +405,7 @@ impl<'a> Spacing<'a> {
                 continue;
             };
             let piece = &self.alignment.target[piece];
-            self.gap(end..piece.range.start, &mut tags);
+            self.gap(end..piece.range.start, &mut tags, true);
             match piece.kind {
                 PieceKind::Kept(span) => self.items.push(Item::Point(span)),
                 PieceKind::Nothing => {}
@@ -412,12 +413,12 @@ impl<'a> Spacing<'a> {
             }
             end = piece.range.end;
         }
-        self.gap(end..self.new.text.len(), &mut tags);
+        self.gap(end..self.new.text.len(), &mut tags, false);
         self.items
     }
 
     /// White space and the tags that are there: it stands where it is right for most of them.
-    fn gap(&mut self, blank: Range<usize>, tags: &mut Vec<Step>) {
+    fn gap(&mut self, blank: Range<usize>, tags: &mut Vec<Step>, has_more: bool) {
         let mut wrong = tags.iter().filter(|tag| !self.is_behind_blank(tag)).count();
         let (mut place, mut least) = (0, wrong);
         for (number, tag) in tags.iter().enumerate() {
@@ -432,22 +433,30 @@ impl<'a> Spacing<'a> {
         }
         let behind = tags.split_off(place);
         self.tags(tags);
+        let at_start = self.items.is_empty();
         let has_blank = !blank.is_empty();
         self.text(blank);
+        let is_lost = |tag: &Step| matches!(tag, Step::Lost(_));
+        let last = behind.iter().rposition(is_lost);
         for (number, tag) in behind.iter().enumerate() {
-            if let Step::Lost(span) = tag {
-                if !(has_blank && number == 0) {
-                    self.items.push(Item::Blank);
-                }
-                self.items.push(Item::Point(*span));
-                if has_blank && number + 1 == behind.len() {
-                    self.items.push(Item::Blank);
-                }
-            } else {
-                self.tags(std::slice::from_ref(tag));
+            // What should have come back stands by itself.
+            if is_lost(tag) && !self.items.is_empty() && !self.ends_blank() {
+                self.items.push(Item::Blank);
+            }
+            self.tags(std::slice::from_ref(tag));
+            if last == Some(number) && has_more && (has_blank || at_start) {
+                self.items.push(Item::Blank);
             }
         }
         tags.clear();
+    }
+
+    /// Whether white space was written last.
+    fn ends_blank(&self) -> bool {
+        match self.items.last() {
+            Some(Item::Text(range)) => self.new.text[range.clone()].ends_with(char::is_whitespace),
+            last => last == Some(&Item::Blank),
+        }
     }
 
     fn tags(&mut self, tags: &[Step]) {
@@ -482,3 +491,6 @@ impl<'a> Spacing<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,6 +127,9 @@ impl Writing<'_> {
         // Whether white space that was folded away may follow, because there is some already.
         let mut blank = true;
         for item in layout.items {
+            if !matches!(item, Item::Text(_)) {
+                encoder.pass();
+            }
             match item {
                 Item::Text(range) => {
                     let text = &new.text[range];

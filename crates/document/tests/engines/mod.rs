@@ -26,7 +26,10 @@ pub(crate) fn words(block: &Block) -> Vec<Range<usize>> {
     let mut words: Vec<Range<usize>> = Vec::new();
     let mut start = None;
     let kept = block.keep();
-    let is_kept = |at: usize| kept.iter().any(|range| range.contains(&at) && range.start != at);
+    let is_kept = |at: usize| {
+        let place = kept.partition_point(|range| range.end <= at);
+        kept.get(place).is_some_and(|range| range.start < at)
+    };
     for (at, c) in block.text.char_indices().chain([(block.text.len(), ' ')]) {
         match (start, c.is_whitespace() && !is_kept(at)) {
             (None, false) => start = Some(at),
@@ -73,11 +76,10 @@ pub(crate) struct Scrambler {
 pub(crate) fn scrambled(block: &Block, rules: &mut Scrambler) -> Translated {
     let source = words(block);
     let mut order: Vec<usize> = Vec::new();
+    let keeps = block.keep();
     for word in 0..source.len() {
-        let kept = block
-            .keep()
-            .iter()
-            .any(|keep| keep.start < source[word].end && source[word].start < keep.end);
+        let place = keeps.partition_point(|keep| keep.end <= source[word].start);
+        let kept = keeps.get(place).is_some_and(|keep| keep.start < source[word].end);
         let drop = if kept { rules.lost } else { rules.dropped };
         if rules.numbers.next(100) < drop {
             continue;
@@ -86,6 +88,10 @@ pub(crate) fn scrambled(block: &Block, rules: &mut Scrambler) -> Translated {
         if !kept && rules.numbers.next(100) < rules.doubled {
             order.push(word);
         }
+    }
+    // Something is left of every block.
+    if order.is_empty() && !source.is_empty() {
+        order.push(0);
     }
     // Words change places, mostly with those near to them.
     for place in 0..order.len() {
@@ -161,6 +167,8 @@ pub(crate) fn installed(endings: &[&str], most: usize) -> Vec<PathBuf> {
         home.join(".rustup/toolchains"),
         home.join(".cargo/registry/src"),
         PathBuf::from("/usr/share/doc"),
+        PathBuf::from("/usr/share/mime"),
+        PathBuf::from("/usr/share/xml"),
         PathBuf::from("/usr/lib/python3"),
         PathBuf::from("/usr/local/lib"),
     ];
