@@ -190,11 +190,10 @@ impl Reader<'_> {
     /// Text in which white space counts: a line is a block, and so is what stands between tabs or several blanks.
     fn add_lines(&self, token: &Token, builder: &mut Builder, places: &mut Places) {
         let text = &self.bytes[token.raw.clone()];
-        let is_blank = |at: usize| matches!(text.get(at), Some(b' ' | b'\t' | b'\n' | b'\r'));
+        let is_blank = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_whitespace);
         let mut start = 0;
-        for at in 0..text.len() {
-            let gap = is_blank(at) && (text[at] != b' ' || is_blank(at + 1));
-            if gap {
+        for (at, byte) in text.iter().enumerate() {
+            if is_blank(Some(byte)) && (*byte != b' ' || is_blank(text.get(at + 1))) {
                 let raw = token.raw.start + start..token.raw.start + at;
                 self.references.add(self.bytes, raw, builder);
                 self.flush(builder, places);

@@ -267,7 +267,7 @@ fn parts_of_a_document_make_the_whole() {
     let mut options = Options::default();
     options.attributes = true;
     let document = read(page.as_bytes(), Format::Html, &options);
-    let new: Vec<Translated> = document.blocks().iter().map(|block| changed(block)).collect();
+    let new: Vec<Translated> = document.blocks().iter().map(changed).collect();
     let whole = document.write(&new).bytes;
     let mut parts = Vec::new();
     let mut first = 0;

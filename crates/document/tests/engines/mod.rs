@@ -77,9 +77,9 @@ pub(crate) fn scrambled(block: &Block, rules: &mut Scrambler) -> Translated {
     let source = words(block);
     let mut order: Vec<usize> = Vec::new();
     let keeps = block.keep();
-    for word in 0..source.len() {
-        let place = keeps.partition_point(|keep| keep.end <= source[word].start);
-        let kept = keeps.get(place).is_some_and(|keep| keep.start < source[word].end);
+    for (word, range) in source.iter().enumerate() {
+        let place = keeps.partition_point(|keep| keep.end <= range.start);
+        let kept = keeps.get(place).is_some_and(|keep| keep.start < range.end);
         let drop = if kept { rules.lost } else { rules.dropped };
         if rules.numbers.next(100) < drop {
             continue;
@@ -108,9 +108,8 @@ pub(crate) fn scrambled(block: &Block, rules: &mut Scrambler) -> Translated {
         let from = &source[word];
         let start = new.text.len();
         new.text.push_str(&block.text[from.clone()]);
-        for keep in
-            block.keep().into_iter().filter(|keep| keep.start >= from.start && keep.end <= from.end)
-        {
+        let first = keeps.partition_point(|keep| keep.start < from.start);
+        for keep in keeps[first..].iter().take_while(|keep| keep.end <= from.end).cloned() {
             let to = keep.start - from.start + start..keep.end - from.start + start;
             new.kept.push((keep, to));
         }
