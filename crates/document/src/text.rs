@@ -20,8 +20,8 @@ pub(crate) fn read(
     let mut at = 0;
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
         let content = line.trim_ascii();
-        let indent =
-            line.len() - line.trim_ascii_start().len() + if at == 0 { bom(line) } else { 0 };
+        let mark = if at == 0 { bom(line) } else { 0 };
+        let indent = line.len() - line[mark..].trim_ascii_start().len();
         let marker = marker(&line[indent..]);
         if !options.wrapped || content.is_empty() || marker > 0 {
             places.list(builder.finish());
