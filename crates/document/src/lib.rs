@@ -49,3 +49,8 @@ pub use block::{Block, Kind, Link, Span, Translated};
 pub use document::{Document, Note, NoteKind, Options, Written};
 pub use error::Error;
 pub use format::Format;
+
+/// The examples of the page about documents.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/documents.md")]
+struct Documents;
