@@ -1,10 +1,11 @@
 //! What the targets share: a network small enough to be opened thousands of times a second, a folder for
-//! its files, and what is tried on every model that opens.
+//! its files, and what is tried on every model that opens and on every document that can be read.
 
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
 
+use peregrine_document::{Block, Document, Format, Link, Options, Translated};
 use peregrine_model::{
     Architecture, Model, ModelError, OpenOptions, TransformerSize, export, made_up_model,
     marian_transformer, open,
@@ -101,4 +102,36 @@ pub fn check(opened: Result<Model, ModelError>) {
         }
     }
     model.describe();
+}
+
+/// A document is refused with a message of one line, or a copy of it is the same bytes, and its blocks can be turned round.
+pub fn check_document(bytes: &[u8], format: Format) {
+    let mut options = Options::default();
+    options.attributes = true;
+    options.wrapped = bytes.len() % 2 == 0;
+    let document = match Document::read(bytes.to_vec(), format, &options) {
+        Ok(document) => document,
+        Err(error) => return assert!(!error.to_string().contains('\n'), "{error}"),
+    };
+    let copy: Vec<Translated> = document.blocks().iter().map(Translated::copy).collect();
+    assert!(document.write(&copy).bytes == bytes, "a copy differs");
+    let new: Vec<Translated> = document.blocks().iter().map(turned_round).collect();
+    document.write(&new);
+    for count in (0..=new.len()).filter(|&count| document.ready(count)).take(8) {
+        document.write_part(count, &new[count..]);
+    }
+}
+
+/// The words of a block from last to first. Things to be kept are to be looked for.
+fn turned_round(block: &Block) -> Translated {
+    let mut new = Translated::default();
+    let mut end = block.text.len();
+    for word in block.text.split(' ').rev() {
+        let start = new.text.len();
+        new.text.push_str(word);
+        new.links.push(Link::new(end - word.len()..end, start..new.text.len(), 0.5));
+        new.text.push(' ');
+        end = end.saturating_sub(word.len() + 1);
+    }
+    new
 }

@@ -1,0 +1,163 @@
+//! A document: read from bytes, written with new texts.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use crate::block::{Block, Translated};
+use crate::{Error, Format, html, markdown, text, xml};
+
+/// How a document is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Whether attributes that people read are blocks too: `alt`, `title`, `placeholder`, `aria-label` and others.
+    pub attributes: bool,
+    /// Whether the lines of a paragraph of plain text are one block. A line is a block of its own otherwise.
+    pub wrapped: bool,
+    /// The most bytes a document may have.
+    pub largest: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { attributes: false, wrapped: false, largest: 256 << 20 }
+    }
+}
+
+/// A document, with the blocks of text that are to be translated.
+#[derive(Debug)]
+pub struct Document {
+    format: Format,
+    blocks: Vec<Block>,
+    body: Box<dyn Body>,
+}
+
+/// What a format knows about a document: how its blocks are put back. A format is a function from bytes to blocks and
+/// a body.
+pub(crate) trait Body: Debug + Send + Sync {
+    /// Whether the first `count` blocks can be written before those behind them are known.
+    fn ready(&self, count: usize) -> bool;
+
+    /// Writes some of the blocks and the bytes before them. The bytes behind the document's last block follow that block.
+    /// `new` has what the blocks in `range` became.
+    fn write(&self, blocks: &[Block], range: Range<usize>, new: &[Translated], to: &mut Written);
+}
+
+/// A document with new texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The document.
+    pub bytes: Vec<u8>,
+    /// What could not be done as it should.
+    pub report: Vec<Note>,
+}
+
+/// Something about a block's markup that its reader may want to check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Note {
+    /// The number of the block.
+    pub block: usize,
+    /// The number of the span among the block's.
+    pub span: usize,
+    /// What happened.
+    pub kind: NoteKind,
+}
+
+/// What can happen to a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoteKind {
+    /// No target word comes from the words of a pair: it was put round a word nearby.
+    Moved,
+    /// A pair had text and has none.
+    Emptied,
+    /// A text that was to be kept did not come back: it was put where its neighbours are.
+    Lost,
+}
+
+impl Document {
+    /// Reads a document.
+    ///
+    /// HTML, Markdown and text are never refused for what they hold, XML is if it is not well-formed. A format that is known
+    /// but not supported is an error.
+    pub fn read(bytes: Vec<u8>, format: Format, options: &Options) -> Result<Document, Error> {
+        if bytes.len() > options.largest {
+            let (size, largest) = (bytes.len(), options.largest);
+            return Err(Error::whole(format!("{size} bytes, more than the limit of {largest}")));
+        }
+        let (blocks, body) = match format {
+            Format::Text => text::read(bytes, options)?,
+            Format::Html => html::read(bytes, options)?,
+            Format::Markdown => markdown::read(bytes, options)?,
+            Format::Xml => xml::read(bytes, options)?,
+            Format::Xhtml => match xml::read(bytes.clone(), options) {
+                Ok(read) => read,
+                // What is no XML is still a page.
+                Err(_) => html::read(bytes, options)?,
+            },
+            Format::Pdf => return Err(Error::whole("PDF has no text that could be put back")),
+            Format::OldOffice => {
+                let problem = "an Office file of the old kind or an encrypted one; save it as docx, pptx or xlsx";
+                return Err(Error::whole(problem));
+            }
+            other => return Err(Error::whole(format!("{other} is not supported yet"))),
+        };
+        Ok(Document { format, blocks, body })
+    }
+
+    /// Its format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What is to be translated, in an order in which it can be written.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// The document with new texts, one for each block. A block without one stays as it is.
+    pub fn write(&self, new: &[Translated]) -> Written {
+        let mut written = Written::default();
+        let known = new.len().min(self.blocks.len());
+        let rest = self.blocks[known..].iter().map(Translated::copy);
+        let all: Vec<Translated>;
+        let new = match known == self.blocks.len() {
+            true => &new[..known],
+            false => {
+                all = new[..known].iter().cloned().chain(rest).collect();
+                &all
+            }
+        };
+        self.body.write(&self.blocks, 0..self.blocks.len(), new, &mut written);
+        written
+    }
+
+    /// Whether the first `count` blocks can be written before those behind them are translated. It is so behind most
+    /// blocks of text and HTML, and only at the end in formats that are written as a whole.
+    pub fn ready(&self, count: usize) -> bool {
+        count >= self.blocks.len() || self.body.ready(count)
+    }
+
+    /// A part of the document: the blocks from `first` on for which there are new texts, and what is between them. It begins
+    /// where the part before ended, and goes to the end of the document if its last block is the document's.
+    ///
+    /// The document must be [ready](Self::ready) for both ends, or some of it is written as it was.
+    ///
+    /// ```
+    /// # use peregrine_document::{Document, Format, Options, Translated};
+    /// let document = Document::read("one\ntwo\n".into(), Format::Text, &Options::default())?;
+    /// let new = |text: &str| Translated { text: text.into(), ..Translated::default() };
+    /// assert!(document.ready(1));
+    /// assert_eq!(document.write_part(0, &[new("um")]).bytes, b"um");
+    /// assert_eq!(document.write_part(1, &[new("dois")]).bytes, b"\ndois\n");
+    /// # Ok::<(), peregrine_document::Error>(())
+    /// ```
+    pub fn write_part(&self, first: usize, new: &[Translated]) -> Written {
+        let mut written = Written::default();
+        let first = first.min(self.blocks.len());
+        let count = new.len().min(self.blocks.len() - first);
+        self.body.write(&self.blocks, first..first + count, &new[..count], &mut written);
+        written
+    }
+}
