@@ -38,6 +38,7 @@
 mod builtin;
 mod carry;
 mod compute;
+pub mod document;
 mod error;
 mod glossary;
 #[cfg(feature = "cuda")]

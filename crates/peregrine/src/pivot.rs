@@ -11,8 +11,8 @@ use peregrine_text::Glossary;
 use crate::sentence::Sentence;
 use crate::stream::memory_in_use;
 use crate::{
-    Answer, Error, GlossaryMode, Line, Options, Request, StreamOptions, Summary, Term, Translation,
-    Translator,
+    Answer, Error, GlossaryMode, How, Line, Options, Request, StreamOptions, Summary, Term,
+    Translation, Translator,
 };
 
 /// Two models in a row: the second translates what the first makes of a text.
@@ -69,12 +69,13 @@ impl Pivot {
         let sources: Vec<Request<'_>> =
             requests.iter().map(|r| Request { prefix: None, options: None, ..*r }).collect();
         let firsts = self.first.translate_batch(&sources, &options.first)?;
-        let sentences: Vec<_> = firsts.iter().map(Translation::target_sentences).collect();
-        let pivots = requests.iter().zip(&firsts).zip(&sentences);
+        let places = |first: &Translation| (first.target_sentences(), first.kept_places());
+        let places: Vec<_> = firsts.iter().map(places).collect();
+        let pivots = requests.iter().zip(&firsts).zip(&places);
         let pivots: Vec<Request<'_>> = pivots
-            .map(|((request, first), sentences)| {
+            .map(|((request, first), (sentences, keep))| {
                 let sentences = Some(sentences.as_slice());
-                Request { text: first.text(), sentences, options: None, ..*request }
+                Request { text: first.text(), sentences, keep, options: None, ..*request }
             })
             .collect();
         let seconds = self.second.translate_batch(&pivots, &options.second)?;
@@ -95,22 +96,24 @@ impl Pivot {
         let (send, receive) = sync_channel::<Result<Line<Between<T>>, E>>(BETWEEN);
         // The prefix belongs to the second model's translation.
         let lines = lines.map(|line| {
-            let Line { text, prefix, tag, sentences } = line.map_err(Stop::Error)?;
-            Ok(Line { text, prefix: None, tag: (prefix, tag), sentences })
+            let Line { text, prefix, tag, sentences, keep } = line.map_err(Stop::Error)?;
+            Ok(Line { text, prefix: None, tag: (prefix, tag), sentences, keep })
         });
         std::thread::scope(|scope| {
             let first_options = &options.first;
             let first = scope.spawn(move || {
                 let done = self.first.stream(lines, first_options, |answer| {
                     let (prefix, tag) = answer.tag;
-                    let (text, sentences) = (
-                        answer.translation.text().to_owned(),
-                        answer.translation.target_sentences(),
-                    );
-                    let tag = Between { tag, first: answer.translation };
+                    let first = answer.translation;
+                    let line = Line {
+                        text: first.text().to_owned(),
+                        prefix,
+                        sentences: Some(first.target_sentences()),
+                        keep: first.kept_places(),
+                        tag: Between { tag, first },
+                    };
                     // Where nobody receives, the second model has stopped.
-                    send.send(Ok(Line { text, prefix, tag, sentences: Some(sentences) }))
-                        .map_err(|_| Stop::Ended)
+                    send.send(Ok(line)).map_err(|_| Stop::Ended)
                 });
                 match done {
                     Err(Stop::Error(error)) => drop(send.send(Err(error))),
@@ -181,6 +184,15 @@ impl Translation {
     pub fn target_sentences(&self) -> Vec<Range<usize>> {
         let targets = self.sentences.iter().filter_map(|sentence| sentence.targets.first());
         targets.map(|target| target.text.clone()).collect()
+    }
+
+    /// The bytes of the best text that must stay as they are in a further translation: what a request has kept. Terms of a glossary are
+    /// looked for anew.
+    pub fn kept_places(&self) -> Vec<Range<usize>> {
+        let kept = self.terms.iter().filter(|term| term.how == How::Kept);
+        let mut places: Vec<_> = kept.filter_map(|term| term.target.clone()).collect();
+        places.sort_by_key(|place| place.start);
+        places
     }
 
     /// This translation of a pivot text as one of the text that the pivot text is a translation of. Source ranges are of that text,

@@ -98,7 +98,7 @@ impl Reader {
             blank: fragment.text.trim().is_empty(),
         };
         let prefix = prefix.filter(|p| !p.is_empty());
-        Ok(Some(Line { text: fragment.text, prefix, tag, sentences: None }))
+        Ok(Some(Line { text: fragment.text, prefix, tag, sentences: None, keep: Vec::new() }))
     }
 
     /// The prefix of the next line.

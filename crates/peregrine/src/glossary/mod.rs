@@ -77,6 +77,8 @@ pub enum How {
     Constrained,
     /// It stood as a mask, which came back.
     Masked,
+    /// It is no term but something that the request keeps as it is, and it came back.
+    Kept,
     /// It stands in place of the words that the model had chosen.
     Replaced,
     /// It is not there.
@@ -85,8 +87,8 @@ pub enum How {
 
 impl How {
     /// All of them.
-    pub const ALL: [How; 5] =
-        [How::Already, How::Constrained, How::Masked, How::Replaced, How::Missing];
+    pub const ALL: [How; 6] =
+        [How::Already, How::Constrained, How::Masked, How::Kept, How::Replaced, How::Missing];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
@@ -94,6 +96,7 @@ impl How {
             How::Already => "already",
             How::Constrained => "constrained",
             How::Masked => "masked",
+            How::Kept => "kept",
             How::Replaced => "replaced",
             How::Missing => "missing",
         }
@@ -223,7 +226,8 @@ impl Translator {
             stretches.retain(|stretch| !overlap(stretch, &range));
             stretches.push(range.clone());
             let forms = vec![text[range.clone()].to_owned()];
-            terms.push(PartTerm::new(&range, Kind::Masked, &Entry::default(), forms));
+            let term = PartTerm::new(&range, Kind::Masked, &Entry::default(), forms);
+            terms.push(PartTerm { how: How::Kept, ..term });
         }
         let kept = terms.len();
         let found = again.options.glossary.iter().flat_map(|glossary| {

@@ -40,6 +40,8 @@ pub struct Line<T = ()> {
     pub tag: T,
     /// The bytes of its sentences, if they are known, see [`Request::sentences`].
     pub sentences: Option<Vec<Range<usize>>>,
+    /// Bytes of it that must come back as they are, see [`Request::keep`].
+    pub keep: Vec<Range<usize>>,
 }
 
 impl Line {
@@ -252,7 +254,8 @@ impl<T: Send> Stream<'_, T> {
                     let split = self.measured(|| {
                         let (prefix, sentences) =
                             (line.prefix.as_deref(), line.sentences.as_deref());
-                        let request = Request { prefix, sentences, ..Request::new(&line.text) };
+                        let request = Request::new(&line.text).with_kept(&line.keep);
+                        let request = Request { prefix, sentences, ..request };
                         self.translator.split_line(&request, &self.common)
                     });
                     match split {

@@ -1,6 +1,7 @@
 //! `peregrine translate`
 
 mod answers;
+mod documents;
 mod fingerprint;
 mod languages;
 mod notes;
@@ -8,6 +9,7 @@ mod progress;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -16,12 +18,13 @@ use peregrine::marian_format::{AlignmentStyle, Fields};
 use peregrine::measure::narrowed_rows;
 use peregrine::model::write_whole;
 use peregrine::{
-    Answer, Carry, Dictionary, Glossary, GlossaryMode, Guard, Legs, Options, Pivot, Split,
+    Answer, Carry, Dictionary, Glossary, GlossaryMode, Guard, Legs, Line, Options, Pivot, Split,
     StreamOptions, Summary, Translator, Workers,
 };
 use serde_json::json;
 
 use answers::{Answers, Form};
+use documents::InputFormat;
 use fingerprint::fingerprint;
 use languages::{LanguageArgs, beginning};
 use notes::{Coverage, Notes};
@@ -93,6 +96,17 @@ struct InputOutput {
     /// Write to a file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// How the input is read: auto, lines, text, html, xhtml, xml, md [default: auto]
+    ///
+    /// `lines`: one line in, one line out. Else it is a document: its text is translated, and everything else stays byte for byte
+    /// (docs/documents.md). `auto` goes by the ending of the file's name; what is no known document is lines.
+    #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
+    format: InputFormat,
+
+    /// Translate attributes of a document that people read: alt, title, placeholder and others
+    #[arg(long, hide_short_help = true)]
+    attributes: bool,
 
     /// Split lines into sentences: none, sentence or paragraph [default: sentence]
     ///
@@ -188,7 +202,12 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     let workers = workers.with_memory(args.memory.or(usual_memory.filter(|_| on_cpu)));
     args.refuse_clashes(&translator)?;
     args.check_memory(&translator, &options, &workers)?;
-    let mut job = args.job(matches, &translator, digest)?;
+    let (first, translator) = (first.as_ref(), &translator);
+    let models = Models { first, translator, options: &options, workers: &workers };
+    if let Some(format) = args.document_format() {
+        return args.work_on_document(format, &models);
+    }
+    let mut job = args.job(matches, translator, digest)?;
     let Some(start) = args.start(job.as_mut())? else {
         args.say(format_args!("already complete"));
         return Ok(());
@@ -197,8 +216,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
         args.say(format_args!("going on after line {}", start.lines));
     }
     let (before, begun) = (start.lines, Instant::now());
-    let models = (first.as_ref(), &translator);
-    let (summary, lines) = args.work(models, (&options, workers), start, job.as_mut())?;
+    let (summary, lines) = args.work(&models, start, job.as_mut())?;
     args.report(&summary, lines - before, begun)?;
     if summary.stopped {
         let resumes = job.is_some_and(|job| job.can_be_resumed());
@@ -212,7 +230,44 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The models of a command.
+/// The models of a command, and how they translate.
+#[derive(Clone, Copy)]
+struct Models<'a> {
+    /// The first of two models in a row.
+    first: Option<&'a Translator>,
+    /// The model whose translations are written.
+    translator: &'a Translator,
+    /// Its options.
+    options: &'a Options,
+    workers: &'a Workers,
+}
+
+impl Models<'_> {
+    /// Translates lines as they come.
+    fn stream<T: Send>(
+        &self,
+        args: &Args,
+        lines: impl Iterator<Item = anyhow::Result<Line<T>>> + Send,
+        stop: &AtomicBool,
+        write: impl FnMut(Answer<T>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Summary> {
+        let mut stream = StreamOptions::new(self.options.clone(), self.workers.clone());
+        stream.stop = Some(stop);
+        stream.measure = args.stats.is_some();
+        let Some(first) = self.first else { return self.translator.stream(lines, &stream, write) };
+        let options = args.options(first)?.with_n_best(1).keeping_terms();
+        let workers = args.search.workers(first, &args.model.settings());
+        let workers = workers.with_memory(stream.workers.memory);
+        let mut before =
+            StreamOptions::new(options.with_alignments(stream.options.alignments), workers);
+        before.stop = Some(stop);
+        stream.options.glossary_mode = GlossaryMode::Mask;
+        let legs = Legs { first: before, second: stream };
+        Pivot::new(first, self.translator).stream(lines, &legs, write)
+    }
+}
+
+/// The models that were opened.
 struct Opened {
     /// The first of two models in a row.
     first: Option<Translator>,
@@ -252,23 +307,21 @@ impl Args {
     /// Translates the input to its end, or until a signal comes. How it went, and how many lines are written.
     fn work(
         &self,
-        (first, translator): (Option<&Translator>, &Translator),
-        (options, workers): (&Options, Workers),
+        models: &Models<'_>,
         start: Start,
         mut job: Option<&mut FileJob>,
     ) -> anyhow::Result<(Summary, u64)> {
+        let options = models.options;
         let prefixes = self.prefixes(start.lines)?;
         let stop = signals::begin_work();
-        let mut progress = Progress::new(self.io.quiet, self.io.output.is_some(), &start.input);
+        let mut progress =
+            Progress::new(self.io.quiet, self.io.output.is_some(), start.input.total_bytes);
         let mut notes = Notes::new(self.io.quiet, self.io.glossary.is_some());
         let mut answers =
             Answers::new(self.form(options), &options.search, start.output, start.lines);
-        let coverage = Coverage::new(first.unwrap_or(translator).model());
+        let coverage = Coverage::new(models.first.unwrap_or(models.translator).model());
         let lines = Feed::new(start.input, prefixes, start.lines, stop)
             .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
-        let mut stream = StreamOptions::new(options.clone(), workers);
-        stream.stop = Some(stop);
-        stream.measure = self.stats.is_some();
         let write = |answer: Answer<Place>| {
             progress.advance(&answer.translation, answer.tag.bytes);
             if let Some((number, line)) = answers.add(answer.translation, &answer.tag)? {
@@ -286,19 +339,7 @@ impl Args {
             }
             anyhow::Ok(())
         };
-        let outcome = match first {
-            None => translator.stream(lines, &stream, write),
-            Some(first) => {
-                let pivot = Pivot::new(first, translator);
-                let workers = self.search.workers(first, &self.model.settings());
-                let workers = workers.with_memory(stream.workers.memory);
-                let options = self.options(first)?.with_n_best(1).keeping_terms();
-                let mut before = StreamOptions::new(options, workers);
-                before.stop = Some(stop);
-                stream.options.glossary_mode = GlossaryMode::Mask;
-                pivot.stream(lines, &Legs { first: before, second: stream }, write)
-            }
-        };
+        let outcome = models.stream(self, lines, stop, write);
         answers.flush()?;
         let complete = outcome.as_ref().is_ok_and(|summary| !summary.stopped);
         if let Some(job) = job.filter(|_| !complete) {

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use peregrine::Translation;
-use peregrine_args::lines::Lines;
 
 /// A line on the terminal: lines, tokens a second, time left.
 pub(super) struct Progress {
@@ -16,13 +15,13 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// The progress through an input. Where translations scroll by on the same terminal (`to_file` is false), they are progress
+    /// The progress through an input of so many bytes. Where translations scroll by on the same terminal (`to_file` is false), they are progress
     /// enough.
-    pub(super) fn new(quiet: bool, to_file: bool, input: &Lines) -> Progress {
+    pub(super) fn new(quiet: bool, to_file: bool, total_bytes: Option<u64>) -> Progress {
         let visible = std::io::stderr().is_terminal()
             && !quiet
             && (to_file || !std::io::stdout().is_terminal());
-        let bar = visible.then(|| match input.total_bytes {
+        let bar = visible.then(|| match total_bytes {
             Some(total) => ProgressBar::new(total).with_style(style("{bar:24} {msg}, {eta} left")),
             None => ProgressBar::no_length().with_style(style("{spinner} {msg}")),
         });
