@@ -45,6 +45,8 @@ pub struct Options {
     pub refuse_long: bool,
     /// Whether what the model cannot spell is carried through the translation.
     pub carry: Carry,
+    /// Whether translations are judged: [`Quality`](crate::Quality) of texts, sentences and words.
+    pub quality: bool,
 }
 
 impl Options {
@@ -61,6 +63,7 @@ impl Options {
             guard: None,
             refuse_long: false,
             carry: Carry::Off,
+            quality: false,
         }
     }
 
@@ -98,6 +101,11 @@ impl Options {
     /// The same options with carry-through or without.
     pub fn with_carry(self, carry: Carry) -> Options {
         Options { carry, ..self }
+    }
+
+    /// The same options with translations judged or not.
+    pub fn with_quality(self, quality: bool) -> Options {
+        Options { quality, ..self }
     }
 
     /// The same options with or without a guard against runaway output.

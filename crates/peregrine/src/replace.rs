@@ -56,7 +56,7 @@ impl Translator {
     /// The alternatives of a part, unknown words replaced where that is wanted.
     pub(crate) fn alternatives(&self, part: &Part, options: &Options) -> Vec<Alternative> {
         let target = &self.model().target;
-        let ranges = options.scores || options.alignments;
+        let ranges = options.scores || options.alignments || options.quality;
         if let Some(text) = &part.copied {
             return vec![Alternative::copy(text, self.model().members.len(), ranges)];
         }

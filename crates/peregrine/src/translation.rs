@@ -8,7 +8,7 @@ use peregrine_text::{Decoded, Tokenizer, separator};
 
 use crate::line::{Part, Parts};
 use crate::sentence::{Sentence, Target};
-use crate::{Options, Translator};
+use crate::{Options, Quality, Translator};
 
 /// The translation of one line.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +62,8 @@ pub struct Alternative {
     pub ended: bool,
     /// Tokens that were scored, the end symbols of all parts included.
     pub scored: usize,
+    /// How good it seems to be, if that is asked for.
+    pub quality: Option<Quality>,
 }
 
 /// What stands between two translations of parts.
@@ -77,6 +79,11 @@ impl Translation {
     /// The best text.
     pub fn text(&self) -> &str {
         self.alternatives.first().map_or("", |best| &best.text)
+    }
+
+    /// How good the best text seems to be, if that is asked for.
+    pub fn quality(&self) -> Option<&Quality> {
+        self.alternatives.first()?.quality.as_ref()
     }
 
     /// The attention of each token of an alternative to all source tokens of the text, frames included: a row for each of
@@ -241,7 +248,10 @@ impl Translation {
 impl Translator {
     /// The translation of one part.
     fn part_translation(&self, part: &Part, options: &Options) -> Translation {
-        let alternatives = self.alternatives(part, options);
+        let mut alternatives = self.alternatives(part, options);
+        for alternative in &mut alternatives {
+            alternative.quality = self.quality(part, alternative, options);
+        }
         let target = |(rank, alternative): (usize, &Alternative)| Target {
             text: 0..alternative.text.len(),
             tokens: 0..alternative.tokens.len(),
@@ -254,6 +264,7 @@ impl Translator {
                 _ => Vec::new(),
             },
             ended: alternative.ended,
+            quality: alternative.quality.clone(),
         };
         let sentence = Sentence {
             source: part.source.clone(),
@@ -302,6 +313,7 @@ impl Alternative {
             member_scores: hypothesis.member_scores.clone(),
             ended: hypothesis.ended,
             scored: hypothesis.tokens.len() + usize::from(hypothesis.ended),
+            quality: None,
         }
     }
 
@@ -336,5 +348,8 @@ impl Alternative {
             *sum += score;
         }
         self.ended &= part.ended;
+        if let (Some(quality), Some(next)) = (&mut self.quality, &part.quality) {
+            quality.append(next);
+        }
     }
 }

@@ -230,6 +230,7 @@ impl Translator {
             source: text.offset..end,
             source_tokens: source.len(),
             carried: carried.masks(),
+            judged: self.judged(text.text, &ids, &spans, options),
             ..Part::default()
         };
         if options.alignments {

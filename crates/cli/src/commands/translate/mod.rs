@@ -15,7 +15,8 @@ use peregrine::marian_format::{AlignmentStyle, Fields};
 use peregrine::measure::narrowed_rows;
 use peregrine::model::write_whole;
 use peregrine::{
-    Answer, Carry, Dictionary, Guard, Options, Split, StreamOptions, Summary, Translator, Workers,
+    Answer, Calibration, Carry, Dictionary, Guard, Options, Split, StreamOptions, Summary,
+    Translator, Workers,
 };
 use serde_json::json;
 
@@ -110,6 +111,13 @@ struct InputOutput {
     #[arg(long, hide_short_help = true)]
     word_scores: bool,
 
+    /// Print how sure the model is of each translation, from 0 to 1, and what seems wrong with it
+    ///
+    /// The score is the share of ordinary sentences of which the model is less sure, by the table that `peregrine calibrate` has
+    /// stored beside the model, or by TABLE. Flags: looped, endless, cut, untranslated, numbers, length, unknown, terms, lost.
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true)]
+    quality: Option<Option<PathBuf>>,
+
     /// Print word alignments: hard (best source token), soft (all weights), or a threshold
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hard", value_parser = parse_alignment)]
     alignment: Option<AlignmentStyle>,
@@ -148,6 +156,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     for note in &translator.model().notes {
         args.say(format_args!("note: {note}"));
     }
+    let translator = args.with_table(translator)?;
     let options = args.options(&translator)?;
     let workers = args.search.workers(&translator, &args.model.settings());
     // A GPU's batches are bounded by its own memory.
@@ -242,6 +251,7 @@ impl Args {
         let mut options = self.search.options(translator);
         options.scores = self.io.n_best || self.io.word_scores || self.io.json;
         options.alignments = self.io.alignment.is_some();
+        options.quality = self.io.quality.is_some();
         options.replace_unknown = self.dictionary()?.map(Arc::new);
         if self.io.n_best {
             options.n_best = options.search.beam;
@@ -252,11 +262,26 @@ impl Args {
         Ok(options)
     }
 
+    /// The translator with the table of quality that is named.
+    fn with_table(&self, translator: Translator) -> anyhow::Result<Translator> {
+        let translator = match &self.io.quality {
+            Some(Some(path)) => translator.with_calibration(Calibration::read(path)?),
+            _ => translator,
+        };
+        if self.io.quality.is_some() && !translator.calibration().own {
+            self.say(format_args!(
+                "note: quality scores are uncalibrated: `peregrine calibrate` makes a table for this model"
+            ));
+        }
+        Ok(translator)
+    }
+
     fn form(&self) -> Form {
         let fields = Fields {
             alignment: self.io.alignment,
             word_scores: self.io.word_scores,
             tokens: self.io.tokens,
+            quality: self.io.quality.is_some(),
         };
         match (self.io.json, self.io.n_best) {
             (true, _) => {
@@ -272,7 +297,8 @@ impl Args {
     /// /dev/null) has nothing to go on from, and can be read only once.
     fn job_files(&self) -> Option<(&Path, &Path)> {
         let (input, output) = (self.io.input.as_deref()?, self.io.output.as_deref()?);
-        let mut read = self.io.prefix.iter().chain(self.io.replace_unknown.iter().flatten());
+        let tables = self.io.replace_unknown.iter().chain(&self.io.quality);
+        let mut read = self.io.prefix.iter().chain(tables.flatten());
         let readable = input.is_file() && read.all(|path| path.is_file());
         let is_new = !output.exists() && !is_standard(output);
         (readable && (is_new || output.is_file())).then_some((input, output))
@@ -292,6 +318,8 @@ impl Args {
         }
         let dictionary = self.io.replace_unknown.iter().flatten();
         read.extend(dictionary.map(|path| Named::read("--replace-unknown", path)));
+        let table = self.io.quality.iter().flatten();
+        read.extend(table.map(|path| Named::read("--quality", path)));
         read.extend(self.io.prefix.iter().map(|path| Named::read("--prefix", path)));
         let mut written = match &self.io.output {
             Some(path) => vec![Named::written("--output", path)],
