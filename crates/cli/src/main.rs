@@ -21,7 +21,7 @@ use crate::commands::detect;
 #[cfg(feature = "server")]
 use crate::commands::serve;
 use crate::commands::{
-    completions, convert, doctor, help, inspect, man, score, shortlist, translate, tune,
+    calibrate, completions, convert, doctor, help, inspect, man, score, shortlist, translate, tune,
 };
 use crate::io::signals;
 
@@ -54,6 +54,7 @@ enum Command {
     Selftest(gpu::selftest::Args),
     Shortlist(Box<shortlist::Args>),
     Tune(Box<tune::Args>),
+    Calibrate(Box<calibrate::Args>),
     Completions(completions::Args),
     Man(man::Args),
     Help(help::Args),
@@ -96,6 +97,7 @@ fn run(command: Command, matches: &clap::ArgMatches) -> anyhow::Result<()> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Selftest(args) => gpu::selftest::run(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Shortlist(args) => shortlist::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Man(args) => man::run(&args, Cli::command()),

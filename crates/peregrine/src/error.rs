@@ -57,6 +57,9 @@ pub enum Error {
     /// The process was forked after the service had begun to work: its threads are in the parent.
     #[error("this process was forked after the service began: make a new service in it")]
     Forked,
+    /// A text from which no [table](crate::Calibration) can be made.
+    #[error("{0} sentences: expected {least} or more", least = crate::Calibration::LEAST_SENTENCES)]
+    TooFewSentences(usize),
     /// A sentence that is too long for the model, if such sentences are refused.
     #[error("a sentence of {tokens} tokens is too long for the model (at most {most})")]
     TooLong {

@@ -10,6 +10,7 @@ use peregrine_text::{Split, Words, encode_pieces, trim_range};
 
 use crate::carry::{Again, Carrying};
 use crate::glossary::PartTerm;
+use crate::quality::Judged;
 use crate::{Carry, Error, Options, Request, Translation, Translator};
 
 /// A line split into parts, with the jobs of those that are translated.
@@ -70,6 +71,8 @@ pub(crate) struct Part {
     /// Its translations, once it is done.
     pub(crate) hypotheses: Vec<Hypothesis>,
     pub(crate) verdict: Verdict,
+    /// What judging its translation needs, if quality is asked for.
+    pub(crate) judged: Option<Box<Judged>>,
 }
 
 impl SplitLine {
@@ -288,6 +291,7 @@ impl Translator {
             let source = frame.frame(&piece.ids);
             let words = self.words(&source, &prefix, options);
             part.source_tokens = source.len();
+            part.judged = self.judged(&text[inside], &piece.ids, &piece.spans, options);
             if options.alignments {
                 part.locate(&piece.spans, frame, text, offset);
             }
@@ -310,7 +314,11 @@ impl Translator {
         if parts.list.is_empty() {
             let frame = self.model().members[0].architecture.source_frame();
             let members = self.model().members.len();
-            return Translation::empty(members, frame.len(), parts);
+            let mut empty = Translation::empty(members, frame.len(), parts);
+            for alternative in &mut empty.alternatives {
+                alternative.quality = self.quality(&Part::default(), alternative, options);
+            }
+            return empty;
         }
         Translation::from_parts(parts, self, options)
     }

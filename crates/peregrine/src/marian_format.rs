@@ -7,7 +7,7 @@
 //! assert_eq!(significant(1.5e-7), "1.5e-07");
 //! ```
 
-use crate::{Alternative, Translation};
+use crate::{Alternative, Quality, Translation};
 
 /// Which alignment is printed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Fields {
     pub word_scores: bool,
     /// Whether tokens are printed instead of text.
     pub tokens: bool,
+    /// Whether its quality is printed.
+    pub quality: bool,
 }
 
 /// The line for the best translation.
@@ -57,7 +59,8 @@ fn shown(translation: &Translation, rank: usize, fields: &Fields) -> String {
         if fields.tokens { alternative.tokens.join(" ") } else { one_line(&alternative.text) };
     let alignment = fields.alignment.map(|style| alignment(&translation.alignment(rank), style));
     let scores = fields.word_scores.then(|| word_scores(&alternative.token_scores));
-    [Some(text), alignment, scores].into_iter().flatten().collect::<Vec<_>>().join(" ||| ")
+    let quality = alternative.quality.as_ref().filter(|_| fields.quality).map(quality);
+    [Some(text), alignment, scores, quality].into_iter().flatten().collect::<Vec<_>>().join(" ||| ")
 }
 
 /// A translation is one line, whatever bytes a model may put together.
@@ -69,6 +72,12 @@ pub fn one_line(text: &str) -> String {
 pub fn word_scores(scores: &[f32]) -> String {
     let scores: String = scores.iter().map(|score| format!(" {score:.5}")).collect();
     format!("WordScores={scores}")
+}
+
+/// `Quality= score flags`; the score is `-` if nothing was translated.
+pub fn quality(quality: &Quality) -> String {
+    let score = quality.score().map_or("-".to_owned(), |score| format!("{score:.2}"));
+    format!("Quality= {score} {}", quality.flags).trim_end().to_owned()
 }
 
 /// An alignment, a row of weights for each target token.

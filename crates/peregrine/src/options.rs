@@ -49,6 +49,8 @@ pub struct Options {
     pub glossary: Option<Glossary>,
     /// How the terms of the glossary get into the translation.
     pub glossary_mode: GlossaryMode,
+    /// Whether translations are judged: [`Quality`](crate::Quality) of texts, sentences and words.
+    pub quality: bool,
 }
 
 impl Options {
@@ -67,6 +69,7 @@ impl Options {
             carry: Carry::Off,
             glossary: None,
             glossary_mode: GlossaryMode::default(),
+            quality: false,
         }
     }
 
@@ -128,6 +131,11 @@ impl Options {
     /// The same options with another way of terms into a translation.
     pub fn with_glossary_mode(self, glossary_mode: GlossaryMode) -> Options {
         Options { glossary_mode, ..self }
+    }
+
+    /// The same options with translations judged or not.
+    pub fn with_quality(self, quality: bool) -> Options {
+        Options { quality, ..self }
     }
 
     /// The same options with or without a guard against runaway output.

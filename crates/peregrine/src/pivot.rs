@@ -167,6 +167,7 @@ impl Options {
         self.guard = second.guard;
         self.refuse_long = second.refuse_long;
         self.carry = second.carry;
+        self.quality = second.quality;
         self.glossary.clone_from(&second.glossary);
         self.keeping_terms()
     }
@@ -209,6 +210,12 @@ impl Translation {
             };
             if let Some(kept) = first.terms.iter().find(same) {
                 term.source = kept.source.clone();
+            }
+        }
+        // What was wrong with the pivot text is wrong with what was made of it.
+        if let Some(before) = first.quality() {
+            for quality in self.alternatives.iter_mut().filter_map(|a| a.quality.as_mut()) {
+                quality.flags = quality.flags.union(before.flags);
             }
         }
         self.source_bytes = first.source_bytes;

@@ -60,7 +60,7 @@ impl Translator {
         options: &Options,
     ) -> (Vec<Alternative>, Vec<Term>) {
         let target = &self.model().target;
-        let ranges = options.scores || options.alignments;
+        let ranges = options.scores || options.alignments || options.quality;
         if let Some(text) = &part.copied {
             let copy = Alternative::copy(text, self.model().members.len(), ranges);
             return (vec![copy], part.term_report(Vec::new()));

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use peregrine_decode::Verdict;
 
+use crate::Quality;
+
 /// A sentence of a translated text, or a piece of one that was too long for the model.
 ///
 /// Offsets are bytes: of the request's text on the source side, of [`Alternative::text`](crate::Alternative::text) on the
@@ -65,6 +67,8 @@ pub struct Target {
     pub alignment: Vec<Vec<f32>>,
     /// Whether it ended by itself; if not, it was cut at the length limit.
     pub ended: bool,
+    /// How good it seems to be, if that is asked for.
+    pub quality: Option<Quality>,
 }
 
 impl Sentence {

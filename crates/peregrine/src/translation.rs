@@ -8,7 +8,7 @@ use peregrine_text::{Decoded, Tokenizer, separator};
 
 use crate::line::{Part, Parts};
 use crate::sentence::{Sentence, Target};
-use crate::{Options, Term, Translator};
+use crate::{Flag, How, Options, Quality, Term, Translator};
 
 /// The translation of one line.
 #[derive(Debug, Clone, Default)]
@@ -66,6 +66,8 @@ pub struct Alternative {
     pub ended: bool,
     /// Tokens that were scored, the end symbols of all parts included.
     pub scored: usize,
+    /// How good it seems to be, if that is asked for.
+    pub quality: Option<Quality>,
 }
 
 /// What stands between two translations of parts.
@@ -81,6 +83,11 @@ impl Translation {
     /// The best text.
     pub fn text(&self) -> &str {
         self.alternatives.first().map_or("", |best| &best.text)
+    }
+
+    /// How good the best text seems to be, if that is asked for.
+    pub fn quality(&self) -> Option<&Quality> {
+        self.alternatives.first()?.quality.as_ref()
     }
 
     /// The attention of each token of an alternative to all source tokens of the text, frames included: a row for each of
@@ -254,7 +261,14 @@ impl Translation {
 impl Translator {
     /// The translation of one part.
     fn part_translation(&self, part: &Part, options: &Options) -> Translation {
-        let (alternatives, terms) = self.alternatives(part, options);
+        let (mut alternatives, terms) = self.alternatives(part, options);
+        let misses_terms = terms.iter().any(|term| term.how == How::Missing);
+        for alternative in &mut alternatives {
+            alternative.quality = self.quality(part, alternative, options);
+            if let Some(quality) = &mut alternative.quality {
+                quality.flags.set(Flag::Terms, misses_terms);
+            }
+        }
         let target = |(rank, alternative): (usize, &Alternative)| Target {
             text: 0..alternative.text.len(),
             tokens: 0..alternative.tokens.len(),
@@ -267,6 +281,7 @@ impl Translator {
                 _ => Vec::new(),
             },
             ended: alternative.ended,
+            quality: alternative.quality.clone(),
         };
         let sentence = Sentence {
             source: part.source.clone(),
@@ -317,6 +332,7 @@ impl Alternative {
             member_scores: hypothesis.member_scores.clone(),
             ended: hypothesis.ended,
             scored: hypothesis.tokens.len() + usize::from(hypothesis.ended),
+            quality: None,
         }
     }
 
@@ -351,5 +367,8 @@ impl Alternative {
             *sum += score;
         }
         self.ended &= part.ended;
+        if let (Some(quality), Some(next)) = (&mut self.quality, &part.quality) {
+            quality.append(next);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A model ready to translate.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use peregrine_cpu::{Cpu, Isa, Tuner, split_products};
 use peregrine_decode::batching::{BatchSize, Priority, Queue, Waiting};
@@ -15,13 +15,17 @@ use peregrine_text::Split;
 use crate::carry::Spelling;
 use crate::gpu::{self, OnGpu};
 use crate::line::Parts;
-use crate::{Carry, Compute, Error, Options, Request, Translation, Workers};
+use crate::quality::languages;
+use crate::registry::Pair;
+use crate::{Calibration, Carry, Compute, Error, Options, Request, Translation, Workers};
 
 /// A model ready to translate. Clones share the same model, also between threads; its memory is freed with the
 /// last of them.
 #[derive(Clone)]
 pub struct Translator {
     shared: Arc<Shared>,
+    /// By which quality is scored.
+    table: Arc<Calibration>,
 }
 
 struct Shared {
@@ -36,6 +40,8 @@ struct Shared {
     workers: Mutex<Vec<Worker>>,
     /// What the model can spell, once it is asked for.
     spelling: Spelling,
+    /// The model's languages, once they are asked for.
+    languages: OnceLock<Option<Pair>>,
 }
 
 /// What tuning across precisions gives up.
@@ -78,6 +84,8 @@ impl Translator {
     /// Packs a model's weights.
     pub fn prepare(mut model: Model, compute: &Compute) -> Result<Translator, Error> {
         let parameters = model.parameters();
+        let table = Arc::new(Calibration::of_model(&mut model));
+        let languages = OnceLock::new();
         if let Some(OnGpu { networks, precision, device }) = gpu::prepare(&mut model, compute)? {
             let (on_gpu, workers, spelling) = (true, Mutex::default(), Spelling::default());
             let weight_bytes = weight_bytes(parameters, precision);
@@ -90,8 +98,9 @@ impl Translator {
                 weight_bytes,
                 workers,
                 spelling,
+                languages,
             };
-            return Ok(Translator { shared: Arc::new(shared) });
+            return Ok(Translator { shared: Arc::new(shared), table });
         }
         let isa = match compute.isa {
             Some(level) => Isa::new(level).ok_or(Error::Instructions(level.name()))?,
@@ -126,9 +135,23 @@ impl Translator {
         let device = format!("CPU, {}", isa.level().name());
         let (on_gpu, workers, spelling) = (false, Mutex::default(), Spelling::default());
         let weight_bytes = weight_bytes(parameters, precision);
-        let shared =
-            Shared { model, networks, precision, device, on_gpu, weight_bytes, workers, spelling };
-        Ok(Translator { shared: Arc::new(shared) })
+        let shared = Shared {
+            model,
+            networks,
+            precision,
+            device,
+            on_gpu,
+            weight_bytes,
+            workers,
+            spelling,
+            languages,
+        };
+        Ok(Translator { shared: Arc::new(shared), table })
+    }
+
+    /// The same model with quality scored by another table.
+    pub fn with_calibration(self, table: Calibration) -> Translator {
+        Translator { table: Arc::new(table), ..self }
     }
 
     /// The precision of products.
@@ -154,6 +177,17 @@ impl Translator {
     /// What the model can spell, as far as that has been asked for.
     pub(crate) fn spelling(&self) -> &Spelling {
         &self.shared.spelling
+    }
+
+    /// The table by which quality is scored.
+    pub(crate) fn table(&self) -> &Arc<Calibration> {
+        &self.table
+    }
+
+    /// The languages of the model, if its files or names tell them.
+    pub(crate) fn languages(&self) -> Option<&Pair> {
+        let find = || languages(&self.model().members.first()?.path);
+        self.shared.languages.get_or_init(find).as_ref()
     }
 
     /// The options of the model's own configuration.
@@ -301,7 +335,7 @@ impl Translator {
     pub(crate) fn settings(&self, options: &Options) -> Settings {
         let target = &self.model().target;
         let mut settings = Settings::new(options.search.clone(), target.eos(), target.unk());
-        settings.scores = options.scores || options.n_best > 1;
+        settings.scores = options.scores || options.quality || options.n_best > 1;
         settings.alignments = options.alignments || options.replace_unknown.is_some();
         settings.n_best = options.n_best;
         settings.guard = options.guard;

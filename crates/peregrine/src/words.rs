@@ -17,6 +17,8 @@ pub struct Word {
     pub score: f32,
     /// Its tokens among those of the alternative.
     pub tokens: Range<usize>,
+    /// The share of words in ordinary text of which the model is less sure, from 0 to 1. None unless quality is asked for.
+    pub quality: Option<f32>,
 }
 
 /// A word of a translation and a source word it attends to.
@@ -41,7 +43,8 @@ impl WordLink {
 
 impl Translation {
     /// The words of an alternative, in its order. A word ends at white space and with its sentence; in scripts without blanks
-    /// every token is a word. Empty unless scores or alignments are asked for.
+    /// every token is a word. Empty unless scores, alignments or quality
+    /// are asked for.
     ///
     /// ```
     /// use peregrine::{Request, Translator};
@@ -103,13 +106,18 @@ fn words_of(alternative: &Alternative, target: &Target) -> Vec<Word> {
         return Vec::new();
     };
     let Words { ranges, of_token } = Words::new(&alternative.text, ranges);
-    let word = |range| Word { range, score: 0.0, tokens: 0..0 };
+    let word = |range| Word { range, score: 0.0, tokens: 0..0, quality: None };
     let mut words: Vec<Word> = ranges.into_iter().map(word).collect();
     for (token, word) in target.tokens.clone().zip(of_token) {
         let Some(word) = word.and_then(|word| words.get_mut(word)) else { continue };
         let first = if word.tokens.is_empty() { token } else { word.tokens.start };
         word.tokens = first..token + 1;
         word.score += alternative.token_scores.get(token).copied().unwrap_or_default();
+    }
+    // What was copied has tokens of which the model says nothing.
+    let scored = target.quality.as_ref().filter(|q| q.mean_log_probability().is_some());
+    for word in words.iter_mut().filter(|_| scored.is_some()) {
+        word.quality = scored.and_then(|q| q.word_score(word.score, word.tokens.len()));
     }
     words
 }

@@ -274,6 +274,7 @@ impl App {
             .with_alignments(wanted.alignments)
             .with_split(wanted.split)
             .with_carry(carry)
+            .with_quality(wanted.quality)
             .with_glossary(wanted.terms.as_ref().map(|terms| terms.glossary.clone()))
     }
 

@@ -13,6 +13,7 @@ pub(crate) struct Wanted {
     pub(crate) alignments: bool,
     pub(crate) split: Split,
     pub(crate) carry: bool,
+    pub(crate) quality: bool,
     /// How certain terms are to be translated.
     pub(crate) terms: Option<Terms>,
 }
@@ -26,6 +27,7 @@ impl Default for Wanted {
             alignments: false,
             split: Split::Sentence,
             carry: true,
+            quality: false,
             terms: None,
         }
     }

@@ -28,6 +28,7 @@
 
 mod bpe;
 pub mod carry;
+pub mod check;
 mod decoded;
 mod encoded;
 mod error;

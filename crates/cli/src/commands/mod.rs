@@ -1,5 +1,6 @@
 //! The commands, one file each. Those of the laboratory are in the crate `peregrine-lab`.
 
+pub(crate) mod calibrate;
 pub(crate) mod completions;
 pub(crate) mod convert;
 #[cfg(feature = "detect")]

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use peregrine::Scored;
 use peregrine::marian_format::{significant, word_scores};
+use peregrine::{Calibration, Flag, Flags, Scored};
 use serde_json::json;
 
 use crate::io::output::Output;
@@ -34,6 +34,12 @@ pub(crate) struct Args {
     #[arg(long)]
     word_scores: bool,
 
+    /// Print what seems wrong with each translation too: looped, untranslated, numbers, length, unknown
+    ///
+    /// The usual length is that of the table that `peregrine calibrate` has stored beside the model, or of TABLE.
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true)]
+    flags: Option<Option<PathBuf>>,
+
     /// Print a JSON object for each pair: score, scores of tokens, whether a side was cut
     #[arg(long)]
     json: bool,
@@ -49,6 +55,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         _ => read_tabbed()?,
     };
     let translator = args.model.open()?;
+    let translator = match &args.flags {
+        Some(Some(table)) => translator.with_calibration(Calibration::read(table)?),
+        _ => translator,
+    };
     let options = translator.options();
     let workers = translator.workers().with_threads(args.threads.number(&translator));
     let pairs: Vec<(&str, &str)> = lines.iter().map(|(s, t)| (s.as_str(), t.as_str())).collect();
@@ -59,24 +69,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let line = number + 1;
             remark!("note: line {line} is too long for the model: its beginning was scored");
         }
-        writeln!(output, "{}", args.shown(scored))?;
+        let (source, target) = pairs[number];
+        let flags = args.flags.is_some().then(|| translator.check(source, target));
+        writeln!(output, "{}", args.shown(scored, flags))?;
     }
     output.flush()?;
     Ok(())
 }
 
 impl Args {
-    fn shown(&self, scored: &Scored) -> String {
+    fn shown(&self, scored: &Scored, flags: Option<Flags>) -> String {
         if self.json {
             let Scored { score, token_scores, cut, .. } = scored;
-            let pair = json!({ "score": score, "token_scores": token_scores, "cut": cut });
+            let mut pair = json!({ "score": score, "token_scores": token_scores, "cut": cut });
+            if let Some(flags) = flags {
+                pair["flags"] = flags.iter().map(Flag::name).collect();
+            }
             return pair.to_string();
         }
-        let score = significant(scored.score);
-        match self.word_scores {
-            true => format!("{score} ||| {}", word_scores(&scored.token_scores)),
-            false => score,
-        }
+        let scores = self.word_scores.then(|| word_scores(&scored.token_scores));
+        let flags = flags.map(|flags| format!("Flags= {flags}").trim_end().to_owned());
+        let fields = [Some(significant(scored.score)), scores, flags];
+        fields.into_iter().flatten().collect::<Vec<_>>().join(" ||| ")
     }
 }
 

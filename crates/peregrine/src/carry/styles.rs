@@ -71,7 +71,7 @@ pub(crate) struct Spelling {
 
 impl Translator {
     /// What the vocabularies can spell.
-    pub(super) fn speller(&self) -> &Speller {
+    pub(crate) fn speller(&self) -> &Speller {
         let model = self.model();
         self.spelling().speller.get_or_init(|| Speller::new(&model.source, &model.target))
     }

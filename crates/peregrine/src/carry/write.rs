@@ -260,6 +260,7 @@ impl Translator {
             source_tokens: source.len(),
             carried: carried.masks(),
             terms: text.terms.clone(),
+            judged: self.judged(text.text, &ids, &spans, options),
             ..Part::default()
         };
         if options.alignments {

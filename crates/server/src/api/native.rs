@@ -78,6 +78,7 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
         alignments: params.flag("alignments")?.unwrap_or(false),
         split: one_of("split", params.filled("split")?.as_deref(), &split)?,
         carry: params.flag("carry")?.unwrap_or(true),
+        quality: params.flag("quality")?.unwrap_or(false),
         terms: terms(context)?,
     };
     let priority = [

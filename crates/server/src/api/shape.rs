@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use peregrine::Flag;
 use peregrine::text::{Detection, Offsets, Unit};
 use serde_json::{Value, json};
 
@@ -47,9 +48,16 @@ impl Shape {
             ("looped", translation.verdict.looped),
             ("endless", translation.verdict.endless),
         ];
-        if flags.iter().any(|(_, holds)| *holds) {
-            answer["flags"] =
-                flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
+        let mut names: Vec<&str> =
+            flags.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
+        if let Some(quality) = translation.quality() {
+            answer["quality"] = json!({"score": quality.score().map(rounded), "calibrated": quality.is_calibrated()});
+            names.extend(Flag::ALL.iter().filter(|f| quality.flags.has(**f)).map(|f| f.name()));
+            names.sort_unstable();
+            names.dedup();
+        }
+        if !names.is_empty() {
+            answer["flags"] = names.into();
         }
         if !translation.terms.is_empty() {
             answer["terms"] = self.terms(text, translated);

@@ -44,6 +44,7 @@ pub use carried::{Carried, Link, Restored};
 pub use case::{Case, copied_share};
 pub use mask::MaskStyle;
 pub use numbers::missing_numbers;
+pub(crate) use numbers::numbers;
 pub use rewritten::{Replacement, Rewritten};
 pub use segments::{Segment, segments};
 pub use speller::Speller;

@@ -29,7 +29,7 @@ pub fn missing_numbers(source: &str, translation: &str) -> Vec<Range<usize>> {
 }
 
 /// Where a text has numbers: digits, with a separator between two of them, or a blank before three.
-fn numbers(text: &str) -> Vec<Range<usize>> {
+pub(crate) fn numbers(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let mut found = Vec::new();

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use peregrine::marian_format::{Fields, best_line, n_best_lines, one_line};
 use peregrine::text::separator;
-use peregrine::{Alternative, Search, Sentence, Term, Translation, WordLink};
+use peregrine::{Alternative, Flag, Quality, Search, Sentence, Term, Translation, Word, WordLink};
 use serde_json::{Value, json};
 
 use crate::io::feed::Place;
@@ -96,6 +96,7 @@ impl<'a> Answers<'a> {
                 if *terms {
                     object["terms"] = whole.terms.iter().map(term).collect();
                 }
+                add_quality(&mut object, &whole);
                 writeln!(self.output, "{object}")?;
             }
         }
@@ -161,6 +162,35 @@ fn object(translation: &Translation, alignment: bool) -> Value {
         "alternatives":
             translation.alternatives.iter().enumerate().map(alternative).collect::<Vec<_>>(),
     })
+}
+
+/// Adds what is known of the quality of a line, its alternatives, sentences and words to its object, if it was asked for.
+fn add_quality(object: &mut Value, translation: &Translation) {
+    let Some(quality) = translation.quality() else { return };
+    let score = |quality: &Quality| quality.score().map(rounded);
+    let flags = |quality: &Quality| quality.flags.iter().map(Flag::name).collect::<Vec<_>>();
+    object["quality"] = json!(score(quality));
+    object["calibrated"] = quality.is_calibrated().into();
+    object["flags"] = json!(flags(quality));
+    for (rank, alternative) in translation.alternatives.iter().enumerate() {
+        let own = &mut object["alternatives"][rank];
+        own["quality"] = json!(alternative.quality.as_ref().and_then(score));
+        own["flags"] = json!(alternative.quality.as_ref().map(flags));
+        let words = translation.words(rank);
+        let word = |word: &Word| json!({ "target": pair(&word.range), "quality": word.quality.map(rounded) });
+        own["word_quality"] = words.iter().map(word).collect();
+    }
+    for (number, sentence) in translation.sentences.iter().enumerate() {
+        let qualities = || sentence.targets.iter().map(|target| target.quality.as_ref());
+        let own = &mut object["sentences"][number];
+        own["quality"] = qualities().map(|q| json!(q.and_then(score))).collect();
+        own["flags"] = qualities().map(|q| json!(q.map(flags))).collect();
+    }
+}
+
+/// Three digits behind the point: a table has no more.
+fn rounded(score: f32) -> f64 {
+    (f64::from(score) * 1000.0).round() / 1000.0
 }
 
 /// Where a range begins and ends.

@@ -32,7 +32,7 @@ pub(crate) enum Fate {
 }
 
 /// The options whose value does not count, by their names in the program.
-const FATES: [(&str, Fate); 27] = [
+const FATES: [(&str, Fate); 28] = [
     // The input has a hash of its own in the checkpoint, and the output is what is written.
     ("text", Fate::Harmless),
     ("input", Fate::Harmless),
@@ -62,6 +62,7 @@ const FATES: [(&str, Fate); 27] = [
     ("prefix", Fate::Content),
     ("replace_unknown", Fate::Content),
     ("glossary", Fate::Content),
+    ("quality", Fate::Content),
 ];
 
 /// How an option counts; by its value where nothing is said.

@@ -18,8 +18,8 @@ use peregrine::marian_format::{AlignmentStyle, Fields};
 use peregrine::measure::narrowed_rows;
 use peregrine::model::write_whole;
 use peregrine::{
-    Answer, Carry, Dictionary, Glossary, GlossaryMode, Guard, Legs, Line, Options, Pivot, Split,
-    StreamOptions, Summary, Translator, Workers,
+    Answer, Calibration, Carry, Dictionary, Glossary, GlossaryMode, Guard, Legs, Line, Options,
+    Pivot, Split, StreamOptions, Summary, Translator, Workers,
 };
 use serde_json::json;
 
@@ -159,6 +159,13 @@ struct InputOutput {
     #[arg(long, hide_short_help = true)]
     word_scores: bool,
 
+    /// Print how sure the model is of each translation, from 0 to 1, and what seems wrong with it
+    ///
+    /// The score is the share of ordinary sentences of which the model is less sure, by the table that `peregrine calibrate` has
+    /// stored beside the model, or by TABLE. Flags: looped, endless, cut, untranslated, numbers, length, unknown, terms, lost.
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true)]
+    quality: Option<Option<PathBuf>>,
+
     /// Print word alignments: hard (best source token), soft (all weights), or a threshold
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hard", value_parser = parse_alignment)]
     alignment: Option<AlignmentStyle>,
@@ -195,6 +202,7 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     for note in first.iter().chain([&translator]).flat_map(|model| &model.model().notes) {
         args.say(format_args!("note: {note}"));
     }
+    let translator = args.with_table(translator)?;
     let options = args.options(&translator)?;
     let workers = args.search.workers(&translator, &args.model.settings());
     // A GPU's batches are bounded by its own memory.
@@ -367,6 +375,7 @@ impl Args {
         let mut options = self.search.options(translator);
         options.scores = self.io.n_best || self.io.word_scores || self.io.json;
         options.alignments = self.io.alignment.is_some();
+        options.quality = self.io.quality.is_some();
         options.replace_unknown = self.dictionary()?.map(Arc::new);
         if self.io.n_best {
             options.n_best = options.search.beam;
@@ -390,11 +399,26 @@ impl Args {
         self.model.follows_tool() || !self.io.json && (fields || self.io.alignment.is_some())
     }
 
+    /// The translator with the table of quality that is named.
+    fn with_table(&self, translator: Translator) -> anyhow::Result<Translator> {
+        let translator = match &self.io.quality {
+            Some(Some(path)) => translator.with_calibration(Calibration::read(path)?),
+            _ => translator,
+        };
+        if self.io.quality.is_some() && !translator.calibration().own {
+            self.say(format_args!(
+                "note: quality scores are uncalibrated: `peregrine calibrate` makes a table for this model"
+            ));
+        }
+        Ok(translator)
+    }
+
     fn form(&self, options: &Options) -> Form {
         let fields = Fields {
             alignment: self.io.alignment,
             word_scores: self.io.word_scores,
             tokens: self.io.tokens,
+            quality: self.io.quality.is_some(),
         };
         match (self.io.json, self.io.n_best) {
             (true, _) => {
@@ -411,7 +435,8 @@ impl Args {
     /// /dev/null) has nothing to go on from, and can be read only once.
     fn job_files(&self) -> Option<(&Path, &Path)> {
         let (input, output) = (self.io.input.as_deref()?, self.io.output.as_deref()?);
-        let read = self.io.prefix.iter().chain(self.io.replace_unknown.iter().flatten());
+        let tables = self.io.replace_unknown.iter().chain(&self.io.quality);
+        let read = self.io.prefix.iter().chain(tables.flatten());
         let mut read = read.chain(&self.io.glossary);
         let readable = input.is_file() && read.all(|path| path.is_file());
         let is_new = !output.exists() && !is_standard(output);
@@ -432,6 +457,8 @@ impl Args {
         }
         let dictionary = self.io.replace_unknown.iter().flatten();
         read.extend(dictionary.map(|path| Named::read("--replace-unknown", path)));
+        let table = self.io.quality.iter().flatten();
+        read.extend(table.map(|path| Named::read("--quality", path)));
         read.extend(self.io.prefix.iter().map(|path| Named::read("--prefix", path)));
         read.extend(self.io.glossary.iter().map(|path| Named::read("--glossary", path)));
         let mut written = match &self.io.output {

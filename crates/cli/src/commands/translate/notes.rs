@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use peregrine::{How, Model, Term, Translation};
+use peregrine::{Flag, How, Model, Term, Translation};
 
 use peregrine_args::console::remark;
 
@@ -10,6 +10,7 @@ use peregrine_args::console::remark;
 const MOST: u64 = 10;
 
 /// What there is to say about the lines of a job.
+#[derive(Default)]
 pub(crate) struct Notes {
     quiet: bool,
     cut: u64,
@@ -20,13 +21,17 @@ pub(crate) struct Notes {
     terms: Option<[u64; How::ALL.len()]>,
     /// Lines with terms that are missing.
     missing: u64,
+    /// Lines that were judged, those with a flag, and how many have each.
+    judged: u64,
+    flagged: u64,
+    flags: [u64; Flag::ALL.len()],
 }
 
 impl Notes {
     /// Nothing has been said; nothing will be if `quiet`.
     pub(crate) fn new(quiet: bool, glossary: bool) -> Notes {
         let terms = glossary.then(Default::default);
-        Notes { quiet, cut: 0, copied: 0, lost: 0, runaway: 0, terms, missing: 0 }
+        Notes { quiet, terms, ..Notes::default() }
     }
 
     /// Says what is to be said about line `number`, counted from 0.
@@ -56,6 +61,12 @@ impl Notes {
             }
         }
         self.count_terms(line, &translation.terms);
+        if let Some(quality) = translation.quality() {
+            self.judged += 1;
+            self.flagged += u64::from(!quality.flags.is_empty());
+            let counts = self.flags.iter_mut().zip(Flag::ALL);
+            counts.for_each(|(count, flag)| *count += u64::from(quality.flags.has(flag)));
+        }
         let why = match translation.verdict {
             verdict if verdict.is_clean() => return,
             verdict if verdict.looped => "repeated itself",
@@ -96,6 +107,13 @@ impl Notes {
                 "note: the shortlist has no words for {percent:.0} % of the source tokens: is it another \
                  model's, or the text in another language?"
             );
+        }
+        if self.flagged > 0 {
+            let counts = self.flags.iter().zip(Flag::ALL).filter(|(count, _)| **count > 0);
+            let counts: Vec<String> =
+                counts.map(|(count, flag)| format!("{} {count}", flag.name())).collect();
+            let (flagged, judged) = (self.flagged, self.judged);
+            remark!("note: {flagged} of {judged} lines have flags: {}", counts.join(", "));
         }
         let totals = [
             (self.cut, "lines were too long for the model"),
