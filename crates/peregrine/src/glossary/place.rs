@@ -100,7 +100,8 @@ impl Carrying {
                 self.carried.stretches().any(|stretch| overlaps(stretch, &source))
             };
             let belongs = |link: &Link| {
-                overlaps(&self.carried.source_range(&link.source), &term.range)
+                link.weight > 0.0
+                    && overlaps(&self.carried.source_range(&link.source), &term.range)
                     && !is_mask(link)
                     && !taken.iter().any(|taken| overlaps(taken, &link.target))
             };
