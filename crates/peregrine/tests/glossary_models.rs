@@ -1,5 +1,8 @@
 //! Sixty sentences with terms, with models of others: every term is there or reported, at a price that is told.
 
+#[path = "../../../tests/src/reference.rs"]
+mod reference;
+
 use std::path::{Path, PathBuf};
 
 use peregrine::{
@@ -27,13 +30,7 @@ fn open(folder: &Path) -> Translator {
 
 /// The Firefox model, if it is there.
 fn enpt() -> Option<Translator> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/enpt");
-    if !folder.exists() {
-        eprintln!("skipped: no reference models");
-        return None;
-    }
-    let model = folder.join("config.intgemm8bitalpha.yml");
-    Some(open(&model))
+    reference::shared("models/enpt/config.intgemm8bitalpha.yml").map(|path| open(&path))
 }
 
 /// The OPUS model, if it is there.

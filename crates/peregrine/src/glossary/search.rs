@@ -139,11 +139,9 @@ impl Translator {
     fn replace_missing(&self, part: &mut Part) {
         let Part { carrying: Some(carrying), hypotheses, terms, .. } = part else { return };
         let Some(best) = hypotheses.first() else { return };
-        let target = &self.model().target;
-        let output = target.decode_with_ranges(&best.tokens);
+        let output = self.model().target.decode_with_ranges(&best.tokens);
         let places = carrying.locate(terms, &output, best, LEAST_ATTENTION);
-        let links = carrying.links(best, target);
-        let words = carrying.words_for(terms, &places, &output, &links);
+        let words = carrying.words_for(terms, &places, &output, best);
         for (term, words) in terms.iter_mut().zip(words) {
             if term.how == How::Missing && words.is_some() {
                 term.how = How::Replaced;
