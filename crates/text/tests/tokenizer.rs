@@ -231,3 +231,34 @@ fn golden_inputs_have_the_recorded_ids() {
         }
     }
 }
+
+/// A vocabulary whose segmenter is another one's: words are also spelt in the fewest pieces.
+#[test]
+fn spellings_are_read_back() {
+    let foreign = ("unigram.spm", fixture("unigram.spm").into());
+    let vocabulary = r#"{"</s>": 0, "<unk>": 1, "▁bake": 2, "li": 3, "▁b": 4, "a": 5, "k": 6, "e": 7, "l": 8, "i": 9, "▁": 10, "b": 11, "▁mo": 12, ".": 13}"#;
+    let vocabulary = ("vocab.json", bytes(vocabulary));
+    let tokenizer = Tokenizer::pieces(Some(foreign), vocabulary, CTRANSLATE2).unwrap();
+    let spellings = tokenizer.spellings("bakeli mo");
+    assert_eq!(spellings.last(), Some(&vec![2, 3, 12]));
+    assert!(spellings.iter().all(|ids| tokenizer.decode(ids) == "bakeli mo"));
+    assert!(tokenizer.spellings("zebra").is_empty() && tokenizer.spellings("").is_empty());
+    for name in ["unigram", "bpe", "unigram-bytes"] {
+        let own = spm(name);
+        for text in ["bakeli mo", "mo", "bakeli"] {
+            let spellings = own.spellings(text);
+            assert!(!spellings.is_empty() && spellings.iter().all(|ids| own.decode(ids) == text));
+        }
+    }
+}
+
+#[test]
+fn words_have_edges() {
+    let vocabulary = r#"{"</s>": 0, "<unk>": 1, "▁go": 2, "es": 3, ".": 4, "工": 5, "<0xE4>": 6}"#;
+    let tokenizer =
+        Tokenizer::pieces(None, ("vocab.json", bytes(vocabulary)), CTRANSLATE2).unwrap();
+    let continues: Vec<u32> = (0..7).filter(|&id| tokenizer.continues_word(id)).collect();
+    assert_eq!(continues, [3, 6]);
+    let words = Tokenizer::words("v.txt", bytes("</s>\n<unk>\nun@@\nlock\n"), None).unwrap();
+    assert!(words.is_unfinished(2) && !words.is_unfinished(3) && !words.continues_word(3));
+}

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use peregrine_decode::Hypothesis;
-use peregrine_text::carry::{Link, Replacement, Rewritten};
-use peregrine_text::{Decoded, Entry, Glossary, Tokenizer, trim_range};
+use peregrine_decode::{Hypothesis, LEAST_ATTENTION};
+use peregrine_text::carry::{Replacement, Rewritten};
+use peregrine_text::{Decoded, Entry, Glossary, Tokenizer, Words, trim_range};
 
 use super::{How, Kind, PartTerm, capitalised};
 use crate::Alternative;
@@ -12,6 +12,9 @@ use crate::carry::Carrying;
 
 /// Words between two that stand for a term may belong to it too, if they are no more than these.
 const MOST_BETWEEN: usize = 1;
+
+/// The share of its attention with which a word stands for a term.
+const MOSTLY: f32 = 0.5;
 
 impl Carrying {
     /// The columns of attention that belong to a stretch of the part's text.
@@ -86,32 +89,49 @@ impl Carrying {
         terms: &[PartTerm],
         places: &[Option<Range<usize>>],
         output: &Decoded,
-        links: &[Link],
+        hypothesis: &Hypothesis,
     ) -> Vec<Option<Range<usize>>> {
+        let words = Words::new(&output.text, &output.ranges);
+        let overlaps = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
         let mut taken: Vec<Range<usize>> = places.iter().flatten().cloned().collect();
-        let mut words = vec![None; terms.len()];
+        let mut found = vec![None; terms.len()];
         for (number, term) in terms.iter().enumerate() {
             if term.kind != Kind::Wanted || places[number].is_some() {
                 continue;
             }
-            let overlaps = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
-            let is_mask = |link: &Link| {
-                let source = self.carried.source_range(&link.source);
-                self.carried.stretches().any(|stretch| overlaps(stretch, &source))
+            let share = |(word, range): (usize, &Range<usize>)| {
+                let rows = self.rows_of(word, &words, output, hypothesis);
+                let is_mask = || self.carried.stretches().any(|s| self.share(&rows, s) >= MOSTLY);
+                let is_taken = taken.iter().any(|taken| overlaps(taken, range));
+                if rows.is_empty() || is_taken || is_mask() {
+                    0.0
+                } else {
+                    self.share(&rows, &term.range)
+                }
             };
-            let belongs = |link: &Link| {
-                overlaps(&self.carried.source_range(&link.source), &term.range)
-                    && !is_mask(link)
-                    && !taken.iter().any(|taken| overlaps(taken, &link.target))
-            };
-            let run = heaviest_run(links, belongs);
-            let run = run.map(|run| links[run.start].target.start..links[run.end - 1].target.end);
-            let inner =
-                run.map(|run| without_marks(&output.text, run)).filter(|run| !run.is_empty());
-            taken.extend(inner.clone());
-            words[number] = inner;
+            let shares: Vec<f32> = words.ranges.iter().enumerate().map(share).collect();
+            let run = heaviest_run(&shares);
+            let run = run.map(|run| words.ranges[run.start].start..words.ranges[run.end - 1].end);
+            let run = run.map(|run| without_marks(&output.text, run)).filter(|run| !run.is_empty());
+            taken.extend(run.clone());
+            found[number] = run;
         }
-        words
+        found
+    }
+
+    /// The attention of the tokens of a word, those that are marks left out: the mark behind a word looks at that behind its source.
+    fn rows_of(
+        &self,
+        word: usize,
+        words: &Words,
+        output: &Decoded,
+        hypothesis: &Hypothesis,
+    ) -> Vec<Vec<f32>> {
+        let tokens = words.of_token.iter().zip(&output.ranges).zip(&hypothesis.alignment);
+        let own = tokens.filter(|((of, range), _)| {
+            **of == Some(word) && output.text[(*range).clone()].contains(char::is_alphanumeric)
+        });
+        own.map(|(_, row)| row.clone()).collect()
     }
 
     /// Puts what was carried and the terms that are to replace words into a translation. Where the terms are then.
@@ -132,7 +152,7 @@ impl Carrying {
                 output = Decoded { text: alternative.text.clone(), ranges: Vec::new() };
             }
             places = self.locate(terms, &output, hypothesis, 0.0);
-            replaced = self.replace(terms, &mut places, &output, &links);
+            replaced = self.replace(terms, &mut places, &output, hypothesis);
             links.iter_mut().for_each(|link| link.target = replaced.new_range(&link.target));
         } else {
             replaced.text.clone_from(&alternative.text);
@@ -174,11 +194,11 @@ impl Carrying {
         terms: &[PartTerm],
         places: &mut [Option<Range<usize>>],
         output: &Decoded,
-        links: &[Link],
+        hypothesis: &Hypothesis,
     ) -> Rewritten {
         let mut replacements: Vec<Replacement<'_>> = Vec::new();
         if terms.iter().any(|term| term.how == How::Replaced) && !output.ranges.is_empty() {
-            let words = self.words_for(terms, places, output, links);
+            let words = self.words_for(terms, places, output, hypothesis);
             for ((term, place), words) in terms.iter().zip(places).zip(words) {
                 let Some(words) = words.filter(|_| term.how == How::Replaced) else { continue };
                 let begins = !output.text[..words.start].contains(char::is_alphanumeric);
@@ -204,19 +224,23 @@ pub(super) fn places_of(terms: &[PartTerm], kind: Kind, text: &str) -> Vec<Range
     forms.find(text).into_iter().map(|found| found.range).collect()
 }
 
-/// The run of links that belong to something and weigh most together.
-fn heaviest_run(links: &[Link], belongs: impl Fn(&Link) -> bool) -> Option<Range<usize>> {
+/// The run of words that look mostly at a term, the one with the greatest shares; if there is none, the word that looks at it most.
+fn heaviest_run(shares: &[f32]) -> Option<Range<usize>> {
     let mut runs: Vec<(Range<usize>, f32)> = Vec::new();
-    for (number, link) in links.iter().enumerate().filter(|(_, link)| belongs(link)) {
+    for (number, share) in shares.iter().enumerate().filter(|(_, share)| **share >= MOSTLY) {
         match runs.last_mut() {
-            Some((run, weight)) if number - run.end <= MOST_BETWEEN => {
+            Some((run, sum)) if number - run.end <= MOST_BETWEEN => {
                 run.end = number + 1;
-                *weight += link.weight;
+                *sum += share;
             }
-            _ => runs.push((number..number + 1, link.weight)),
+            _ => runs.push((number..number + 1, *share)),
         }
     }
-    runs.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(run, _)| run)
+    let best = runs.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(run, _)| run);
+    best.or_else(|| {
+        let most = (0..shares.len()).max_by(|&a, &b| shares[a].total_cmp(&shares[b]))?;
+        (shares[most] >= LEAST_ATTENTION).then_some(most..most + 1)
+    })
 }
 
 /// A stretch of a text without the marks around its words.

@@ -115,34 +115,33 @@ impl Translator {
             (Some(found), Some(free)) => mean_score(free) - mean_score(found),
             _ => f32::INFINITY,
         };
-        if cost > MOST_COST || !self.is_as_whole(part, &earlier) {
+        let lost = self.losses_beside(part, &earlier);
+        let Some(lost) = lost.filter(|_| cost <= MOST_COST) else {
             *part = earlier;
             return self.replace_missing(part);
-        }
+        };
+        part.lost = lost;
         self.judge_terms(part, How::Constrained, 0.0);
         for term in part.terms.iter_mut().filter(|term| term.how == How::Constrained) {
             term.cost = cost;
         }
     }
 
-    /// Whether a part has lost no more of its masks and numbers than another one of the same text.
-    fn is_as_whole(&self, part: &Part, other: &Part) -> bool {
-        let (Some(new), Some(old)) = (self.outcome(part), self.outcome(other)) else {
-            return false;
-        };
+    /// How many masks a part has lost; none if it has lost more masks or numbers than another one of the same text.
+    fn losses_beside(&self, part: &Part, other: &Part) -> Option<usize> {
+        let (new, old) = (self.outcome(part)?, self.outcome(other)?);
         let missing = |text: &str| missing_numbers(&old.source, text).len();
-        new.lost <= old.lost && missing(&new.text) <= missing(&old.text)
+        let is_as_whole = new.lost <= old.lost && missing(&new.text) <= missing(&old.text);
+        is_as_whole.then_some(new.lost)
     }
 
     /// Lets missing terms replace the words that stand for them.
     fn replace_missing(&self, part: &mut Part) {
         let Part { carrying: Some(carrying), hypotheses, terms, .. } = part else { return };
         let Some(best) = hypotheses.first() else { return };
-        let target = &self.model().target;
-        let output = target.decode_with_ranges(&best.tokens);
+        let output = self.model().target.decode_with_ranges(&best.tokens);
         let places = carrying.locate(terms, &output, best, LEAST_ATTENTION);
-        let links = carrying.links(best, target);
-        let words = carrying.words_for(terms, &places, &output, &links);
+        let words = carrying.words_for(terms, &places, &output, best);
         for (term, words) in terms.iter_mut().zip(words) {
             if term.how == How::Missing && words.is_some() {
                 term.how = How::Replaced;

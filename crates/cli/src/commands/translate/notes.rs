@@ -129,7 +129,8 @@ impl Notes {
             let all: u64 = counts.iter().sum();
             let parts = How::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
             let parts: String = parts.map(|(how, count)| format!(", {count} {how}")).collect();
-            remark!("{all} terms{parts}");
+            let terms = if all == 1 { "term" } else { "terms" };
+            remark!("{all} {terms}{parts}");
         }
     }
 }
