@@ -8,6 +8,7 @@ use std::mem::take;
 use std::ops::Range;
 
 use crate::block::{Block, Kind, Span};
+use crate::markup::reference::latin;
 
 /// Stands in the text for something that has none.
 pub(crate) const OBJECT: char = '\u{fffc}';
@@ -24,6 +25,8 @@ pub(crate) struct Builder {
     /// Places of `text` whose bytes in the document are not the character itself.
     spellings: Vec<(usize, Range<usize>)>,
     pub(crate) preserve: bool,
+    /// Whether bytes that are not ASCII are characters of Windows-1252.
+    latin: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -51,8 +54,17 @@ impl Builder {
         Builder { preserve, ..Builder::default() }
     }
 
+    /// Bytes that are not ASCII are characters of Windows-1252 from here on.
+    pub(crate) fn in_latin(mut self, latin: bool) -> Builder {
+        self.latin = latin;
+        self
+    }
+
     /// Text that is the bytes of the document from `start` on. Bytes that are no text are points.
     pub(crate) fn bytes(&mut self, bytes: &[u8], mut start: usize) {
+        if self.latin && !bytes.is_ascii() {
+            return self.latin_bytes(bytes, start);
+        }
         for chunk in bytes.utf8_chunks() {
             let mut rest = chunk.valid();
             while let Some(at) = rest.find(is_no_text) {
@@ -68,6 +80,16 @@ impl Builder {
                 self.point(start..start + chunk.invalid().len());
                 start += chunk.invalid().len();
             }
+        }
+    }
+
+    fn latin_bytes(&mut self, bytes: &[u8], mut start: usize) {
+        for part in bytes.chunk_by(|a, b| a.is_ascii() && b.is_ascii()) {
+            match part {
+                &[byte] if !byte.is_ascii() => self.spelled(&latin(byte), start..start + 1),
+                part => self.bytes(part, start),
+            }
+            start += part.len();
         }
     }
 

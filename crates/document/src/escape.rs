@@ -72,6 +72,8 @@ pub(crate) fn begins_tag(rest: &str) -> bool {
 pub(crate) struct Encoder<'a> {
     document: &'a [u8],
     escape: Escape,
+    /// Whether characters beyond ASCII are written as references.
+    ascii: bool,
     /// How the block writes a character, at its first place, its second, and so on.
     spellings: HashMap<char, Spellings>,
     /// Whether what comes next begins the block, and must not look like more than text.
@@ -86,7 +88,12 @@ struct Spellings {
 }
 
 impl<'a> Encoder<'a> {
-    pub(crate) fn new(document: &'a [u8], block: &Block, escape: Escape) -> Encoder<'a> {
+    pub(crate) fn new(
+        document: &'a [u8],
+        block: &Block,
+        escape: Escape,
+        ascii: bool,
+    ) -> Encoder<'a> {
         let mut spellings: HashMap<char, Spellings> = HashMap::new();
         for (at, _) in &block.spellings {
             if let Some(c) = block.text[*at..].chars().next() {
@@ -109,7 +116,7 @@ impl<'a> Encoder<'a> {
             }
         }
         let at_start = !begins_like_mark(&block.text);
-        Encoder { document, escape, spellings, at_start }
+        Encoder { document, escape, ascii, spellings, at_start }
     }
 
     /// Something else than text was written.
@@ -127,6 +134,9 @@ impl<'a> Encoder<'a> {
             };
             match spelling {
                 Some(Some(raw)) => out.extend_from_slice(&self.document[raw]),
+                _ if self.ascii && !c.is_ascii() => {
+                    out.extend_from_slice(format!("&#{};", u32::from(c)).as_bytes());
+                }
                 spelling => self.escape.push(c, &text[at..], spelling.is_some(), out),
             }
         }

@@ -21,6 +21,7 @@ pub(crate) fn read(
     options: &Options,
 ) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
     refuse_utf16(&bytes)?;
+    let encoding = Encoding::of(&bytes)?;
     let tokens = tokens(&bytes);
     let ends = ends_of_html(&tokens);
     let roles: Vec<Role> = tokens.iter().map(role).collect();
@@ -31,9 +32,54 @@ pub(crate) fn read(
         roles: &roles,
         references: References::Html,
         escape: Escape::Html,
+        latin: encoding == Encoding::Latin,
     };
-    let places = markup.read(options);
+    let mut places = markup.read(options);
+    places.ascii = encoding != Encoding::Utf8;
     Ok(places.finish(bytes))
+}
+
+/// How a page's bytes are characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Utf8,
+    /// Windows-1252, which browsers take when nothing is said, and for all that is called Latin-1.
+    Latin,
+    /// Something else, of which this page uses ASCII only.
+    Ascii,
+}
+
+impl Encoding {
+    /// The encoding that a page says it has. UTF-8 counts as such whatever is said.
+    fn of(bytes: &[u8]) -> Result<Encoding, Error> {
+        let named = declared(&bytes[..bytes.len().min(1024)]);
+        let valid = std::str::from_utf8(bytes).is_ok();
+        Ok(match named.as_str() {
+            "" | "utf-8" | "utf8" | "unicode-1-1-utf-8" if valid => Encoding::Utf8,
+            // Stray bytes in a page that is otherwise in UTF-8.
+            "utf-8" | "utf8" => Encoding::Utf8,
+            _ if valid && !bytes.is_ascii() => Encoding::Utf8,
+            "" | "iso-8859-1" | "iso8859-1" | "windows-1252" | "cp1252" | "latin1" | "us-ascii"
+            | "ascii" => Encoding::Latin,
+            _ if bytes.is_ascii() => Encoding::Ascii,
+            other => {
+                let problem = format!("the page's encoding is {other:?}; UTF-8 was expected");
+                return Err(Error::whole(problem));
+            }
+        })
+    }
+}
+
+/// The name behind `charset=`, in small letters.
+fn declared(start: &[u8]) -> String {
+    let lower = start.to_ascii_lowercase();
+    let Some(at) = find(&lower, b"charset") else { return String::new() };
+    let value = lower[at + "charset".len()..].trim_ascii_start();
+    let Some(value) = value.strip_prefix(b"=") else { return String::new() };
+    let value = value.trim_ascii_start();
+    let value = value.strip_prefix(b"\"").or(value.strip_prefix(b"'")).unwrap_or(value);
+    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || b"-_:.".contains(byte);
+    value.iter().take_while(is_name).map(|&byte| char::from(byte)).collect()
 }
 
 fn role(token: &Token) -> Role {

@@ -68,6 +68,8 @@ pub(crate) struct Markup<'a> {
     pub(crate) roles: &'a [Role],
     pub(crate) references: References,
     pub(crate) escape: Escape,
+    /// Whether bytes that are not ASCII are characters of Windows-1252.
+    pub(crate) latin: bool,
 }
 
 /// Finds the blocks of a document.
@@ -103,7 +105,7 @@ impl<'a> Deref for Reader<'a> {
 impl Reader<'_> {
     fn read(&self) -> Places {
         let mut places = Places::default();
-        let mut builder = Builder::new(false);
+        let mut builder = self.builder();
         let mut preserved = 0;
         let mut number = 0;
         while number < self.tokens.len() {
@@ -181,6 +183,10 @@ impl Reader<'_> {
         }
     }
 
+    fn builder(&self) -> Builder {
+        Builder::new(false).in_latin(self.latin)
+    }
+
     fn flush(&self, builder: &mut Builder, places: &mut Places) {
         if let Some(block) = builder.finish() {
             places.add(block, self.escape);
@@ -214,7 +220,7 @@ impl Reader<'_> {
             builder.object(token.raw.clone());
         } else {
             self.flush(builder, places);
-            let mut alone = Builder::new(false);
+            let mut alone = self.builder();
             alone.bytes(text, inside.start);
             if let Some(block) = alone.finish() {
                 places.add(block, Escape::Cdata);
@@ -224,7 +230,7 @@ impl Reader<'_> {
 
     fn add_attributes(&self, element: &str, attributes: &Attributes, places: &mut Places) {
         for value in attributes.readable(element, self.bytes) {
-            let mut builder = Builder::new(false);
+            let mut builder = self.builder();
             self.references.in_attribute().add(self.bytes, value.range.clone(), &mut builder);
             let Some((block, slot)) = builder.finish() else { continue };
             // Quotes go round the whole of a value that has none.

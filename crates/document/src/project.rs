@@ -89,6 +89,8 @@ struct Run {
     pair: usize,
     pieces: Range<usize>,
     mass: f32,
+    /// Whether there is more than punctuation in it.
+    has_word: bool,
 }
 
 impl<'a> Projection<'a> {
@@ -242,26 +244,34 @@ impl<'a> Projection<'a> {
     /// The runs of the level's pairs, in the target's order.
     fn runs(&self, target: &Range<usize>) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
-        let (mut gap, mut hole) = (0, 0);
+        // Since the last piece of a pair: words of others, all words, all pieces.
+        let (mut gap, mut words, mut hole) = (0, 0, 0);
         for piece in target.clone() {
             let links = &self.alignment.links[piece];
             let best = strongest(links);
-            let Some(pair) = best.and_then(|(source, _)| self.pair_of[source]) else {
-                let is_word = self.alignment.target[piece].kind != PieceKind::Mark;
+            let is_word = self.alignment.target[piece].kind != PieceKind::Mark;
+            let pair = best.and_then(|(source, _)| self.pair_of[source]);
+            let last = runs.last_mut().filter(|run| Some(run.pair) == pair);
+            // Punctuation does not reach over words to join.
+            let is_stray = !is_word && words > 0 && last.as_ref().is_some_and(|run| run.has_word);
+            let Some(pair) = pair.filter(|_| !is_stray) else {
                 gap += usize::from(is_word && best.is_some());
+                words += usize::from(is_word);
                 hole += 1;
                 continue;
             };
             let ours = links.iter().filter(|(source, _)| self.pair_of[*source] == Some(pair));
             let mass: f32 = ours.map(|(_, weight)| weight).sum();
-            match runs.last_mut() {
-                Some(run) if run.pair == pair && gap <= WIDEST_GAP && hole <= WIDEST_HOLE => {
+            let reaches = gap <= WIDEST_GAP && hole <= WIDEST_HOLE;
+            match last {
+                Some(run) if reaches && (words == 0 || run.has_word) => {
                     run.pieces.end = piece + 1;
                     run.mass += mass;
+                    run.has_word |= is_word;
                 }
-                _ => runs.push(Run { pair, pieces: piece..piece + 1, mass }),
+                _ => runs.push(Run { pair, pieces: piece..piece + 1, mass, has_word: is_word }),
             }
-            (gap, hole) = (0, 0);
+            (gap, words, hole) = (0, 0, 0);
         }
         runs
     }
@@ -284,8 +294,7 @@ impl<'a> Projection<'a> {
         let weaker = weaker.filter(|(piece, _)| free(*piece));
         let linked = weaker.max_by(|a, b| a.1.total_cmp(&b.1)).map(|&(piece, _)| piece);
         let near = self.place_near(ours.start, true, source, target);
-        let is_word = |piece: usize| self.alignment.source[piece].kind != PieceKind::Mark;
-        let had_text = ours.clone().any(is_word);
+        let had_text = !ours.is_empty();
         let around = || {
             let distances =
                 (0..FARTHEST).flat_map(|far| [Some(near + far), near.checked_sub(far + 1)]);

@@ -11,6 +11,8 @@ use crate::project::{Item, project};
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     list: Vec<(Block, Slot)>,
+    /// Whether new characters beyond ASCII are written as references, because the document is not in UTF-8.
+    pub(crate) ascii: bool,
 }
 
 /// Where a block is.
@@ -38,7 +40,7 @@ impl Places {
         self.list.sort_by_key(|(_, slot)| slot.bytes.end);
         let (blocks, slots): (_, Vec<Slot>) = self.list.into_iter().unzip();
         let in_tags = (0..slots.len()).filter(|&number| slots[number].in_tag).collect();
-        (blocks, Box::new(Splice { document, slots, in_tags }))
+        (blocks, Box::new(Splice { document, slots, in_tags, ascii: self.ascii }))
     }
 }
 
@@ -49,6 +51,7 @@ struct Splice {
     slots: Vec<Slot>,
     /// The numbers of the blocks inside of tags.
     in_tags: Vec<usize>,
+    ascii: bool,
 }
 
 /// What is being written.
@@ -120,7 +123,8 @@ impl Writing<'_> {
         let slot = &self.splice.slots[number];
         let layout = project(block, new);
         let quotes = slot.escape == Escape::Attribute(None);
-        let mut encoder = Encoder::new(&self.splice.document, block, slot.escape);
+        let mut encoder =
+            Encoder::new(&self.splice.document, block, slot.escape, self.splice.ascii);
         if quotes {
             self.to.bytes.push(b'"');
         }

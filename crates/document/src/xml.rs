@@ -33,6 +33,7 @@ pub(crate) fn read(
         roles: &roles,
         references: References::Xml,
         escape: Escape::Xml,
+        latin: false,
     };
     let places = markup.read(options);
     Ok(places.finish(bytes))

@@ -236,7 +236,7 @@ fn formats_that_are_not_built_say_so() {
 
 #[test]
 fn bytes_that_are_no_text_are_copied() {
-    for format in [Format::Html, Format::Markdown, Format::Text] {
+    for format in [Format::Markdown, Format::Text] {
         let bytes = b"caf\xe9 one \0 two\xff";
         let document = read(bytes, format, &Options::default());
         assert_eq!(document.blocks()[0].text.replace("  ", " "), "caf one two", "{format}");
@@ -247,4 +247,19 @@ fn bytes_that_are_no_text_are_copied() {
             assert_eq!(count, 1, "{format}");
         }
     }
+}
+
+#[test]
+fn pages_in_latin_1_get_references_for_new_characters() {
+    let page = b"<meta charset=iso-8859-1><p>Un caf\xe9 \x80 <b>noir</b></p>";
+    let document = read(page, Format::Html, &Options::default());
+    assert_eq!(document.blocks()[0].text, "Un café € noir");
+    let new = Translated { text: "É café ção".to_owned(), ..Translated::default() };
+    let written = document.write(&[new]).bytes;
+    assert_eq!(written, b"<meta charset=iso-8859-1><p>&#201; caf\xe9 <b>&#231;&#227;o</b></p>");
+    let other = b"<meta charset=shift_jis><p>\x83\x41</p>".to_vec();
+    let error = Document::read(other, Format::Html, &Options::default())
+        .map(|_| ())
+        .expect_err("an encoding");
+    assert_eq!(error.to_string(), "the page's encoding is \"shift_jis\"; UTF-8 was expected");
 }

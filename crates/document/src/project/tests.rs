@@ -262,7 +262,7 @@ fn translation(block: &Block, text: &str, from: &[usize]) -> Translated {
 
 #[test]
 fn examples() {
-    let cases: [(&str, &str, &[usize], &str); 16] = [
+    let cases: [(&str, &str, &[usize], &str); 17] = [
         ("The <a>red</> house.", "A casa vermelha.", &[1, 3, 2], "A casa <0>vermelha</0>."),
         (
             "The <a>old <b>red</></> house",
@@ -279,6 +279,12 @@ fn examples() {
         ("(<a>Warning</>: hot!)", "(Aviso: quente!)", &[1, 2], "(<0>Aviso</0>: quente!)"),
         ("<a>\"Quoted\"</>, end", "\"Citado\", fim", &[1, 2], "<0>\"Citado\"</0>, fim"),
         ("at nine <a>o'clock.</>", "às nove horas.", &[1, 2, 3], "às nove <0>horas.</0>"),
+        (
+            "have Type 1 <a>diabetes.</>",
+            "têm diabetes tipo 1.",
+            &[1, 4, 2, 3],
+            "têm <0>diabetes</0> tipo 1.",
+        ),
         // White space stays on its side.
         ("one<a> two </>three", "um dois três", &[1, 2, 3], "um<0> dois </0>três"),
         // Inside of words: copied, and translated.
