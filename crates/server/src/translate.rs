@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use peregrine::document::{Block, BlockRequest, Document, DocumentOptions, Format};
 use peregrine::registry::{OpenModel, Pair};
 use peregrine::text::{Detection, Language, detect};
 use peregrine::{
@@ -33,6 +34,8 @@ pub(crate) struct Ask {
     pub(crate) from: Option<String>,
     /// The language to translate to as the client calls it.
     pub(crate) to: String,
+    /// The kind of documents that the texts are, if they are any.
+    pub(crate) markup: Option<Format>,
     pub(crate) wanted: Wanted,
     pub(crate) priority: Option<Priority>,
     pub(crate) timeout: Duration,
@@ -83,6 +86,9 @@ impl App {
     ) -> Outcome<Vec<Translated>> {
         let deadline = Instant::now() + ask.timeout;
         let work = async {
+            if let Some(format) = ask.markup {
+                return self.translate_markup(client, ask, format).await;
+            }
             let courses = self.courses(client, &ask).await?;
             let flights = self.launch(&ask, &courses)?;
             let mut translated = Vec::with_capacity(courses.len());
@@ -101,6 +107,48 @@ impl App {
         };
         let late = |_| Err(Problem::new(Kind::Deadline, "The request took longer than it may"));
         tokio::time::timeout_at(deadline.into(), work).await.unwrap_or_else(late)
+    }
+
+    /// Translates texts with markup: each block of them is a text of its own.
+    async fn translate_markup(
+        self: &Arc<Self>,
+        client: Client,
+        mut ask: Ask,
+        format: Format,
+    ) -> Outcome<Vec<Translated>> {
+        let read = |text: &String| {
+            Document::read(text.clone().into_bytes(), format, &DocumentOptions::default())
+                .map_err(|error| Problem::bad(error.to_string()))
+        };
+        let documents = ask.texts.iter().map(read).collect::<Outcome<Vec<_>>>()?;
+        let plain = |document: &Document| -> String {
+            document.blocks().iter().flat_map(|block| [block.text.as_str(), "\n"]).collect()
+        };
+        ask.texts = documents.iter().map(plain).collect();
+        let courses = self.courses(client, &ask).await?;
+        let mut flights = Vec::with_capacity(documents.len());
+        for (document, course) in documents.iter().zip(&courses) {
+            let start = |block: &Block| {
+                let alignments = !block.spans.is_empty();
+                let wanted = ask.wanted.clone();
+                let wanted = Wanted { keep: block.keep(), alignments, n_best: 1, ..wanted };
+                self.start(&block.text, course, &wanted)
+            };
+            flights.push(document.blocks().iter().map(start).collect::<Outcome<Vec<_>>>()?);
+        }
+        let mut translated = Vec::with_capacity(documents.len());
+        for ((document, course), flights) in documents.iter().zip(courses).zip(flights) {
+            let mut blocks = Vec::with_capacity(flights.len());
+            for flight in flights {
+                blocks.push(BlockRequest::finish(&*flight.await?));
+            }
+            let written = document.write(&blocks).bytes;
+            let text = String::from_utf8_lossy(&written).into_owned();
+            let model = course.model_name();
+            let Course { from, to, detected, .. } = course;
+            translated.push(Translated { translation: unchanged(text), from, to, model, detected });
+        }
+        Ok(translated)
     }
 
     /// Checks a request against the limits, and finds the way of each text. Models are opened if need be.
@@ -214,7 +262,7 @@ impl App {
     }
 
     fn start(self: &Arc<Self>, text: &str, course: &Course, wanted: &Wanted) -> Outcome<Flight> {
-        let Some(turn) = &course.turn else { return Ok(unchanged(text)) };
+        let Some(turn) = &course.turn else { return Ok(ready(Ok(unchanged(text.to_owned())))) };
         let key = Key { models: turn.numbers(), wanted: wanted.clone(), text: text.into() };
         if self.cache.keeps() {
             if let Some(translation) = self.cache.get(&key) {
@@ -230,7 +278,8 @@ impl App {
         };
         self.metrics.translated(&format!("{}-{}", course.from, course.to), text.chars().count());
         let options = self.first_options(turn, wanted);
-        let request = Request::new(text).with_options(&options).between(&course.from, &course.to);
+        let request = Request::new(text).with_options(&options).with_kept(&wanted.keep);
+        let request = request.between(&course.from, &course.to);
         let submitted = turn.caller.try_submit(&request).map_err(Problem::from);
         let refused = submitted.as_ref().err().cloned();
         let (app, turn, wanted) = (Arc::clone(self), Arc::clone(turn), wanted.clone());
@@ -255,9 +304,9 @@ impl App {
     ) -> Outcome<Option<Pending>> {
         let Some(then) = &turn.then else { return Ok(None) };
         let options = self.options(&then.model, wanted).with_glossary_mode(GlossaryMode::Mask);
-        let sentences = first.target_sentences();
-        let mut request =
-            Request::new(first.text()).with_options(&options).with_sentences(&sentences);
+        let (sentences, keep) = (first.target_sentences(), first.kept_places());
+        let request = Request::new(first.text()).with_options(&options).with_kept(&keep);
+        let mut request = request.with_sentences(&sentences);
         request.tokens = tokens;
         Ok(Some(then.caller.try_submit(&request)?))
     }
@@ -362,9 +411,9 @@ impl Ask {
 }
 
 /// A text that is its own translation.
-fn unchanged(text: &str) -> Flight {
-    let same = Alternative { text: text.to_owned(), ended: true, ..Alternative::default() };
-    ready(Ok(Arc::new(Translation { alternatives: vec![same], ..Translation::default() })))
+fn unchanged(text: String) -> Arc<Translation> {
+    let same = Alternative { text, ended: true, ..Alternative::default() };
+    Arc::new(Translation { alternatives: vec![same], ..Translation::default() })
 }
 
 fn ready(made: crate::cache::Made) -> Flight {

@@ -1,5 +1,7 @@
 //! What a request wants of a translation.
 
+use std::ops::Range;
+
 use peregrine::text::Split;
 
 use crate::glossaries::Terms;
@@ -14,6 +16,8 @@ pub(crate) struct Wanted {
     pub(crate) split: Split,
     pub(crate) carry: bool,
     pub(crate) quality: bool,
+    /// Bytes of the text that stay as they are.
+    pub(crate) keep: Vec<Range<usize>>,
     /// How certain terms are to be translated.
     pub(crate) terms: Option<Terms>,
 }
@@ -28,6 +32,7 @@ impl Default for Wanted {
             split: Split::Sentence,
             carry: true,
             quality: false,
+            keep: Vec::new(),
             terms: None,
         }
     }

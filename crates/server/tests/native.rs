@@ -293,3 +293,27 @@ fn ids_are_kept_or_made() {
     stream.write_all(&request("GET", "/healthz", &[], b"")).unwrap();
     assert!(!Answer::read(&mut stream).headers["x-request-id"].is_empty());
 }
+
+/// Tags stay with their words, and everything else stays as it is.
+#[test]
+fn markup_survives() {
+    let server = shared();
+    let translate = |format: &str, text: &str| {
+        let wanted = json!({"text": text, "from": "en", "to": "pt", "format": format});
+        server.post("/v1/translate", &wanted)
+    };
+    let text = |answer: common::Answer| {
+        answer.json()["translations"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let page = "<!DOCTYPE html>\n<p class='a'>Two <b id=x>dogs</b> play in the snow.</p><br/><code>Two dogs</code>";
+    let expected = "<!DOCTYPE html>\n<p class='a'>Dois <b id=x>cães</b> brincam na neve.</p><br/><code>Two dogs</code>";
+    assert_eq!(text(translate("html", page)), expected);
+    assert_eq!(
+        text(translate("markdown", "# Two *dogs* play in the snow.\n")),
+        "# Dois *cães* brincam na neve.\n"
+    );
+    assert_eq!(text(translate("html", "")), "");
+    let broken = translate("xml", "<a><b></a>");
+    assert_eq!(broken.status, 400);
+    assert_eq!(translate("docx", "x").status, 400);
+}

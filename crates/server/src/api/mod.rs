@@ -310,6 +310,7 @@ impl Context {
             texts,
             from,
             to,
+            markup: None,
             wanted: Wanted::default(),
             priority: None,
             timeout: self.timeout()?,

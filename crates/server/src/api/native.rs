@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use peregrine::Priority;
+use peregrine::document::Format;
 use peregrine::registry::{Pair, Route};
 use peregrine::text::{Detection, Language, detect as detect_language};
 use peregrine::text::{Split, Unit};
@@ -21,7 +22,7 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("text*", "strings", "A text or a list of texts"),
     ("to*", "string", "Language to translate to"),
     ("from", "string", "Language of the text; auto, the default, detects it"),
-    ("format", "string", "text"),
+    ("format", "string", "text, html, xml or markdown: tags stay with their words"),
     ("beam", "integer", "Hypotheses kept for a sentence; 1 is greedy search"),
     ("n_best", "integer", "Translations of each text and sentence"),
     ("scores", "boolean", "Scores of sentences and words"),
@@ -67,9 +68,13 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
         .filled("to")?
         .ok_or_else(|| Problem::bad("to is missing: the language to translate to"))?;
     let mut ask = context.ask(texts.texts, params.filled("from")?, to)?;
-    if one_of("format", params.filled("format")?.as_deref(), &[("text", false), ("html", true)])? {
-        return Err(Problem::not_supported("format html"));
-    }
+    let formats = [
+        ("text", None),
+        ("html", Some(Format::Html)),
+        ("xml", Some(Format::Xml)),
+        ("markdown", Some(Format::Markdown)),
+    ];
+    ask.markup = one_of("format", params.filled("format")?.as_deref(), &formats)?;
     let split = [("sentence", Split::Sentence), ("none", Split::None)];
     ask.wanted = Wanted {
         beam: params.count("beam", 1..=100)?,
@@ -80,6 +85,7 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
         carry: params.flag("carry")?.unwrap_or(true),
         quality: params.flag("quality")?.unwrap_or(false),
         terms: terms(context)?,
+        keep: Vec::new(),
     };
     let priority = [
         ("auto", None),
@@ -125,6 +131,9 @@ fn terms(context: &Context) -> Outcome<Option<Terms>> {
 pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let (ask, shape) = read(&context)?;
     if context.params.flag("stream")?.unwrap_or(false) {
+        if ask.markup.is_some() {
+            return Err(Problem::bad("stream needs the format text"));
+        }
         return stream::translate(&context.app, context.client, ask, shape).await;
     }
     let start = Instant::now();
