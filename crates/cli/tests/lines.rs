@@ -7,9 +7,14 @@ use std::process::Stdio;
 
 use common::{model, peregrine, run_with, scratch, scratch_with, stdout};
 
-/// Translates bytes with the small model; gives back lines and notes.
+/// Translates bytes with the small model, each line as it is; gives back lines and notes.
 fn translate(input: &[u8]) -> (Vec<String>, String) {
-    let output = run_with(&["translate", "-m", &model()], input);
+    translate_with(&["--carry", "off", "--split", "none"], input)
+}
+
+fn translate_with(options: &[&str], input: &[u8]) -> (Vec<String>, String) {
+    let model = model();
+    let output = run_with(&[&["translate", "-m", &model], options].concat(), input);
     let notes = String::from_utf8(output.stderr.clone()).unwrap();
     let text = stdout(output);
     assert!(text.is_empty() || text.ends_with('\n'));
@@ -74,6 +79,10 @@ fn odd_characters() {
     ];
     for line in odd {
         between(line.as_bytes());
+        let input = format!("{PLAIN}\n{line}\n{PLAIN}\n");
+        let (lines, _) = translate_with(&[], input.as_bytes());
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!([&lines[0], &lines[2]], [&plain(); 2]);
     }
 }
 
@@ -94,10 +103,14 @@ fn a_line_of_100_000_characters_is_translated_in_parts() {
     assert_eq!(notes.lines().count(), 1);
     // It was read in two parts, and is put together for forms that show it as a whole.
     let repeated = sentence.repeat(100_000 / sentence.len() + 1);
-    let arguments = ["translate", "-q", "-m", &model(), "--json"];
+    let bare = ["--carry", "off", "--split", "none"];
+    let arguments = [&["translate", "-q", "-m", &model(), "--json"][..], &bare].concat();
     let object: serde_json::Value =
         serde_json::from_str(&stdout(run_with(&arguments, repeated.as_bytes()))).unwrap();
     assert_eq!(object["text"], line);
+    // Split into sentences nothing of it is too long.
+    let (lines, notes) = translate_with(&[], repeated.as_bytes());
+    assert!(lines.len() == 1 && lines[0].len() > 10_000 && notes.is_empty(), "{notes}");
 }
 
 #[test]

@@ -59,8 +59,12 @@ fn mean_score(translation: &Translation) -> f32 {
 }
 
 /// What came of the sentences of a pair: how many were found by each way, and how many score above -1.0 a token.
-fn tally(pair: &str, translator: &Translator, mode: GlossaryMode) -> ([usize; 5], usize) {
-    let (mut counts, mut good) = ([0; 5], 0);
+fn tally(
+    pair: &str,
+    translator: &Translator,
+    mode: GlossaryMode,
+) -> ([usize; How::ALL.len()], usize) {
+    let (mut counts, mut good) = ([0; How::ALL.len()], 0);
     for sentence in sentences(pair) {
         let options = options(translator, &sentence).with_glossary_mode(mode);
         let translation = translate(translator, &sentence.text, &options);
@@ -97,7 +101,7 @@ fn tally(pair: &str, translator: &Translator, mode: GlossaryMode) -> ([usize; 5]
 fn check(pair: &str, translator: &Translator, least: usize) {
     let (counts, good) = tally(pair, translator, GlossaryMode::Constrain);
     println!(
-        "{pair}: already, constrained, masked, replaced, missing: {counts:?}; {good} above -1.0"
+        "{pair}: already, constrained, masked, replaced, missing, kept: {counts:?}; {good} above -1.0"
     );
     assert_eq!(counts[4], 0, "no term is missing");
     assert!(good >= least, "{good} above -1.0 a token");

@@ -27,14 +27,14 @@ fn lines(count: usize) -> Vec<String> {
 fn scores_are_ranks_among_the_lines_of_the_table() {
     let translator = nonsense(Autoregression::SelfAttention);
     assert!(!translator.calibration().own);
-    let lines = lines(550);
+    let lines = lines(2400);
     // Greedy nonsense never ends, and other nonsense at once.
     let mut options = translator.options().with_beam(6);
     options.search.min_length = 3;
     let workers = translator.workers();
     let table = match translator.calibrate(&lines, &options, &workers) {
         Ok(table) => table,
-        Err(Error::TooFewSentences(count)) => panic!("only {count} of 550 ended"),
+        Err(Error::TooFewSentences(count)) => panic!("only {count} of 2,400 ended"),
         Err(other) => panic!("{other}"),
     };
     assert_eq!((table.precision.as_str(), table.shortlist, table.beam), ("float32", false, 6));

@@ -32,7 +32,7 @@ pub(crate) enum Fate {
 }
 
 /// The options whose value does not count, by their names in the program.
-const FATES: [(&str, Fate); 28] = [
+const FATES: [(&str, Fate); 30] = [
     // The input has a hash of its own in the checkpoint, and the output is what is written.
     ("text", Fate::Harmless),
     ("input", Fate::Harmless),
@@ -40,6 +40,9 @@ const FATES: [(&str, Fate); 28] = [
     ("resume", Fate::Harmless),
     ("stats", Fate::Harmless),
     ("quiet", Fate::Harmless),
+    // A document is no job that can be resumed.
+    ("format", Fate::Harmless),
+    ("attributes", Fate::Harmless),
     // Translations do not depend on the batch, the order or the number of threads.
     ("memory", Fate::Harmless),
     ("batch_sentences", Fate::Harmless),

@@ -13,11 +13,15 @@ use peregrine_args::lines::is_standard;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct LanguageArgs {
-    /// A folder of models: the one that translates --from to --to is used, or two in a row through a third language
+    /// A folder of models, of which the one from --from to --to is used
+    ///
+    /// Where there is none, two in a row are, through a third language.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["model", "config", "then"], requires = "to")]
     models: Option<PathBuf>,
 
-    /// The language of the text, by code or English name; `auto` looks at its first 1,000 characters [default: auto]
+    /// The language of the text, by code or English name [default: auto]
+    ///
+    /// `auto` looks at its first 1,000 characters.
     #[arg(long, value_name = "LANGUAGE", requires = "models")]
     from: Option<String>,
 

@@ -56,7 +56,13 @@ pub(crate) struct Args {
     /// A second model, which translates what the first one makes of the text
     ///
     /// The text is split once. With --json each line has the text between the two, and with --alignment attention goes through it.
-    #[arg(long, help_heading = "Model", value_name = "PATH", visible_alias = "pivot")]
+    #[arg(
+        long,
+        help_heading = "Model",
+        hide_short_help = true,
+        value_name = "PATH",
+        visible_alias = "pivot"
+    )]
     then: Option<PathBuf>,
 
     #[command(flatten)]
@@ -80,7 +86,9 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Speed", value_name = "BYTES", value_parser = parse_bytes)]
     memory: Option<u64>,
 
-    /// Write what was measured as JSON: time by phase, batches, padding, queue, memory
+    /// Write what was measured as JSON
+    ///
+    /// Time by phase, batches, padding, queue, memory.
     #[arg(long, help_heading = "Speed", value_name = "FILE")]
     stats: Option<PathBuf>,
 }
@@ -97,8 +105,9 @@ struct InputOutput {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// How the input is read: auto, lines, text, html, xhtml, xml, md [default: auto]
+    /// How the input is read: auto, lines, html, md and others [default: auto]
     ///
+    /// The formats: text, html, xhtml, xml, md.
     /// `lines`: one line in, one line out. Else it is a document: its text is translated, and everything else stays byte for byte
     /// (docs/documents.md). `auto` goes by the ending of the file's name; what is no known document is lines.
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
@@ -108,7 +117,7 @@ struct InputOutput {
     #[arg(long, hide_short_help = true)]
     attributes: bool,
 
-    /// Split lines into sentences: none, sentence or paragraph [default: sentence]
+    /// Split lines: none, sentence or paragraph [default: sentence]
     ///
     /// Sentences are translated each for itself and joined again. `none`: a line is a sentence. `sentence`: a line may hold several.
     /// `paragraph`: sentences may go on over lines; an empty line ends a paragraph, and a sentence's translation stands where it
@@ -117,9 +126,9 @@ struct InputOutput {
     #[arg(long, value_name = "HOW")]
     split: Option<Split>,
 
-    /// Carry what the model cannot spell through the translation: addresses, placeholders, code, emoji [default: on]
+    /// Keep what the model cannot spell: addresses, placeholders, emoji [default: on]
     ///
-    /// Capitals, typographic characters and white space are kept too. `off` gives what the original tool would give; it is the
+    /// It is carried through the translation. Capitals, typographic characters and white space are kept too. `off` gives what the original tool would give; it is the
     /// default where that of --split is `none`.
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"], hide_possible_values = true)]
     carry: Option<String>,
@@ -159,7 +168,7 @@ struct InputOutput {
     #[arg(long, hide_short_help = true)]
     word_scores: bool,
 
-    /// Print how sure the model is of each translation, from 0 to 1, and what seems wrong with it
+    /// Print how sure the model is, from 0 to 1, and what seems wrong
     ///
     /// The score is the share of ordinary sentences of which the model is less sure, by the table that `peregrine calibrate` has
     /// stored beside the model, or by TABLE. Flags: looped, endless, cut, untranslated, numbers, length, unknown, terms, lost.
