@@ -21,7 +21,7 @@ fn translate(body: Value) -> Value {
 fn answers_are_those_of_the_library() {
     let answer = translate(json!({"text": [TEXT, "Thank you."], "from": "en", "to": "pt"}));
     let translator = peregrine::Translator::builtin().unwrap();
-    let options = translator.options().with_split(peregrine::Split::Sentence);
+    let options = translator.text_options();
     let requests = [peregrine::Request::new(TEXT), peregrine::Request::new("Thank you.")];
     let expected = translator.translate_batch(&requests, &options).unwrap();
     for (number, expected) in expected.iter().enumerate() {
@@ -222,7 +222,7 @@ fn bad_requests_get_a_sentence() {
         (json!({"text": "a", "from": "pt", "to": "pt", "beam": 0}), 400, "bad_request"),
         (json!({"text": "a", "to": "pt", "split": "words"}), 400, "bad_request"),
         (json!({"text": "a", "to": "pt", "offsets": "lines"}), 400, "bad_request"),
-        (json!({"text": "a", "to": "pt", "format": "html"}), 501, "not_supported"),
+        (json!({"text": "a", "to": "pt", "format": "docx"}), 400, "bad_request"),
         (json!({"text": vec!["a"; 5001], "to": "pt"}), 413, "too_large"),
         (json!({"text": "a".repeat(200_001), "to": "pt"}), 413, "too_large"),
     ];

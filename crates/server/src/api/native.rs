@@ -173,7 +173,7 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
     };
     let languages: Value = sources.union(&targets).map(language).collect();
     let routes = app.registry.routes();
-    let pair = |(pair, route): (&Pair, &Route)| json!({"from": pair.from, "to": pair.to, "model": route.models.join(" + "), "through": route.through});
+    let pair = |(pair, route): (&Pair, &Route)| json!({"from": pair.from, "to": pair.to, "model": route.models.join(" + "), "through": route.through.iter().collect::<Vec<_>>()});
     let pairs: Value = routes.iter().map(pair).collect();
     Ok(json_answer(&json!({"languages": languages, "pairs": pairs})))
 }
