@@ -279,8 +279,9 @@ impl Sentence {
                 wide
             };
             let rows = target.alignment.iter().filter(|row| !row.is_empty());
-            known.extend(ranges.iter().cloned().zip(rows.clone().map(|row| wide(row))));
-            if let Some(end) = rows.last().filter(|_| target.alignment.len() > ranges.len()) {
+            known.extend(ranges.iter().cloned().zip(rows.map(|row| wide(row))));
+            let is_end = |row: &&Vec<f32>| !row.is_empty() && target.alignment.len() > ranges.len();
+            if let Some(end) = target.alignment.last().filter(is_end) {
                 last = wide(end);
             }
             offset += sentence.source_length;
