@@ -104,7 +104,8 @@ fn a_line_of_100_000_characters_is_translated_in_parts() {
     // It was read in two parts, and is put together for forms that show it as a whole.
     let repeated = sentence.repeat(100_000 / sentence.len() + 1);
     let bare = ["--carry", "off", "--split", "none"];
-    let arguments = [&["translate", "-q", "-m", &model(), "--json"][..], &bare].concat();
+    let model = model();
+    let arguments = [&["translate", "-q", "-m", &model, "--json"][..], &bare].concat();
     let object: serde_json::Value =
         serde_json::from_str(&stdout(run_with(&arguments, repeated.as_bytes()))).unwrap();
     assert_eq!(object["text"], line);

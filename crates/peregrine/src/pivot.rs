@@ -336,7 +336,11 @@ mod tests {
         let sentence = Sentence {
             source: 0..length(source),
             source_length: source.len() + 1,
-            source_tokens: source.iter().cloned().chain([length(source)..length(source)]).collect(),
+            source_tokens: source
+                .iter()
+                .cloned()
+                .chain(std::iter::once(length(source)..length(source)))
+                .collect(),
             source_words: source.to_vec(),
             word_of_token: (0..source.len()).map(Some).chain([None]).collect(),
             targets: vec![Target {
@@ -366,7 +370,8 @@ mod tests {
             &[0..3, 3..4],
             &[&[0.5, 0.5, 0.0], &[0.0, 0.75, 0.25], &[0.0, 0.0, 1.0]],
         );
-        let second = translation(&[0..2, 2..4], &[0..6], &[&[0.5, 0.25, 0.25], &[0.0, 0.0, 1.0]]);
+        let whole: Vec<Range<usize>> = std::iter::once(0..6).collect();
+        let second = translation(&[0..2, 2..4], &whole, &[&[0.5, 0.25, 0.25], &[0.0, 0.0, 1.0]]);
         let whole = second.through(first);
         let rows = &whole.sentences[0].targets[0].alignment;
         // The second pivot token has a byte of each of the first model's: [0.25, 0.625, 0.125].

@@ -117,15 +117,16 @@ fn a_stop_flag_ends_both_legs() -> Result<(), Error> {
 }
 
 #[test]
+#[expect(
+    clippy::single_range_in_vec_init,
+    clippy::reversed_empty_ranges,
+    reason = "wrong ranges are meant"
+)]
 fn sentences_that_are_not_in_the_text_are_refused() {
     let (first, _) = models();
-    for (sentences, number) in [
-        (vec![0..2, 1..4], 1),
-        (vec![0..9], 0),
-        #[allow(clippy::reversed_empty_ranges)]
-        (vec![3..2], 0),
-        (vec![0..1, 3..5], 1),
-    ] {
+    for (sentences, number) in
+        [(vec![0..2, 1..4], 1), (vec![0..9], 0), (vec![3..2], 0), (vec![0..1, 3..5], 1)]
+    {
         let request = Request::new("w é w").with_sentences(&sentences);
         let refused = first.translate_batch(&[request], &first.options());
         assert!(

@@ -302,9 +302,8 @@ fn markup_survives() {
         let wanted = json!({"text": text, "from": "en", "to": "pt", "format": format});
         server.post("/v1/translate", &wanted)
     };
-    let text = |answer: common::Answer| {
-        answer.json()["translations"][0]["text"].as_str().unwrap().to_owned()
-    };
+    let text =
+        |answer: Answer| answer.json()["translations"][0]["text"].as_str().unwrap().to_owned();
     let page = "<!DOCTYPE html>\n<p class='a'>Two <b id=x>dogs</b> play in the snow.</p><br/><code>Two dogs</code>";
     let expected = "<!DOCTYPE html>\n<p class='a'>Dois <b id=x>cães</b> brincam na neve.</p><br/><code>Two dogs</code>";
     assert_eq!(text(translate("html", page)), expected);
