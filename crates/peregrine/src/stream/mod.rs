@@ -38,7 +38,7 @@ pub struct Line<T = ()> {
     pub prefix: Option<String>,
     /// The tag, which is returned with the translation.
     pub tag: T,
-    /// The bytes of its sentences, if they are known, see [`Request::sentences`].
+    /// The bytes of its sentences, if they are known, see [`Request::with_sentences`].
     pub sentences: Option<Vec<Range<usize>>>,
     /// Bytes of it that must come back as they are, see [`Request::keep`].
     pub keep: Vec<Range<usize>>,
