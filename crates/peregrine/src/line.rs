@@ -51,6 +51,8 @@ pub(crate) struct Part {
     pub(crate) cut: bool,
     /// Text that is not translated but copied.
     pub(crate) copied: Option<String>,
+    /// Whether it is copied because it is too long for the model and has no place to cut.
+    pub(crate) too_long: bool,
     /// Whether the text between this part and the one before stays as it is.
     pub(crate) exact: bool,
     /// How its text was written for the model, if that may matter for its translation.
@@ -282,6 +284,7 @@ impl Translator {
             };
             if piece.ids.is_empty() {
                 part.copied = Some(text[inside].to_owned());
+                part.too_long = true;
                 split.parts.list.push(part);
                 continue;
             }

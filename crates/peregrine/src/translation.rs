@@ -301,7 +301,7 @@ impl Translator {
             source_tokens: part.source_tokens,
             segments: 1,
             cut: part.cut,
-            copied: part.copied.is_some() && part.cut,
+            copied: part.too_long,
             verdict: part.verdict,
             carried: part.carried,
             lost: part.lost,

@@ -208,7 +208,8 @@ impl Translator {
                 Some((part, job)) => (part, Some(job)),
                 None => (Part::kept(attempted.text, attempted.offset, 0, attempted.terms), None),
             };
-            split.push(Part { cut: true, between, ..part }, job);
+            let too_long = job.is_none();
+            split.push(Part { cut: true, too_long, between, ..part }, job);
         }
     }
 

@@ -88,7 +88,7 @@ pub enum How {
 impl How {
     /// All of them.
     pub const ALL: [How; 6] =
-        [How::Already, How::Constrained, How::Masked, How::Kept, How::Replaced, How::Missing];
+        [How::Already, How::Constrained, How::Masked, How::Replaced, How::Missing, How::Kept];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {

@@ -160,7 +160,7 @@ impl Translator {
             _ => Flags::default(),
         };
         // What is kept on purpose is no fault, but what was too long is.
-        let copied = part.copied.as_deref().filter(|_| part.cut);
+        let copied = part.copied.as_deref().filter(|_| part.too_long);
         flags.set(Flag::Untranslated, copied.is_some_and(|text| is_copy(text, text)));
         flags.set(Flag::Unknown, part.judged.as_ref().is_some_and(|judged| judged.unknown));
         flags.set(Flag::Looped, part.verdict.looped);

@@ -20,11 +20,13 @@ fn the_list_names_options_of_translate() {
 }
 
 /// For every option that counts by its value, arguments that change it.
-const CHANGES: [(&str, &[&str]); 15] = [
+const CHANGES: [(&str, &[&str]); 17] = [
     ("allow_unk", &["--allow-unk"]),
     ("alignment", &["--alignment"]),
     ("beam", &["--beam", "3"]),
+    ("carry", &["--carry", "off"]),
     ("early_stop", &["--early-stop"]),
+    ("glossary_mode", &["--glossary", "/dev/null", "--glossary-mode", "mask"]),
     ("guards", &["--guards", "off"]),
     ("json", &["--json"]),
     ("max_length_factor", &["--max-length-factor", "2"]),
