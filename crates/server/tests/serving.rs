@@ -264,7 +264,7 @@ fn through_a_third_language() {
     let whole = translate(text, "de", "pt");
     assert_eq!(whole["text"], second["text"]);
     assert!(whole["text"].as_str().unwrap().contains("{name} 🦀"), "{whole}");
-    assert_eq!(whole["model"], "de-en + en-pt");
+    assert_eq!(whole["model"], "de-en.peregrine + en-pt.peregrine");
     assert_eq!(whole["sentences"][0]["source"], json!([0, 26]));
     let pairs = server.get("/v1/languages").json()["pairs"].clone();
     let through: Vec<_> =
