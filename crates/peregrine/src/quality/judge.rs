@@ -115,7 +115,7 @@ impl Translator {
                 samples.add(line, translation);
             }
         }
-        let found = samples.sentences.len();
+        let found = samples.sentences.len().min(samples.words.len());
         let table = Calibration::of(samples);
         let table = table.filter(|_| found >= Calibration::LEAST_SENTENCES);
         let mut table = table.ok_or(Error::TooFewSentences(found))?;

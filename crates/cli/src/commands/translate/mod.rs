@@ -410,16 +410,10 @@ impl Args {
 
     /// The translator with the table of quality that is named.
     fn with_table(&self, translator: Translator) -> anyhow::Result<Translator> {
-        let translator = match &self.io.quality {
+        Ok(match &self.io.quality {
             Some(Some(path)) => translator.with_calibration(Calibration::read(path)?),
             _ => translator,
-        };
-        if self.io.quality.is_some() && !translator.calibration().own {
-            self.say(format_args!(
-                "note: quality scores are uncalibrated: `peregrine calibrate` makes a table for this model"
-            ));
-        }
-        Ok(translator)
+        })
     }
 
     fn form(&self, options: &Options) -> Form {

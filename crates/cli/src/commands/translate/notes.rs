@@ -21,8 +21,9 @@ pub(crate) struct Notes {
     terms: Option<[u64; How::ALL.len()]>,
     /// Lines with terms that are missing.
     missing: u64,
-    /// Lines that were judged, those with a flag, and how many have each.
+    /// Lines that were judged, those by no table of their model, those with a flag, and how many have each.
     judged: u64,
+    uncalibrated: u64,
     flagged: u64,
     flags: [u64; Flag::ALL.len()],
 }
@@ -63,6 +64,7 @@ impl Notes {
         self.count_terms(line, &translation.terms);
         if let Some(quality) = translation.quality() {
             self.judged += 1;
+            self.uncalibrated += u64::from(!quality.is_calibrated());
             self.flagged += u64::from(!quality.flags.is_empty());
             let counts = self.flags.iter_mut().zip(Flag::ALL);
             counts.for_each(|(count, flag)| *count += u64::from(quality.flags.has(flag)));
@@ -106,6 +108,12 @@ impl Notes {
             remark!(
                 "note: the shortlist has no words for {percent:.0} % of the source tokens: is it another \
                  model's, or the text in another language?"
+            );
+        }
+        if self.uncalibrated > 0 {
+            remark!(
+                "note: quality scores are uncalibrated: `peregrine calibrate` makes a table for this model \
+                 and its shortlist"
             );
         }
         if self.flagged > 0 {
