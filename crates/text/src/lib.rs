@@ -49,7 +49,7 @@ pub use encoded::Encoded;
 pub use error::Error;
 pub use glossary::{Entry, Glossary};
 #[cfg(feature = "detect")]
-pub use language::{Detection, detect};
+pub use language::{Detection, detect, is_rather};
 pub use language::{Language, main_script, pair_from_name};
 pub use offsets::{Offsets, Unit};
 pub use sentencepiece::{SentencePiece, UserDefinedScore};

@@ -52,8 +52,7 @@ impl Usual<'_> {
         if from == to || peregrine_text::check::word_count(translation) < ENOUGH {
             return false;
         }
-        let found = peregrine_text::detect(translation, &[from, to]);
-        found.reliable && found.language == Some(from)
+        peregrine_text::is_rather(translation, from, to)
     }
 
     #[cfg(not(feature = "detect"))]

@@ -91,6 +91,29 @@ pub fn detect(text: &str, allowed: &[&str]) -> Detection {
     }
 }
 
+/// Whether a text is reliably in one language and not in another. It is [`detect`] among the two, and costs a tenth of it where
+/// the answer is no and whichlang knows the language.
+///
+/// ```
+/// use peregrine_text::is_rather;
+///
+/// assert!(is_rather("Two dogs play in the snow, and nobody minds.", "en", "pt"));
+/// assert!(!is_rather("Dois cães brincam na neve, e ninguém se importa.", "en", "pt"));
+/// ```
+pub fn is_rather(text: &str, language: &str, other: &str) -> bool {
+    let (Some(language), Some(other)) = (Language::find(language), Language::find(other)) else {
+        return false;
+    };
+    if SECOND.iter().any(|(_, known)| *known == language) {
+        let second = whichlang::detect_language(text);
+        if !SECOND.iter().any(|(lang, known)| *lang == second && *known == language) {
+            return false;
+        }
+    }
+    let found = detect(text, &[language.code, other.code]);
+    found.reliable && found.language == Some(language.code)
+}
+
 /// The languages allowed that are written in this script.
 fn candidates(allowed: &[&str], script: &str) -> Vec<&'static Language> {
     let known: Vec<&Language> = match allowed.is_empty() {

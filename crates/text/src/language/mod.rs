@@ -8,7 +8,7 @@ mod table;
 mod detect;
 
 #[cfg(feature = "detect")]
-pub use detect::{Detection, detect};
+pub use detect::{Detection, detect, is_rather};
 pub use pairs::pair_from_name;
 pub use script::main_script;
 
