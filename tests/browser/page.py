@@ -556,8 +556,11 @@ def test_drop_and_open_files(browser, site):
     browser.wait(IDLE)
     same(browser.text(), site.ask(TEXT)["text"])
     browser.js(DROP, "report.docx", "PK", "application/zip")
-    check("report.docx" in browser.wait(NOTICE), "no sentence about the kind of file")
+    browser.wait(NOTICE + ".includes('report.docx') && !n.innerText.includes('…')", what="a sentence about a broken file")
     site.picture(browser, "file-kind")
+    browser.js(DROP, "page.html", "<p>The <b>boats</b> left.</p>", "text/html")
+    browser.wait(NOTICE + ".includes('is translated: page.')", what="a document is translated")
+    site.picture(browser, "file-document")
     browser.js(DROP, "binary.txt", None)
     browser.wait(NOTICE + ".includes('is not text')")
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-16") as file:

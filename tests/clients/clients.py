@@ -30,6 +30,7 @@ SETTINGS = json.loads(os.environ["CLIENTS"])
 OPEN, KEYED, LIMITED = (SETTINGS[name] for name in ["open", "keyed", "limited"])
 KEY, WRONG = SETTINGS["key"], "wrong-key"
 DOGS, CAES = "Two dogs play in the snow.", "Dois cães brincam na neve."
+TAGGED, TAGGED_IN_PT = "<p>Two <b>dogs</b> play in the snow.</p>", "<p>Dois <b>cães</b> brincam na neve.</p>"
 MORNING, DIA = "Good morning!", "Bom dia!"
 # Line breaks, characters that forms and addresses escape, and such beyond ASCII and beyond 16 bits.
 SPECIAL = f"{DOGS}\n\n50% + 1 & more = “Zürich”? 🐶\n{DOGS}"
@@ -159,7 +160,7 @@ def deepl_client():
         source.write_text(f"{DOGS}\n\n{MORNING}\n")
         target.unlink(missing_ok=True)
         status = c.translate_document_from_filepath(source, target, source_lang="EN", target_lang="PT-BR")
-        same((target.read_text(), status.done, status.billed_characters), (f"{CAES}\n\n{DIA}\n", True, len(DOGS + MORNING) + 3))
+        same((target.read_text(), status.done, status.billed_characters), (f"{CAES}\n\n{DIA}\n", True, len(DOGS + MORNING)))
 
     def document_step_by_step():
         handle = c.translate_document_upload(DOGS, filename="a.txt", target_lang="PT-PT")
@@ -167,12 +168,22 @@ def deepl_client():
         check(status.ok and status.done, status.status)
         same(b"".join(c.translate_document_download(handle).iter_content(100)).decode(), CAES)
 
+    def page():
+        handle = c.translate_document_upload(TAGGED, filename="a.html", source_lang="EN", target_lang="PT-PT")
+        same(b"".join(c.translate_document_download(handle).iter_content(100)).decode(), TAGGED_IN_PT)
+
     def upload(client=c, filename="a.txt", **options):
         return client.translate_document_upload("Hi", filename=filename, source_lang="EN", target_lang="PT-PT", **options)
 
     it.call("document", document, 3)
     it.call("document, step by step", document_step_by_step, 3)
-    it.refused("document of another kind", deepl.DeepLException, "not supported", lambda: upload(filename="a.docx"))
+    it.call("document, a page", page, 2)
+    for kind in ["html", "xml"]:
+        it.call(f"tag_handling={kind}", lambda kind=kind: same(c.translate_text(TAGGED, source_lang="EN", target_lang="PT-BR", tag_handling=kind).text, TAGGED_IN_PT), 1)
+    it.call("ignore_tags", lambda: check("<x>dogs</x>" in c.translate_text("Two <x>dogs</x> play in the snow.", source_lang="EN", target_lang="PT-BR", tag_handling="xml", ignore_tags=["x"]).text, "lost"), 1)
+    it.refused("XML that is none", deepl.DeepLException, "not well-formed", lambda: c.translate_text("a <b>", source_lang="EN", target_lang="PT-BR", tag_handling="xml"))
+    it.refused("document that is broken", deepl.DeepLException, "zip", lambda: upload(filename="a.docx"))
+    it.refused("document of another kind", deepl.DeepLException, "not supported", lambda: upload(filename="a.exe"))
     it.refused("document to another kind", deepl.DeepLException, "not supported", lambda: upload(output_format="docx"))
     it.refused("document with a glossary that is not there", deepl.DeepLException, "glossary", lambda: upload(glossary="a-b"))
     it.refused("document in an unknown language", deepl.DeepLException, "xx", lambda: c.translate_document_upload("Hi", filename="a.txt", target_lang="XX"))
@@ -183,7 +194,7 @@ def deepl_client():
     it.refused("unknown target language", error, "xx", lambda: c.translate_text("Hi", target_lang="XX"))
     it.refused("unknown source language", error, "xx", lambda: c.translate_text("Hi", source_lang="XX", target_lang="PT-BR"))
     it.refused("pair that is not there", error, "de", lambda: c.translate_text("Hi", source_lang="EN", target_lang="DE"))
-    for options in [{"tag_handling": "html"}, {"tag_handling": "xml", "ignore_tags": ["x"]}, {"formality": "more"},
+    for options in [{"tag_handling": "sgml"}, {"formality": "more"},
                     {"glossary": "a-b"}, {"style_rule": "a-b"},
                     {"translation_memory": "a-b", "translation_memory_threshold": 80}, {"custom_instructions": ["Be kind."]}]:
         name = next(iter(options))
@@ -425,7 +436,7 @@ def google_client():
     it.refused("unknown language", errors.BadRequest, "xx", lambda: c.translate("Hi", target_language="xx"))
     it.refused("unknown source", errors.BadRequest, "xx", lambda: c.translate("Hi", target_language="pt", source_language="xx"))
     it.refused("unknown language of names", errors.BadRequest, r"\w+ \w+", lambda: c.get_languages(target_language="xx"))
-    it.refused("markup", errors.BadRequest, "not supported", lambda: c.translate("<b>Hi</b>", target_language="pt", format_="html"))
+    it.call("markup", lambda: same(c.translate(TAGGED, target_language="pt", format_="html")["translatedText"], TAGGED_IN_PT), 1)
     it.refused("129 texts", errors.BadRequest, "129", lambda: c.translate(["Hi"] * 129, target_language="pt"))
     token = google.oauth2.credentials.Credentials
     it.call("right token", lambda: same(client(KEYED, token(KEY)).translate(DOGS, target_language="pt")["translatedText"], CAES), 1)

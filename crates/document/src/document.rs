@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
+use crate::markup::Role;
 use crate::{Error, Format, html, markdown, text, xml};
 
 /// How a document is read.
@@ -14,13 +15,44 @@ pub struct Options {
     pub attributes: bool,
     /// Whether the lines of a paragraph of plain text are one block. A line is a block of its own otherwise.
     pub wrapped: bool,
+    /// What elements of HTML and XML are, where that is not what their names or their places say.
+    pub elements: Elements,
     /// The most bytes a document may have.
     pub largest: usize,
 }
 
+/// Names of elements that are treated in another way than usual.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Elements {
+    /// Elements whose content stays as it is.
+    pub keep: Vec<String>,
+    /// Elements whose content is a block of its own.
+    pub block: Vec<String>,
+    /// Elements that are part of the text round them.
+    pub inline: Vec<String>,
+}
+
+impl Elements {
+    /// What the element of this name is, if it is listed.
+    pub(crate) fn role(&self, name: &str) -> Option<Role> {
+        let is_in = |list: &[String]| list.iter().any(|listed| listed.eq_ignore_ascii_case(name));
+        match () {
+            () if is_in(&self.keep) => Some(Role::Keep),
+            () if is_in(&self.block) => Some(Role::Block),
+            () if is_in(&self.inline) => Some(Role::Inline),
+            () => None,
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
-        Options { attributes: false, wrapped: false, largest: 256 << 20 }
+        Options {
+            attributes: false,
+            wrapped: false,
+            elements: Elements::default(),
+            largest: 256 << 20,
+        }
     }
 }
 

@@ -103,6 +103,44 @@ impl Format {
         found.map(|&(format, ..)| format)
     }
 
+    /// The formats that can be read.
+    pub fn readable() -> impl Iterator<Item = Format> {
+        let refused = [Format::Pdf, Format::OldOffice];
+        FORMATS.iter().map(|&(format, ..)| format).filter(move |format| !refused.contains(format))
+    }
+
+    /// The endings of its files' names, without a dot.
+    pub fn endings(self) -> &'static [&'static str] {
+        FORMATS.iter().find(|(format, ..)| *format == self).map_or(&[], |&(_, _, endings)| endings)
+    }
+
+    /// Its media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Format::Text | Format::Srt => "text/plain; charset=utf-8",
+            Format::Html => "text/html; charset=utf-8",
+            Format::Xhtml => "application/xhtml+xml",
+            Format::Xml => "application/xml",
+            Format::Markdown => "text/markdown; charset=utf-8",
+            Format::Vtt => "text/vtt; charset=utf-8",
+            Format::Docx => {
+                "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+            }
+            Format::Pptx => {
+                "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+            }
+            Format::Xlsx => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            Format::Odt => "application/vnd.oasis.opendocument.text",
+            Format::Epub => "application/epub+zip",
+            Format::Po => "text/x-gettext-translation",
+            Format::Xliff => "application/xliff+xml",
+            Format::Json => "application/json",
+            Format::Yaml => "application/yaml",
+            Format::Pdf => "application/pdf",
+            Format::OldOffice => "application/octet-stream",
+        }
+    }
+
     /// Its name, as it is written in options.
     pub fn name(self) -> &'static str {
         FORMATS.iter().find(|(format, ..)| *format == self).map_or("text", |&(_, name, _)| name)

@@ -10,7 +10,7 @@ use crate::document::{Body, Options};
 use crate::escape::Escape;
 use crate::format::find;
 use crate::markup::reference::References;
-use crate::markup::{Markup, Role, Token, What, ends_of_html, has_tags, role_in_html};
+use crate::markup::{Markup, Role, Token, What, ends_of_html, has_tags, role_in_html, set_roles};
 use crate::text::{bom, refuse_utf16};
 
 /// Tags that end with the document are cut short, so many times at most.
@@ -24,7 +24,8 @@ pub(crate) fn read(
     let encoding = Encoding::of(&bytes)?;
     let tokens = tokens(&bytes);
     let ends = ends_of_html(&tokens);
-    let roles: Vec<Role> = tokens.iter().map(role).collect();
+    let mut roles: Vec<Role> = tokens.iter().map(role).collect();
+    set_roles(&mut roles, &tokens, &options.elements);
     let markup = Markup {
         bytes: &bytes,
         tokens: &tokens,

@@ -46,7 +46,7 @@ mod text;
 mod xml;
 
 pub use block::{Block, Kind, Link, Span, Translated};
-pub use document::{Document, Note, NoteKind, Options, Written};
+pub use document::{Document, Elements, Note, NoteKind, Options, Written};
 pub use error::Error;
 pub use format::Format;
 

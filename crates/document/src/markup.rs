@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
 use crate::builder::Builder;
-use crate::document::Options;
+use crate::document::{Elements, Options};
 use crate::escape::Escape;
 use crate::splice::Places;
 use attributes::Attributes;
@@ -279,6 +279,18 @@ impl Reader<'_> {
             && !text.trim().is_empty()
             && !next.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte >= 0x80)
             && !self.has_blocks(number + 1..end)
+    }
+}
+
+/// Changes the roles of elements that are listed.
+pub(crate) fn set_roles(roles: &mut [Role], tokens: &[Token], elements: &Elements) {
+    if *elements == Elements::default() {
+        return;
+    }
+    for (role, token) in roles.iter_mut().zip(tokens) {
+        if let What::Start { name, .. } | What::End { name } = &token.what {
+            *role = elements.role(name).unwrap_or(*role);
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::document::{Body, Options};
 use crate::escape::Escape;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
-use crate::markup::{Markup, Role, Token, What, role_in_html};
+use crate::markup::{Markup, Role, Token, What, role_in_html, set_roles};
 use crate::text::{bom, refuse_utf16};
 
 /// Reads XML. In the vocabulary of HTML elements have the meaning they have there.
@@ -22,10 +22,11 @@ pub(crate) fn read(
     refuse_utf16(&bytes)?;
     let tokens = tokens(&bytes)?;
     let ends = ends(&tokens);
-    let roles = match is_html(&tokens) {
+    let mut roles = match is_html(&tokens) {
         true => html_roles(&tokens),
         false => roles(&bytes, &tokens, &ends),
     };
+    set_roles(&mut roles, &tokens, &options.elements);
     let markup = Markup {
         bytes: &bytes,
         tokens: &tokens,
@@ -145,6 +146,8 @@ fn html_roles(tokens: &[Token]) -> Vec<Role> {
 /// part of that text. The elements of one that has none are blocks, unless it is a single one inside of a text.
 fn roles(bytes: &[u8], tokens: &[Token], ends: &[usize]) -> Vec<Role> {
     let (texts, single) = shapes(bytes, tokens);
+    // Text outside of all elements: a snippet, which is one text.
+    let is_snippet = texts.contains(&NO_ELEMENT);
     let mut roles = vec![Role::Inline; tokens.len()];
     // The elements that are open, and whether those in them are blocks.
     let mut open: Vec<bool> = Vec::new();
@@ -155,7 +158,7 @@ fn roles(bytes: &[u8], tokens: &[Token], ends: &[usize]) -> Vec<Role> {
             }
             continue;
         };
-        let is_block = *open.last().unwrap_or(&true);
+        let is_block = *open.last().unwrap_or(&!is_snippet);
         let attributes = Attributes::new(&bytes[token.raw.clone()], token.raw.start);
         roles[number] = match is_block {
             true if attributes.preserve_space(bytes) => Role::Preserved,
@@ -170,6 +173,9 @@ fn roles(bytes: &[u8], tokens: &[Token], ends: &[usize]) -> Vec<Role> {
     }
     roles
 }
+
+/// Stands for the element that a text is in which is outside of all elements.
+const NO_ELEMENT: usize = usize::MAX;
 
 /// The numbers of the elements that have text of their own, and of those with one element in them or none.
 fn shapes(bytes: &[u8], tokens: &[Token]) -> (HashSet<usize>, HashSet<usize>) {
@@ -193,8 +199,8 @@ fn shapes(bytes: &[u8], tokens: &[Token]) -> (HashSet<usize>, HashSet<usize>) {
             },
             What::Text | What::Cdata => {
                 let is_text = !bytes[token.raw.clone()].trim_ascii().is_empty();
-                if let Some((start, _)) = open.last().filter(|_| is_text) {
-                    texts.insert(*start);
+                if is_text {
+                    texts.insert(open.last().map_or(NO_ELEMENT, |(start, _)| *start));
                 }
             }
             _ => {}

@@ -263,3 +263,22 @@ fn pages_in_latin_1_get_references_for_new_characters() {
         .expect_err("an encoding");
     assert_eq!(error.to_string(), "the page's encoding is \"shift_jis\"; UTF-8 was expected");
 }
+
+#[test]
+fn elements_are_what_the_caller_says() {
+    let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let options = with(|options| {
+        options.elements.keep = list(&["x", "name"]);
+        options.elements.block = list(&["par"]);
+        options.elements.inline = list(&["div"]);
+    });
+    let snippet = "Ask <name>John Smith</name> for <x id=\"1\"></x> <b>keys</b>.<par>Now</par>";
+    let expected = ["Ask {John Smith} for {\u{fffc}} ⟨keys⟩.", "Now"];
+    assert_eq!(blocks(snippet, Format::Xml, &options), expected);
+    assert_eq!(blocks(snippet, Format::Html, &options), expected);
+    assert_eq!(blocks("One <div>two</div> three", Format::Html, &options), ["One ⟨two⟩ three"]);
+    // A snippet of XML is one text, a document is not.
+    let plain = Options::default();
+    assert_eq!(blocks("One <b>two</b>", Format::Xml, &plain), ["One ⟨two⟩"]);
+    assert_eq!(blocks("<a>One</a> <b>two</b>", Format::Xml, &plain), ["One", "two"]);
+}

@@ -67,8 +67,9 @@ async function ask(path, body, signal) {
   const headers = {};
   const key = recall('sessionStorage', 'key');
   if (key) headers.Authorization = `Bearer ${key}`;
-  if (body) headers['Content-Type'] = 'application/json';
-  const options = { method: body ? 'POST' : 'GET', headers, body: body && JSON.stringify(body), signal };
+  const isForm = body instanceof FormData;
+  if (body && !isForm) headers['Content-Type'] = 'application/json';
+  const options = { method: body ? 'POST' : 'GET', headers, body: body && !isForm ? JSON.stringify(body) : body, signal };
   const response = await fetch(path, options).catch(error => {
     throw signal?.aborted ? error : new Failure('offline', 'The server does not answer.');
   });
@@ -628,9 +629,7 @@ function clickTarget(event) {
 async function openFile(files) {
   const [file] = files;
   if (files.length > 1) return notice('error', 'Please open one file at a time.');
-  if (!/\.(txt|text)$/i.test(file.name) && file.type !== 'text/plain') {
-    return notice('error', `Only plain text files (.txt) can be translated here; “${file.name}” is of another kind.`);
-  }
+  if (!/\.(txt|text)$/i.test(file.name) && (file.type !== 'text/plain' || /\.\w+$/.test(file.name))) return translateDocument(file);
   if (file.size > MAX_FILE) return notice('error', `“${file.name}” is larger than 2 MB; please split it.`);
   const text = decode(new Uint8Array(await file.arrayBuffer()));
   if (text === null) return notice('error', `“${file.name}” is not text in UTF-8 or UTF-16.`);
@@ -638,6 +637,25 @@ async function openFile(files) {
   setSource(text);
   state.fileName = file.name.replace(/\.\w+$/, '');
   say(`Opened ${file.name}`);
+}
+
+// A document is translated as a whole, and goes straight to the downloads: it is not shown here.
+async function translateDocument(file) {
+  notice('busy', `Translating “${file.name}” …`);
+  const form = new FormData();
+  form.append('from', fromPicker.value);
+  form.append('to', toPicker.value);
+  form.append('file', file);
+  try {
+    const response = await ask('v1/documents', form);
+    const name = /filename="([^"]+)"/.exec(response.headers.get('Content-Disposition') ?? '')?.[1];
+    download(await response.blob(), name ?? file.name);
+    recovered();
+    notice('done', `“${file.name}” is translated: ${name}`);
+  } catch (failure) {
+    if (failure instanceof Failure && failure.kind === 'error') return notice('error', `“${file.name}”: ${failure.message}`);
+    report(failure, () => translateDocument(file));
+  }
 }
 
 function decode(bytes) {
@@ -664,8 +682,12 @@ function copyBySelection() {
 }
 
 function save() {
-  const address = URL.createObjectURL(new Blob([shownText()], { type: 'text/plain' }));
-  element('a', { href: address, download: `${state.fileName ?? 'translation'}.${state.doc.to}.txt` }).click();
+  download(new Blob([shownText()], { type: 'text/plain' }), `${state.fileName ?? 'translation'}.${state.doc.to}.txt`);
+}
+
+function download(blob, name) {
+  const address = URL.createObjectURL(blob);
+  element('a', { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 

@@ -82,6 +82,8 @@ pub struct Config {
     pub beam: Option<usize>,
     /// The longest body of a request.
     pub max_body: usize,
+    /// The longest body of a request with a file.
+    pub max_file: usize,
     /// The most texts in a request.
     pub max_texts: usize,
     /// The most characters in a text.
@@ -132,6 +134,7 @@ impl Default for Config {
             memory: None,
             beam: None,
             max_body: 2 << 20,
+            max_file: 32 << 20,
             max_texts: 5000,
             max_characters: 200_000,
             max_wait: Duration::from_secs(30),
@@ -259,6 +262,10 @@ pub const OPTIONS: &[ServeOption] = &[
     ),
     option!("max-body", "SIZE", "2M", "Longest body of a request", |c, v| put(
         &mut c.max_body,
+        size(v)
+    )),
+    option!("max-file", "SIZE", "32M", "Longest body of a request with a file", |c, v| put(
+        &mut c.max_file,
         size(v)
     )),
     option!("max-texts", "N", "5000", "Most texts in a request", |c, v| put(

@@ -1,28 +1,37 @@
-//! Translated files that wait to be fetched: in memory, bounded, and gone after half an hour.
+//! Files that are being translated or wait to be fetched: in memory, bounded, and gone after half an hour.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
-
+use crate::documents::TranslatedFile;
 use crate::problem::{Kind, Outcome, Problem};
 
 /// How long a file waits.
 const KEPT: Duration = Duration::from_secs(30 * 60);
 
 /// The most bytes of all files.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 256 << 20;
 
-/// A translated file.
+/// The most files at a time.
+const MOST_FILES: usize = 1000;
+
+/// A file.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
     pub(crate) name: String,
-    pub(crate) bytes: Bytes,
     /// What must be known besides the id, where the dialect wants that.
     pub(crate) key: String,
-    pub(crate) characters: usize,
+    pub(crate) state: State,
     at: Instant,
+}
+
+/// What has become of a file.
+#[derive(Debug, Clone)]
+pub(crate) enum State {
+    Translating,
+    Done(TranslatedFile),
+    Failed(Problem),
 }
 
 /// Files by id.
@@ -38,23 +47,36 @@ impl Files {
         files
     }
 
-    /// Keeps a file; its id.
-    pub(crate) fn put(
-        &self,
-        name: &str,
-        bytes: Bytes,
-        characters: usize,
-    ) -> Outcome<(String, String)> {
+    /// Makes a place for a file that is going to be translated; its id and key.
+    pub(crate) fn begin(&self, name: &str) -> Outcome<(String, String)> {
         let mut files = self.lock();
-        let held: usize = files.values().map(|file| file.bytes.len()).sum();
-        if held + bytes.len() > MOST_BYTES {
+        if files.len() >= MOST_FILES || held(&files) >= MOST_BYTES {
             return Err(Problem::busy(Duration::from_secs(60)));
         }
         let (id, key) = (secret()?, secret()?);
-        let file =
-            File { name: name.to_owned(), bytes, key: key.clone(), characters, at: Instant::now() };
+        let state = State::Translating;
+        let file = File { name: name.to_owned(), key: key.clone(), state, at: Instant::now() };
         files.insert(id.clone(), file);
         Ok((id, key))
+    }
+
+    /// Keeps what a file became.
+    pub(crate) fn finish(&self, id: &str, made: Outcome<TranslatedFile>) -> Outcome<()> {
+        let mut files = self.lock();
+        let room = MOST_BYTES.saturating_sub(held(&files));
+        let full = || Problem::busy(Duration::from_secs(60));
+        let made = made.and_then(|made| match made.bytes.len() <= room {
+            true => Ok(made),
+            false => Err(full()),
+        });
+        let (state, outcome) = match made {
+            Ok(made) => (State::Done(made), Ok(())),
+            Err(problem) => (State::Failed(problem.clone()), Err(problem)),
+        };
+        if let Some(file) = files.get_mut(id) {
+            file.state = state;
+        }
+        outcome
     }
 
     /// The file of that id.
@@ -66,6 +88,15 @@ impl Files {
     pub(crate) fn remove(&self, id: &str) {
         self.lock().remove(id);
     }
+}
+
+/// Bytes of all files.
+fn held(files: &HashMap<String, File>) -> usize {
+    let bytes = |file: &File| match &file.state {
+        State::Done(made) => made.bytes.len(),
+        _ => 0,
+    };
+    files.values().map(bytes).sum()
 }
 
 /// Thirty-two hexadecimal digits that nobody can guess.
@@ -91,6 +122,7 @@ pub(crate) fn safe_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use peregrine::document::Format;
 
     #[test]
     fn names_cannot_leave_their_place() {
@@ -103,9 +135,21 @@ mod tests {
     #[test]
     fn files_are_bounded() {
         let files = Files::default();
-        let (id, key) = files.put("a.txt", Bytes::from_static(b"x"), 1).unwrap();
+        let made = |length: usize| {
+            Ok(TranslatedFile {
+                bytes: vec![0; length].into(),
+                format: Format::Text,
+                characters: length,
+            })
+        };
+        let (id, key) = files.begin("a.txt").unwrap();
+        assert!(matches!(files.get(&id).unwrap().state, State::Translating));
+        files.finish(&id, made(1)).unwrap();
         assert_eq!(files.get(&id).unwrap().key, key);
-        assert!(files.put("b", Bytes::from(vec![0; MOST_BYTES]), 1).is_err());
+        assert!(matches!(files.get(&id).unwrap().state, State::Done(_)));
+        let (large, _) = files.begin("b.txt").unwrap();
+        assert!(files.finish(&large, made(MOST_BYTES)).is_err());
+        assert!(matches!(files.get(&large).unwrap().state, State::Failed(_)));
         files.remove(&id);
         assert!(files.get(&id).is_none());
     }

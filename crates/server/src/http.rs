@@ -147,8 +147,12 @@ async fn handle(
     let address = address(app, &request);
     let (parts, body) = request.into_parts();
     // Before anything else: a connection with an unread body cannot be used again.
-    let body = read_body(app, &parts.headers, body).await?;
     let routes: Vec<&'static Route> = ROUTES.iter().filter(|route| route.path == path).collect();
+    let most = match routes.iter().any(|route| route.takes_file()) {
+        true => app.config.max_file,
+        false => app.config.max_body,
+    };
+    let body = read_body(app, &parts.headers, body, most).await?;
     if routes.is_empty() {
         return Err(Problem::new(Kind::NotFound, "Path not found"));
     }
@@ -186,8 +190,7 @@ async fn handle(
 const DRAINED: (usize, Duration) = (64 << 20, Duration::from_secs(5));
 
 /// The body, if it is not too long and comes in time.
-async fn read_body(app: &App, headers: &HeaderMap, mut body: Body) -> Outcome<Bytes> {
-    let most = app.config.max_body;
+async fn read_body(app: &App, headers: &HeaderMap, mut body: Body, most: usize) -> Outcome<Bytes> {
     let mut read = Vec::new();
     let mut length = usize::try_from(content_length(headers)).unwrap_or(usize::MAX);
     let reading = async {

@@ -13,7 +13,7 @@ use crate::problem::{Kind, Outcome, Problem};
 const MOST_FIELDS: usize = 10_000;
 
 /// A file in a multipart form.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Upload {
     pub(crate) field: String,
     /// The name that the client gives it.
@@ -156,6 +156,13 @@ impl Params {
             }
             Some(_) => Err(wrong()),
         }
+    }
+
+    /// A list of names: several values, or one with commas.
+    pub(crate) fn names(&self, name: &str) -> Outcome<Vec<String>> {
+        let given = self.texts(name)?.map(|given| given.texts).unwrap_or_default();
+        let names = given.iter().flat_map(|names| names.split(',')).map(|name| name.trim());
+        Ok(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
     /// Yes or no: a truth value, or 1, 0, true, false as text.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use peregrine::document::{Block, BlockRequest, Document, DocumentOptions, Format};
+use peregrine::document::{DocumentOptions, Format};
 use peregrine::registry::{OpenModel, Pair};
 use peregrine::text::{Detection, Language, detect};
 use peregrine::{
@@ -17,6 +17,7 @@ use peregrine::{
 use crate::access::Client;
 use crate::app::{App, Turn};
 use crate::cache::{Flight, Key};
+use crate::documents::read_texts;
 use crate::problem::{Kind, Outcome, Problem};
 use crate::wanted::Wanted;
 
@@ -34,8 +35,8 @@ pub(crate) struct Ask {
     pub(crate) from: Option<String>,
     /// The language to translate to as the client calls it.
     pub(crate) to: String,
-    /// The kind of documents that the texts are, if they are any.
-    pub(crate) markup: Option<Format>,
+    /// The kind of documents that the texts are, and how they are read, if they are any.
+    pub(crate) markup: Option<(Format, DocumentOptions)>,
     pub(crate) wanted: Wanted,
     pub(crate) priority: Option<Priority>,
     pub(crate) timeout: Duration,
@@ -86,8 +87,10 @@ impl App {
     ) -> Outcome<Vec<Translated>> {
         let deadline = Instant::now() + ask.timeout;
         let work = async {
-            if let Some(format) = ask.markup {
-                return self.translate_markup(client, ask, format).await;
+            self.check_size(&ask)?;
+            if let Some((format, options)) = &ask.markup {
+                let documents = read_texts(&ask.texts, *format, options)?;
+                return self.translate_markup(client, ask, &documents).await;
             }
             let courses = self.courses(client, &ask).await?;
             let flights = self.launch(&ask, &courses)?;
@@ -105,54 +108,11 @@ impl App {
             }
             Ok(translated)
         };
-        let late = |_| Err(Problem::new(Kind::Deadline, "The request took longer than it may"));
-        tokio::time::timeout_at(deadline.into(), work).await.unwrap_or_else(late)
+        before(deadline, work).await
     }
 
-    /// Translates texts with markup: each block of them is a text of its own.
-    async fn translate_markup(
-        self: &Arc<Self>,
-        client: Client,
-        mut ask: Ask,
-        format: Format,
-    ) -> Outcome<Vec<Translated>> {
-        let read = |text: &String| {
-            Document::read(text.clone().into_bytes(), format, &DocumentOptions::default())
-                .map_err(|error| Problem::bad(error.to_string()))
-        };
-        let documents = ask.texts.iter().map(read).collect::<Outcome<Vec<_>>>()?;
-        let plain = |document: &Document| -> String {
-            document.blocks().iter().flat_map(|block| [block.text.as_str(), "\n"]).collect()
-        };
-        ask.texts = documents.iter().map(plain).collect();
-        let courses = self.courses(client, &ask).await?;
-        let mut flights = Vec::with_capacity(documents.len());
-        for (document, course) in documents.iter().zip(&courses) {
-            let start = |block: &Block| {
-                let alignments = !block.spans.is_empty();
-                let wanted = ask.wanted.clone();
-                let wanted = Wanted { keep: block.keep(), alignments, n_best: 1, ..wanted };
-                self.start(&block.text, course, &wanted)
-            };
-            flights.push(document.blocks().iter().map(start).collect::<Outcome<Vec<_>>>()?);
-        }
-        let mut translated = Vec::with_capacity(documents.len());
-        for ((document, course), flights) in documents.iter().zip(courses).zip(flights) {
-            let mut blocks = Vec::with_capacity(flights.len());
-            for flight in flights {
-                blocks.push(BlockRequest::finish(&*flight.await?));
-            }
-            let written = document.write(&blocks).bytes;
-            let text = String::from_utf8_lossy(&written).into_owned();
-            let model = course.model_name();
-            let Course { from, to, detected, .. } = course;
-            translated.push(Translated { translation: unchanged(text), from, to, model, detected });
-        }
-        Ok(translated)
-    }
-
-    /// Checks a request against the limits, and finds the way of each text. Models are opened if need be.
-    pub(crate) async fn courses(&self, client: Client, ask: &Ask) -> Outcome<Vec<Course>> {
+    /// Checks a request against the limits.
+    pub(crate) fn check_size(&self, ask: &Ask) -> Outcome<()> {
         let config = &self.config;
         let count = ask.texts.len();
         if count > config.max_texts {
@@ -170,6 +130,12 @@ impl App {
             );
             return Err(Problem::new(Kind::TooLarge, message));
         }
+        Ok(())
+    }
+
+    /// Finds the way of each text. Models are opened if need be.
+    pub(crate) async fn courses(&self, client: Client, ask: &Ask) -> Outcome<Vec<Course>> {
+        let count = ask.texts.len();
         self.access.charge(client, count, Instant::now())?;
         let to = self.language(&ask.to, Side::Target)?;
         let from = ask.from.as_deref().map(|from| self.language(from, Side::Source)).transpose()?;
@@ -261,7 +227,12 @@ impl App {
         }
     }
 
-    fn start(self: &Arc<Self>, text: &str, course: &Course, wanted: &Wanted) -> Outcome<Flight> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        text: &str,
+        course: &Course,
+        wanted: &Wanted,
+    ) -> Outcome<Flight> {
         let Some(turn) = &course.turn else { return Ok(ready(Ok(unchanged(text.to_owned())))) };
         let key = Key { models: turn.numbers(), wanted: wanted.clone(), text: text.into() };
         if self.cache.keeps() {
@@ -410,8 +381,17 @@ impl Ask {
     }
 }
 
+/// What a piece of work gives, if it is done in time.
+pub(crate) async fn before<T>(
+    deadline: Instant,
+    work: impl Future<Output = Outcome<T>>,
+) -> Outcome<T> {
+    let late = |_| Err(Problem::new(Kind::Deadline, "The request took longer than it may"));
+    tokio::time::timeout_at(deadline.into(), work).await.unwrap_or_else(late)
+}
+
 /// A text that is its own translation.
-fn unchanged(text: String) -> Arc<Translation> {
+pub(crate) fn unchanged(text: String) -> Arc<Translation> {
     let same = Alternative { text, ended: true, ..Alternative::default() };
     Arc::new(Translation { alternatives: vec![same], ..Translation::default() })
 }

@@ -127,10 +127,10 @@ fn libretranslate_lists_languages_and_settings() {
         languages
     );
     let settings = server.get("/frontend/settings").json();
-    assert_eq!(
-        (&settings["keyRequired"], &settings["supportedFilesFormat"]),
-        (&json!(false), &json!([".txt"]))
-    );
+    assert_eq!(settings["keyRequired"], json!(false));
+    let files = settings["supportedFilesFormat"].as_array().unwrap();
+    let knows = |ending: &str| files.contains(&json!(ending));
+    assert!(knows(".txt") && knows(".docx") && knows(".srt") && !knows(".pdf"));
     assert_eq!(
         server.send("GET", "/health", &[("content-type", "application/json")], b"{}").json(),
         json!({"status": "ok"})
@@ -163,10 +163,29 @@ fn libretranslate_translates_files() {
     assert_eq!(fetched.headers["content-disposition"], "attachment; filename=\"a_pt.txt\"");
     assert_eq!(server.get("/download_file/..%2f..%2fetc%2fpasswd").status, 404);
     let refused = server.send("POST", "/translate_file", &kind, file("a.docx").as_bytes());
+    assert!(refused.status == 400 && refused.json()["error"].is_string());
+    let refused = server.send("POST", "/translate_file", &kind, file("a.exe").as_bytes());
     assert_eq!(
         (refused.status, refused.json()["error"].as_str()),
         (400, Some("Invalid request: file format not supported"))
     );
+}
+
+/// As Mastodon asks for the content of a post.
+#[test]
+fn libretranslate_keeps_tags() {
+    let post = format!(
+        "<p>{DOGS}</p><p>See <a href=\"https://example.com/?a=1&amp;b\">us</a> &lt;b&gt;</p>"
+    );
+    let body = json!({"q": [post, ""], "source": "auto", "target": "pt", "format": "html", "alternatives": 2});
+    let answer = shared().post("/translate", &body).json();
+    let text = answer["translatedText"][0].as_str().unwrap();
+    assert!(text.starts_with(&format!("<p>{CAES}</p><p>")), "{text}");
+    assert!(text.contains("<a href=\"https://example.com/?a=1&amp;b\">"), "{text}");
+    // What was escaped stays so.
+    assert!(text.contains("&lt;b&gt;") && text.ends_with("</p>"), "{text}");
+    assert_eq!(answer["alternatives"], json!([[], []]));
+    assert_eq!(answer["translatedText"][1], "");
 }
 
 #[test]
@@ -242,11 +261,40 @@ fn deepl_documents() {
 }
 
 #[test]
+fn deepl_keeps_tags() {
+    let server = shared();
+    let translate = |text: &str, options: &serde_json::Value| {
+        let mut body = json!({"text": [text], "target_lang": "PT", "source_lang": "EN"});
+        let given = options.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(given);
+        server.post("/v2/translate", &body)
+    };
+    let text = |answer: common::Answer| {
+        answer.json()["translations"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let bold = "Two <b>dogs</b> play in the snow.";
+    for kind in ["html", "xml"] {
+        let made = text(translate(bold, &json!({"tag_handling": kind})));
+        assert_eq!(made, "Dois <b>cães</b> brincam na neve.");
+    }
+    // As Weblate sends placeholders.
+    let options = json!({"tag_handling": "xml", "ignore_tags": ["x"]});
+    let made = text(translate("Two dogs of <x id=\"7\"></x> play in the snow.", &options));
+    assert!(made.contains("<x id=\"7\"></x>") && made.contains("cães"), "{made}");
+    let made = text(translate("Two dogs play in <x>the snow</x>.", &options));
+    assert!(made.contains("<x>the snow</x>"), "{made}");
+    let form = "text=Two+dogs+play+in+the+snow.%3Cbr%2F%3E&target_lang=PT&source_lang=EN&tag_handling=xml&ignore_tags=x&ignore_tags=y";
+    let made = server.form("/v2/translate", form);
+    assert_eq!(made.json()["translations"][0]["text"], format!("{CAES}<br/>"));
+    assert_eq!(translate("a <b>", &json!({"tag_handling": "xml"})).status, 400);
+}
+
+#[test]
 fn deepl_says_what_it_cannot_do() {
     let server = shared();
     let base = json!({"text": ["a"], "target_lang": "PT", "source_lang": "EN"});
     for (name, value) in [
-        ("tag_handling", json!("xml")),
+        ("tag_handling", json!("sgml")),
         ("formality", json!("more")),
         ("custom_instructions", json!(["Be kind."])),
     ] {
@@ -285,11 +333,12 @@ fn google_as_its_clients_speak() {
     assert_eq!(weblate["data"]["translations"][0]["translatedText"], CAES);
     let error = server.post("/language/translate/v2", &json!({"q": ["a"], "target": "xx"}));
     assert_eq!((error.status, &error.json()["error"]["code"]), (400, &json!(400)));
-    let markup = server.post(
-        "/language/translate/v2",
-        &json!({"q": ["<b>a</b>"], "target": "pt", "source": "en"}),
-    );
-    assert_eq!(markup.status, 400);
+    for format in [json!(null), json!("html")] {
+        let body = json!({"q": ["Two <b>dogs</b> play in the snow."], "target": "pt", "source": "en", "format": format});
+        let markup = server.post("/language/translate/v2", &body).json();
+        let text = &markup["data"]["translations"][0]["translatedText"];
+        assert_eq!(text, "Dois <b>cães</b> brincam na neve.");
+    }
 }
 
 #[test]
@@ -328,9 +377,10 @@ fn small_dialects() {
     let single = "/google/translate_a/single?client=gtx&dt=t&sl=en&tl=pt&q=Two%20dogs%20play%20in%20the%20snow.";
     assert_eq!(server.get(single).json()[0][0][0], CAES);
     assert_eq!(server.get(&format!("{single}&dj=1")).json()["sentences"][0]["trans"], CAES);
+    let page = format!("<p>{DOGS}</p>");
     let html =
-        server.post("/translate", &json!({"from": "en", "to": "pt", "text": "a", "html": true}));
-    assert!(html.status == 400 && html.json()["requestId"].is_string());
+        server.post("/translate", &json!({"from": "en", "to": "pt", "text": page, "html": true}));
+    assert_eq!(html.json(), json!({"result": format!("<p>{CAES}</p>")}));
     assert_eq!(server.get("/__heartbeat__").status, 200);
 }
 

@@ -316,3 +316,52 @@ fn markup_survives() {
     assert_eq!(broken.status, 400);
     assert_eq!(translate("docx", "x").status, 400);
 }
+
+/// A file comes back as a file of the same kind, under a name of its own.
+#[test]
+fn documents() {
+    let server = shared();
+    let kind = [("content-type", "multipart/form-data; boundary=b")];
+    let form = |name: &str, content: &str, to: &str| {
+        format!(
+            "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\n{content}\r\n\
+             --b\r\ncontent-disposition: form-data; name=\"to\"\r\n\r\n{to}\r\n--b--\r\n"
+        )
+    };
+    let send = |name: &str, content: &str, to: &str| {
+        server.send("POST", "/v1/documents", &kind, form(name, content, to).as_bytes())
+    };
+    let page = "<h1>Two <i>dogs</i> play in the snow.</h1>\n<script>dogs()</script>\n";
+    let answer = send("../page.html", page, "pt");
+    assert_eq!(
+        answer.text(),
+        "<h1>Dois <i>cães</i> brincam na neve.</h1>\n<script>dogs()</script>\n"
+    );
+    assert_eq!(answer.headers["content-type"], "text/html; charset=utf-8");
+    assert_eq!(answer.headers["content-disposition"], "attachment; filename=\"page.pt.html\"");
+    assert_eq!(send("a.txt", "", "pt").text(), "");
+    let kind_of = |answer: Answer| answer.json()["error"]["code"].as_str().unwrap().to_owned();
+    assert_eq!(kind_of(send("a.xml", "<a>", "pt")), "bad_request");
+    assert_eq!(kind_of(send("a.pdf", "%PDF-1.7", "pt")), "bad_request");
+    assert_eq!(kind_of(send("a.exe", "x", "pt")), "not_supported");
+    assert_eq!(kind_of(send("a.txt", "x", "xx")), "unknown_language");
+    assert_eq!(server.post("/v1/documents", &json!({"to": "pt"})).status, 400);
+}
+
+/// Files have a limit of their own.
+#[test]
+fn files_may_be_larger_than_texts() {
+    let server = start(&[("max-body", "1000"), ("max-file", "3000")]);
+    let kind = [("content-type", "multipart/form-data; boundary=b")];
+    let form = |length: usize| {
+        let text = "1 ".repeat(length / 2);
+        format!(
+            "--b\r\ncontent-disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\n{text}\r\n\
+             --b\r\ncontent-disposition: form-data; name=\"to\"\r\n\r\npt\r\n--b--\r\n"
+        )
+    };
+    let send = |length| server.send("POST", "/v1/documents", &kind, form(length).as_bytes()).status;
+    assert_eq!((send(2000), send(4000)), (200, 413));
+    let text = json!({"text": "1 ".repeat(1000), "to": "pt"});
+    assert_eq!(server.post("/v1/translate", &text).status, 413);
+}

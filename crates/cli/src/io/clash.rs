@@ -3,6 +3,7 @@
 //! Names say little: a file can be reached through links, through `..`, or as standard input. Files that
 //! exist are the same if their device and inode are, others if their names are in the same directory.
 
+use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -65,13 +66,19 @@ impl<'a> Named<'a> {
 /// Refuses to write a file that is read, and to write one file twice. To be called before any of
 /// them is opened for writing.
 pub(crate) fn refuse(written: &[Named<'_>], read: &[Named<'_>]) -> anyhow::Result<()> {
-    for (i, target) in written.iter().enumerate() {
+    let mut known: HashMap<Identity, &Named<'_>> = HashMap::new();
+    for file in read {
+        if let Some(identity) = file.identity() {
+            known.entry(identity).or_insert(file);
+        }
+    }
+    let mut made: HashMap<Identity, &Named<'_>> = HashMap::new();
+    for target in written {
         let Some(identity) = target.identity() else { continue };
-        let same = |other: &&Named<'_>| other.identity().as_ref() == Some(&identity);
-        if let Some(other) = read.iter().find(same) {
+        if let Some(other) = known.get(&identity) {
             bail!("{}: this file is read ({}); write to another", target.told(), other.told());
         }
-        if let Some(other) = written[..i].iter().find(same) {
+        if let Some(other) = made.insert(identity, target) {
             bail!("{}: this file is written by {} too", target.told(), other.told());
         }
     }
@@ -79,7 +86,7 @@ pub(crate) fn refuse(written: &[Named<'_>], read: &[Named<'_>]) -> anyhow::Resul
 }
 
 /// What tells one file from another.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 enum Identity {
     /// Device and inode.
     #[cfg(unix)]

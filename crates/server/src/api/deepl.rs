@@ -1,15 +1,19 @@
 //! DeepL, versions 2 and 3, as its own clients speak it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::response::Response;
+use futures_util::FutureExt;
+use peregrine::document::{DocumentOptions, Format};
 use peregrine::text::Language;
 use peregrine::text::Split;
 use serde_json::{Value, json};
 
-use super::{Context, bytes_answer, json_answer};
-use crate::files::{File, safe_name};
+use super::{Context, file_answer, json_answer};
+use crate::files::{File, State, safe_name};
 use crate::glossaries::Terms;
 use crate::problem::{Kind, Outcome, Problem};
 use crate::translate::{Side, Translated};
@@ -20,6 +24,10 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("target_lang*", "string", "Language to translate to"),
     ("source_lang", "string", "Language of the text; detected if it is not given"),
     ("split_sentences", "string", "0 takes each text for a sentence"),
+    ("tag_handling", "string", "html or xml: tags stay with their words"),
+    ("ignore_tags", "strings", "Elements whose content stays as it is"),
+    ("splitting_tags", "strings", "Elements that are texts of their own"),
+    ("non_splitting_tags", "strings", "Elements that are part of the text round them"),
     ("glossary_id", "string", "A glossary; source_lang must be given then"),
     ("glossary_ids", "strings", "Several; of two that have a term the first counts"),
 ];
@@ -27,13 +35,16 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
 pub(crate) const LANGUAGES: &[(&str, &str, &str)] = &[("type", "string", "source or target")];
 
 pub(crate) const DOCUMENT: &[(&str, &str, &str)] = &[
-    ("file*", "file", "A .txt file"),
+    ("file*", "file", "A document"),
     ("target_lang*", "string", "Language to translate to"),
     ("source_lang", "string", "Language of the file"),
 ];
 
 /// The limit of characters that clients are told: none that anybody reaches.
 const LIMIT: u64 = 1_000_000_000_000;
+
+/// How long the answer to an upload waits for the translation.
+const UPLOAD_WAITS: Duration = Duration::from_secs(2);
 
 /// The code by which DeepL knows a language.
 pub(crate) fn code(code: &str) -> String {
@@ -42,7 +53,7 @@ pub(crate) fn code(code: &str) -> String {
 
 /// Refuses what would change the translation and is not there.
 fn refuse(context: &Context) -> Outcome<()> {
-    for name in ["tag_handling", "style_id", "translation_memory_id", "custom_instructions"] {
+    for name in ["style_id", "translation_memory_id", "custom_instructions"] {
         let given = context.params.texts(name).map_or(true, |given| {
             given.is_some_and(|given| given.texts.iter().any(|text| !text.is_empty()))
         });
@@ -76,6 +87,7 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let mut ask = context.ask(texts, source, target)?;
     let terms = terms(&context, ask.from.as_deref(), &ask.to)?;
     ask.wanted = Wanted { split, terms, ..ask.wanted };
+    ask.markup = markup(&context)?;
     let translated = context.app.translate(context.client, ask).await?;
     let shape = |(translated, count): (&Translated, &usize)| {
         // A client of DeepL fails without a language: where nothing can be said it is English.
@@ -87,14 +99,26 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     Ok(json_answer(&json!({"translations": translations})))
 }
 
+/// How the tags of texts are read; none if they are not.
+pub(crate) fn markup(context: &Context) -> Outcome<Option<(Format, DocumentOptions)>> {
+    let params = &context.params;
+    let format = match params.filled("tag_handling")?.as_deref() {
+        None => return Ok(None),
+        Some("html") => Format::Html,
+        Some("xml") => Format::Xml,
+        Some(_) => return Err(Problem::bad("Value for 'tag_handling' not supported.")),
+    };
+    let mut options = DocumentOptions::default();
+    options.elements.keep = params.names("ignore_tags")?;
+    options.elements.block = params.names("splitting_tags")?;
+    options.elements.inline = params.names("non_splitting_tags")?;
+    Ok(Some((format, options)))
+}
+
 /// The terms of the glossaries that a request names: those of its direction.
 fn terms(context: &Context, from: Option<&str>, to: &str) -> Outcome<Option<Terms>> {
-    let mut ids = Vec::new();
-    for name in ["glossary_id", "glossary_ids"] {
-        let given = context.params.texts(name)?.map(|given| given.texts).unwrap_or_default();
-        ids.extend(given.iter().flat_map(|ids| ids.split(',')).map(|id| id.trim().to_owned()));
-    }
-    ids.retain(|id| !id.is_empty());
+    let mut ids = context.params.names("glossary_id")?;
+    ids.extend(context.params.names("glossary_ids")?);
     if ids.is_empty() {
         return Ok(None);
     }
@@ -163,23 +187,28 @@ pub(crate) async fn upload(context: Context) -> Outcome<Response> {
     refuse(&context)?;
     let missing =
         |name: &str| Problem::bad(format!("Bad request. Reason: value for '{name}' is missing"));
-    let file = context.params.files.first().ok_or_else(|| missing("file"))?;
+    let file = context.file().ok_or_else(|| missing("file"))?;
     let target = context.params.filled("target_lang")?.ok_or_else(|| missing("target_lang"))?;
     let name = safe_name(&file.name);
-    let format = context.params.filled("output_format")?.unwrap_or_else(|| "txt".to_owned());
-    if !name.ends_with(".txt") || !format.eq_ignore_ascii_case("txt") {
-        return Err(Problem::not_supported("This kind of document"));
+    let other = |format: &String| Format::from_name(&name) != format.parse().ok();
+    if context.params.filled("output_format")?.as_ref().is_some_and(other) {
+        return Err(Problem::not_supported("output_format other than that of the file"));
     }
-    let text = String::from_utf8(file.bytes.to_vec());
-    let text = text.map_err(|_| Problem::bad("The document is not in UTF-8"))?;
-    let characters = text.chars().count();
     let source = context.params.filled("source_lang")?;
-    let mut ask = context.ask(vec![text], source, target)?;
+    let mut ask = context.ask(Vec::new(), source, target)?;
     ask.wanted.terms = terms(&context, ask.from.as_deref(), &ask.to)?;
-    // It is done before the client asks for the first time: clients wait five seconds between questions.
-    let translated = context.app.translate(context.client, ask).await?;
-    let text = translated.first().map(Translated::text).unwrap_or_default().to_owned();
-    let (id, key) = context.app.files.put(&name, Bytes::from(text), characters)?;
+    let (id, key) = context.app.files.begin(&name)?;
+    let (app, client, file_id) = (Arc::clone(&context.app), context.client, id.clone());
+    let mut work = tokio::spawn(async move {
+        let made = AssertUnwindSafe(app.translate_file(client, ask, &file)).catch_unwind().await;
+        let bug = |_| Err(Problem::new(Kind::Internal, "An internal error: this is a bug"));
+        app.files.finish(&file_id, made.unwrap_or_else(bug))
+    });
+    // Most are done before the client asks for the first time: clients wait five seconds between questions.
+    if let Ok(Ok(Err(problem))) = tokio::time::timeout(UPLOAD_WAITS, &mut work).await {
+        context.app.files.remove(&id);
+        return Err(problem);
+    }
     Ok(json_answer(&json!({"document_id": id, "document_key": key})))
 }
 
@@ -197,15 +226,28 @@ fn document(context: &Context) -> Outcome<File> {
 pub(crate) async fn document_status(context: Context) -> Outcome<Response> {
     let file = document(&context)?;
     let id = context.in_path("id");
-    Ok(json_answer(
-        &json!({"document_id": id, "status": "done", "billed_characters": file.characters}),
-    ))
+    Ok(json_answer(&match &file.state {
+        State::Translating => {
+            json!({"document_id": id, "status": "translating", "seconds_remaining": 5})
+        }
+        State::Done(made) => {
+            json!({"document_id": id, "status": "done", "billed_characters": made.characters})
+        }
+        State::Failed(problem) => {
+            json!({"document_id": id, "status": "error", "error_message": problem.message})
+        }
+    }))
 }
 
 pub(crate) async fn document_result(context: Context) -> Outcome<Response> {
     let file = document(&context)?;
+    let made = match file.state {
+        State::Done(made) => made,
+        State::Translating => return Err(Problem::busy(Duration::from_secs(5))),
+        State::Failed(problem) => return Err(problem),
+    };
     context.app.files.remove(context.in_path("id"));
-    Ok(bytes_answer(200, "text/plain; charset=utf-8", file.bytes))
+    Ok(file_answer(&file.name, made))
 }
 
 pub(crate) async fn missing(_: Context) -> Outcome<Response> {

@@ -2,6 +2,7 @@
 
 use axum::body::Bytes;
 use axum::response::Response;
+use peregrine::document::{DocumentOptions, Format};
 use peregrine::text::Language;
 use serde_json::{Value, json};
 
@@ -36,22 +37,17 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     }
 }
 
-/// Refuses HTML, which needs more than translating.
-fn refuse_html(context: &Context) -> Outcome<()> {
-    match context.params.flag("html")? {
-        Some(true) => Err(Problem::not_supported("HTML")),
-        _ => Ok(()),
-    }
-}
-
-/// Translates the texts of a parameter between the languages of two others.
+/// Translates the texts of a parameter between the languages of two others; `html` says that they have tags.
 async fn between(
     context: &Context,
     texts: Vec<String>,
     from: &str,
     to: &str,
 ) -> Outcome<Vec<Translated>> {
-    let ask = context.ask(texts, context.params.filled(from)?, context.needed(to)?)?;
+    let mut ask = context.ask(texts, context.params.filled(from)?, context.needed(to)?)?;
+    if context.params.flag("html")? == Some(true) {
+        ask.markup = Some((Format::Html, DocumentOptions::default()));
+    }
     context.app.translate(context.client, ask).await
 }
 
@@ -66,7 +62,6 @@ fn first(translated: &[Translated]) -> &str {
 }
 
 async fn mtranserver(context: Context) -> Outcome<Response> {
-    refuse_html(&context)?;
     let text = context.params.string("text")?;
     let text = text.ok_or_else(|| Problem::bad("Invalid request: missing text parameter"))?;
     let translated = between(&context, vec![text], "from", "to").await?;
@@ -74,7 +69,6 @@ async fn mtranserver(context: Context) -> Outcome<Response> {
 }
 
 pub(crate) async fn batch(context: Context) -> Outcome<Response> {
-    refuse_html(&context)?;
     let texts = texts(&context, "texts")?;
     let translated = between(&context, texts, "from", "to").await?;
     let results: Value = translated.iter().map(Translated::text).collect();
@@ -108,9 +102,6 @@ pub(crate) async fn deepl(context: Context) -> Outcome<Response> {
 }
 
 pub(crate) async fn deeplx(context: Context) -> Outcome<Response> {
-    if context.params.filled("tag_handling")?.is_some() {
-        return Err(Problem::not_supported("tag_handling"));
-    }
     let text = texts(&context, "text")?.join("\n");
     let mut ask = context.ask(
         vec![text],
@@ -118,6 +109,7 @@ pub(crate) async fn deeplx(context: Context) -> Outcome<Response> {
         context.needed("target_lang")?,
     )?;
     ask.wanted = Wanted { n_best: 4, ..ask.wanted };
+    ask.markup = deepl::markup(&context)?;
     let translated = context.app.translate(context.client, ask).await?;
     let Some(best) = translated.first() else { return Err(Problem::bad("No text")) };
     let others = best.translation.alternatives.iter().skip(1).map(|other| other.text.as_str());

@@ -1,6 +1,7 @@
 //! Google Cloud Translation, version 2.
 
 use axum::response::Response;
+use peregrine::document::{DocumentOptions, Format};
 use peregrine::text::Language;
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("q*", "strings", "A text or a list of at most 128 texts"),
     ("target*", "string", "Language to translate to"),
     ("source", "string", "Language of the text; detected if it is not given"),
-    ("format", "string", "text, or html for text without markup"),
+    ("format", "string", "text or html; without it text with tags is HTML"),
 ];
 
 /// The most texts of a request, as Google has it.
@@ -47,29 +48,17 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let source = context.params.filled("source")?;
     let format = context.params.filled("format")?;
     let is_html = match format.as_deref() {
-        None | Some("text") => false,
+        // Google takes text for HTML unless it is told not to, and escapes it: few who leave the format out expect that.
+        None => texts.iter().any(|text| has_tag(text)),
+        Some("text") => false,
         Some("html") => true,
         Some(_) => return Err(Problem::bad("Invalid value for format: text or html is expected")),
     };
-    // Google reads text as HTML unless it is told not to. Text that has no markup reads the same.
-    let has_markup = |text: &String| text.contains('&') || tag(text);
-    let refused = match is_html {
-        true => texts.iter().any(has_markup),
-        false => format.is_none() && texts.iter().any(|text| tag(text)),
-    };
-    if refused {
-        return Err(Problem::not_supported("Text with markup"));
-    }
-    let ask = context.ask(texts, source, target)?;
+    let mut ask = context.ask(texts, source, target)?;
+    ask.markup = is_html.then(|| (Format::Html, DocumentOptions::default()));
     let translated = context.app.translate(context.client, ask).await?;
     let shape = |translated: &Translated| {
-        let text = match is_html {
-            true => {
-                translated.text().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-            }
-            false => translated.text().to_owned(),
-        };
-        let mut shaped = json!({"translatedText": text, "model": "nmt"});
+        let mut shaped = json!({"translatedText": translated.text(), "model": "nmt"});
         if translated.detected.is_some() {
             let language = if translated.from.is_empty() { "und" } else { code(&translated.from) };
             shaped["detectedSourceLanguage"] = language.into();
@@ -81,7 +70,7 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
 }
 
 /// Whether there is something like a tag in it.
-fn tag(text: &str) -> bool {
+fn has_tag(text: &str) -> bool {
     text.match_indices('<').any(|(at, _)| {
         text[at + 1..].starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!'))
     })

@@ -1,13 +1,13 @@
 //! LibreTranslate.
 
-use axum::body::Bytes;
-use axum::http::{HeaderValue, header};
 use axum::response::Response;
+use peregrine::document::{DocumentOptions, Format};
 use peregrine::text::Language;
 use serde_json::{Value, json};
 
-use super::{Context, bytes_answer, json_answer};
-use crate::files::safe_name;
+use super::{Context, file_answer, json_answer};
+use crate::documents::name_with;
+use crate::files::{File, State, safe_name};
 use crate::problem::{Kind, Outcome, Problem};
 use crate::translate::{Side, Translated};
 use crate::wanted::Wanted;
@@ -16,13 +16,13 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("q*", "strings", "A text or a list of texts"),
     ("source*", "string", "Language of the text, or auto"),
     ("target*", "string", "Language to translate to"),
-    ("format", "string", "text"),
+    ("format", "string", "text or html"),
     ("alternatives", "integer", "Further translations wanted"),
     ("api_key", "string", "API key"),
 ];
 
 pub(crate) const FILE: &[(&str, &str, &str)] = &[
-    ("file*", "file", "A .txt file"),
+    ("file*", "file", "A document; `supportedFilesFormat` in /frontend/settings lists the endings"),
     ("source*", "string", "Language of the file, or auto"),
     ("target*", "string", "Language to translate to"),
 ];
@@ -73,14 +73,19 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     }
     let alternatives = alternatives.max(0) as usize;
     let format = context.params.filled("format")?.unwrap_or_else(|| "text".to_owned());
-    if format != "text" {
-        let format: String = format.chars().take(20).collect();
-        return Err(Problem::bad(format!("{format} format is not supported")));
-    }
+    let markup = match format.as_str() {
+        "text" => None,
+        "html" => Some((Format::Html, DocumentOptions::default())),
+        format => {
+            let format: String = format.chars().take(20).collect();
+            return Err(Problem::bad(format!("{format} format is not supported")));
+        }
+    };
     let mut ask = context.ask(texts.texts, Some(source), target)?;
     let detects = ask.from.is_none();
     let n_best = if alternatives > 0 { alternatives + 1 } else { 1 };
     ask.wanted = Wanted { n_best, ..ask.wanted };
+    ask.markup = markup;
     let translated = context.app.translate(context.client, ask).await?;
     let others = |translated: &Translated| -> Value {
         let mut seen = vec![translated.text()];
@@ -149,21 +154,19 @@ fn name(code: &str) -> &str {
 
 pub(crate) async fn translate_file(context: Context) -> Outcome<Response> {
     let missing = || Problem::bad("Invalid request: missing file parameter");
-    let file = context.params.files.iter().find(|file| file.field == "file").ok_or_else(missing)?;
+    let file = context.file().ok_or_else(missing)?;
     let (source, target) = (context.needed("source")?, context.needed("target")?);
-    let name = safe_name(&file.name);
-    let Some(stem) = name.strip_suffix(".txt") else {
-        return Err(Problem::bad("Invalid request: file format not supported"));
-    };
-    let text = String::from_utf8(file.bytes.to_vec());
-    let text = text.map_err(|_| Problem::bad("Invalid request: the file is not in UTF-8"))?;
-    let name = format!("{stem}_{target}.txt");
-    let characters = text.chars().count();
-    let ask = context.ask(vec![text], Some(source), target)?;
-    let translated = context.app.translate(context.client, ask).await?;
-    let text = translated.first().map(Translated::text).unwrap_or_default().to_owned();
-    let (id, _) = context.app.files.put(&name, Bytes::from(text), characters)?;
-    let url = format!("{}/download_file/{id}.txt", base_url(&context));
+    let name = name_with(&safe_name(&file.name), &format!("_{target}"));
+    let ask = context.ask(Vec::new(), Some(source), target)?;
+    let made = context.app.translate_file(context.client, ask, &file).await;
+    let made = made.map_err(|problem| match problem.kind {
+        Kind::NotSupported => Problem::bad("Invalid request: file format not supported"),
+        _ => problem,
+    })?;
+    let ending = made.format.endings().first().copied().unwrap_or("txt");
+    let (id, _) = context.app.files.begin(&name)?;
+    context.app.files.finish(&id, Ok(made))?;
+    let url = format!("{}/download_file/{id}.{ending}", base_url(&context));
     Ok(json_answer(&json!({"translatedFileUrl": url})))
 }
 
@@ -182,14 +185,10 @@ fn base_url(context: &Context) -> String {
 
 pub(crate) async fn download_file(context: Context) -> Outcome<Response> {
     let id = context.in_path("id").split('.').next().unwrap_or_default().to_owned();
-    let file = context.app.files.get(&id);
-    let file = file.ok_or_else(|| Problem::new(Kind::NotFound, "There is no such file"))?;
-    let mut response = bytes_answer(200, "text/plain; charset=utf-8", file.bytes);
-    let ascii: String = file.name.chars().map(|c| if c.is_ascii() { c } else { '_' }).collect();
-    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{ascii}\"")) {
-        response.headers_mut().insert(header::CONTENT_DISPOSITION, value);
+    match context.app.files.get(&id) {
+        Some(File { name, state: State::Done(made), .. }) => Ok(file_answer(&name, made)),
+        _ => Err(Problem::new(Kind::NotFound, "There is no such file")),
     }
-    Ok(response)
 }
 
 pub(crate) async fn settings(context: Context) -> Outcome<Response> {
@@ -197,6 +196,7 @@ pub(crate) async fn settings(context: Context) -> Outcome<Response> {
     let first = app.registry.pairs().into_iter().next();
     let (from, to) = first.map(|pair| (pair.from, pair.to)).unwrap_or_default();
     let language = |of: &str| json!({"code": code(of), "name": name(of)});
+    let endings = Format::readable().flat_map(Format::endings).map(|ending| format!(".{ending}"));
     Ok(json_answer(&json!({
         "apiKeys": app.access.wants_key(),
         "charLimit": app.config.max_characters,
@@ -205,7 +205,7 @@ pub(crate) async fn settings(context: Context) -> Outcome<Response> {
         "keyRequired": app.access.wants_key(),
         "language": {"source": language(&from), "target": language(&to)},
         "suggestions": false,
-        "supportedFilesFormat": [".txt"],
+        "supportedFilesFormat": endings.collect::<Value>(),
     })))
 }
 

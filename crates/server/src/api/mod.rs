@@ -25,7 +25,8 @@ use serde_json::{Value, json};
 
 use crate::access::Client;
 use crate::app::App;
-use crate::params::Params;
+use crate::documents::TranslatedFile;
+use crate::params::{Params, Upload};
 use crate::problem::{Kind, Outcome, Problem};
 use crate::translate::Ask;
 use crate::wanted::Wanted;
@@ -76,6 +77,13 @@ pub(crate) struct Route {
     pub(crate) handler: fn(Context) -> Answer,
 }
 
+impl Route {
+    /// Whether a file is sent to it.
+    pub(crate) fn takes_file(&self) -> bool {
+        self.fields.iter().any(|(_, kind, _)| *kind == "file")
+    }
+}
+
 /// A row of the table.
 macro_rules! route {
     ($method:literal $path:literal $dialect:ident $handler:path, $summary:literal) => {
@@ -98,6 +106,7 @@ macro_rules! route {
 /// Every path of the server.
 pub(crate) const ROUTES: &[Route] = &[
     route!("POST" "/v1/translate" Native native::translate, "Translate texts", native::TRANSLATE),
+    route!("POST" "/v1/documents" Native native::document, "Translate a file; the answer is the file", native::DOCUMENT),
     route!("POST" "/v1/detect" Native native::detect, "Find the language of texts", native::DETECT),
     route!("GET" "/v1/languages" Native native::languages, "Languages and pairs that can be translated"),
     route!("GET" "/v1/models" Native native::models, "Models: what is loaded, precision, device, memory"),
@@ -106,7 +115,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route!("POST" "/detect" Libre libre::detect, "Find the language of a text", &[("q*", "string", "The text")]),
     route!("GET" "/languages" Libre open libre::languages, "Languages and their targets"),
     route!("POST" "/languages" Libre open libre::languages, "Languages and their targets"),
-    route!("POST" "/translate_file" Libre libre::translate_file, "Translate a text file", libre::FILE),
+    route!("POST" "/translate_file" Libre libre::translate_file, "Translate a file", libre::FILE),
     route!("GET" "/download_file/{id}" Libre open libre::download_file, "A translated file"),
     route!("GET" "/frontend/settings" Libre open libre::settings, "Settings of the page"),
     route!("POST" "/suggest" Libre libre::suggest, "Suggest a translation: not supported"),
@@ -118,7 +127,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route!("POST" "/v2/usage" DeepL deepl::usage, "Characters used"),
     route!("GET" "/v2/languages" DeepL deepl::languages, "Languages", deepl::LANGUAGES),
     route!("POST" "/v2/languages" DeepL deepl::languages, "Languages", deepl::LANGUAGES),
-    route!("POST" "/v2/document" DeepL deepl::upload, "Translate a text file", deepl::DOCUMENT),
+    route!("POST" "/v2/document" DeepL deepl::upload, "Translate a file", deepl::DOCUMENT),
     route!("POST" "/v2/document/{id}" DeepL deepl::document_status, "State of a document"),
     route!("POST" "/v2/document/{id}/result" DeepL deepl::document_result, "A translated document"),
     route!("GET" "/v2/glossary-language-pairs" DeepL glossaries::pairs, "Pairs that may have glossaries"),
@@ -284,6 +293,16 @@ pub(crate) fn bytes_answer(status: u16, kind: &'static str, bytes: Bytes) -> Res
     response
 }
 
+/// A file to be saved under its name.
+pub(crate) fn file_answer(name: &str, file: TranslatedFile) -> Response {
+    let mut response = bytes_answer(200, file.format.media_type(), file.bytes);
+    let ascii: String = name.chars().map(|c| if c.is_ascii() { c } else { '_' }).collect();
+    if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{ascii}\"")) {
+        response.headers_mut().insert(header::CONTENT_DISPOSITION, value);
+    }
+    response
+}
+
 impl Context {
     /// A variable part of the path.
     pub(crate) fn in_path(&self, name: &str) -> &str {
@@ -315,6 +334,12 @@ impl Context {
             priority: None,
             timeout: self.timeout()?,
         })
+    }
+
+    /// The file of a request.
+    pub(crate) fn file(&self) -> Option<Upload> {
+        let named = self.params.files.iter().find(|file| file.field == "file");
+        named.or(self.params.files.first()).cloned()
     }
 
     /// A parameter that must be given.

@@ -4,15 +4,17 @@ use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use peregrine::Priority;
-use peregrine::document::Format;
+use peregrine::document::DocumentOptions;
 use peregrine::registry::{Pair, Route};
 use peregrine::text::{Detection, Language, detect as detect_language};
 use peregrine::text::{Split, Unit};
 use serde_json::{Value, json};
 
 use super::shape::{Shape, answer, detection};
-use super::{Context, json_answer, stream};
+use super::{Context, file_answer, json_answer, stream};
 use crate::app::App;
+use crate::documents::name_with;
+use crate::files::safe_name;
 use crate::glossaries::Terms;
 use crate::problem::{Outcome, Problem};
 use crate::translate::{Ask, Side};
@@ -22,7 +24,11 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("text*", "strings", "A text or a list of texts"),
     ("to*", "string", "Language to translate to"),
     ("from", "string", "Language of the text; auto, the default, detects it"),
-    ("format", "string", "text, html, xml or markdown: tags stay with their words"),
+    (
+        "format",
+        "string",
+        "text, or a kind of document whose markup stays with its words: html, xml, md, srt, ...",
+    ),
     ("beam", "integer", "Hypotheses kept for a sentence; 1 is greedy search"),
     ("n_best", "integer", "Translations of each text and sentence"),
     ("scores", "boolean", "Scores of sentences and words"),
@@ -44,6 +50,16 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("stream", "boolean", "Server-sent events: sentences as they end"),
 ];
 
+pub(crate) const DOCUMENT: &[(&str, &str, &str)] = &[
+    ("file*", "file", "The document; its name tells its kind"),
+    ("to*", "string", "Language to translate to"),
+    ("from", "string", "Language of the document; auto, the default, detects it"),
+    ("beam", "integer", "Hypotheses kept for a sentence; 1 is greedy search"),
+    ("carry", "boolean", "As with texts"),
+    ("glossary", "string", "Terms: lines of a term, a tab and its translation"),
+    ("priority", "string", "interactive or bulk; bulk is the default"),
+];
+
 pub(crate) const DETECT: &[(&str, &str, &str)] =
     &[("text*", "strings", "A text or a list of texts")];
 
@@ -58,23 +74,39 @@ fn one_of<'a, T: Copy>(name: &str, value: Option<&str>, known: &'a [(&'a str, T)
     found.ok_or_else(|| Problem::bad(format!("{name} must be one of {}", names.join(", "))))
 }
 
+fn needed_target(context: &Context) -> Outcome<String> {
+    let missing = || Problem::bad("to is missing: the language to translate to");
+    context.params.filled("to")?.ok_or_else(missing)
+}
+
 /// Reads a request.
 fn read(context: &Context) -> Outcome<(Ask, Shape)> {
     let params = &context.params;
     let texts = params
         .texts("text")?
         .ok_or_else(|| Problem::bad("text is missing: a string or a list of strings"))?;
-    let to = params
-        .filled("to")?
-        .ok_or_else(|| Problem::bad("to is missing: the language to translate to"))?;
+    let to = needed_target(context)?;
     let mut ask = context.ask(texts.texts, params.filled("from")?, to)?;
-    let formats = [
-        ("text", None),
-        ("html", Some(Format::Html)),
-        ("xml", Some(Format::Xml)),
-        ("markdown", Some(Format::Markdown)),
-    ];
-    ask.markup = one_of("format", params.filled("format")?.as_deref(), &formats)?;
+    ask.markup = match params.filled("format")?.as_deref() {
+        None | Some("text") => None,
+        Some(name) => Some((name.parse().map_err(Problem::bad)?, DocumentOptions::default())),
+    };
+    read_wanted(context, &mut ask)?;
+    let units = [("codepoint", Unit::CodePoint), ("utf16", Unit::Utf16), ("byte", Unit::Byte)];
+    let Wanted { scores, alignments, n_best, .. } = ask.wanted;
+    let shape = Shape {
+        unit: one_of("offsets", params.filled("offsets")?.as_deref(), &units)?,
+        sentences: scores || alignments || n_best > 1,
+        scores,
+        alignments,
+        n_best,
+    };
+    Ok((ask, shape))
+}
+
+/// Reads what is wanted of a translation.
+fn read_wanted(context: &Context, ask: &mut Ask) -> Outcome<()> {
+    let params = &context.params;
     let split = [("sentence", Split::Sentence), ("none", Split::None)];
     ask.wanted = Wanted {
         beam: params.count("beam", 1..=100)?,
@@ -99,16 +131,7 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
             seconds.ok_or_else(|| Problem::bad("timeout must be a number of seconds up to 600"))?;
         ask.timeout = Duration::from_secs_f64(seconds);
     }
-    let units = [("codepoint", Unit::CodePoint), ("utf16", Unit::Utf16), ("byte", Unit::Byte)];
-    let Wanted { scores, alignments, n_best, .. } = ask.wanted;
-    let shape = Shape {
-        unit: one_of("offsets", params.filled("offsets")?.as_deref(), &units)?,
-        sentences: scores || alignments || n_best > 1,
-        scores,
-        alignments,
-        n_best,
-    };
-    Ok((ask, shape))
+    Ok(())
 }
 
 /// The terms of a request: an object, or lines of a source, a tab and a target.
@@ -140,6 +163,16 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let texts = ask.texts.clone();
     let translated = context.app.translate(context.client, ask).await?;
     Ok(json_answer(&answer(&texts, &translated, shape, start)))
+}
+
+pub(crate) async fn document(context: Context) -> Outcome<Response> {
+    let file = context.file().ok_or_else(|| Problem::bad("file is missing: a multipart form"))?;
+    let to = needed_target(&context)?;
+    let mut ask = context.ask(Vec::new(), context.params.filled("from")?, to)?;
+    read_wanted(&context, &mut ask)?;
+    let name = name_with(&safe_name(&file.name), &format!(".{}", ask.to));
+    let made = context.app.translate_file(context.client, ask, &file).await?;
+    Ok(file_answer(&name, made))
 }
 
 /// The language of a text among those that can be translated, or if there is but one, among all that are known.

@@ -53,6 +53,7 @@ pub(crate) async fn translate(
     shape: Shape,
 ) -> Outcome<Response> {
     let start = Instant::now();
+    app.check_size(&ask)?;
     let courses = app.courses(client, &ask).await?;
     let submit = || {
         courses

@@ -2,6 +2,7 @@
 
 mod answers;
 mod documents;
+mod files;
 mod fingerprint;
 mod languages;
 mod notes;
@@ -26,7 +27,7 @@ use serde_json::json;
 use answers::{Answers, Form};
 use documents::InputFormat;
 use fingerprint::fingerprint;
-use languages::{LanguageArgs, beginning};
+use languages::LanguageArgs;
 use notes::{Coverage, Notes};
 use peregrine_args::model::ModelArgs;
 use peregrine_args::search::SearchArgs;
@@ -47,7 +48,10 @@ use peregrine_args::stats::{describe, parse_bytes, peak_memory_mb};
 /// line, in order, whatever it holds; a line too long for the model is translated in parts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Lines to translate
+    /// Lines to translate, or files and folders of documents
+    ///
+    /// Arguments are files if all of them exist and -o or --in-place says where the translations go. A single document is written to
+    /// standard output without.
     text: Vec<String>,
 
     #[command(flatten)]
@@ -101,13 +105,28 @@ struct InputOutput {
     #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
     input: Option<PathBuf>,
 
-    /// Write to a file; `-` is standard output
+    /// Write to a file; `-` is standard output. Of several files: to a folder
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// Put translations in the place of files, which are kept as FILE.orig
+    ///
+    /// SUFFIX is another ending for what is kept. `none` keeps nothing.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "SUFFIX",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ".orig",
+        conflicts_with_all = ["output", "resume"],
+        value_parser = parse_suffix
+    )]
+    in_place: Option<String>,
+
     /// How the input is read: auto, lines, html, md and others [default: auto]
     ///
-    /// The formats: text, html, xhtml, xml, md.
+    /// The formats: text, html, xhtml, xml, md, srt, vtt, docx, pptx, xlsx, odt, epub, po, xliff, json, yaml.
     /// `lines`: one line in, one line out. Else it is a document: its text is translated, and everything else stays byte for byte
     /// (docs/documents.md). `auto` goes by the ending of the file's name; what is no known document is lines.
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
@@ -221,6 +240,12 @@ pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     args.check_memory(&translator, &options, &workers)?;
     let (first, translator) = (first.as_ref(), &translator);
     let models = Models { first, translator, options: &options, workers: &workers };
+    if let Some(files) = args.files() {
+        return args.work_on_files(&files, &models);
+    }
+    if args.io.in_place.is_some() {
+        bail!("--in-place: files or folders must be given, and all of them must exist");
+    }
     if let Some(format) = args.document_format() {
         return args.work_on_document(format, &models);
     }
@@ -297,11 +322,7 @@ struct Opened {
 impl Args {
     /// Opens the model, or two in a row.
     fn open(&self) -> anyhow::Result<Opened> {
-        let sample = || match self.text.is_empty() {
-            true => beginning(self.io.input.as_deref()),
-            false => Ok(self.text.join("\n")),
-        };
-        let chosen = self.languages.choose(sample)?;
+        let chosen = self.languages.choose(|| self.sample())?;
         let mut paths = chosen.iter().flat_map(|chosen| &chosen.paths).chain(&self.then);
         if let Some(chosen) = &chosen {
             self.say(format_args!("note: {}", chosen.note));
@@ -332,7 +353,7 @@ impl Args {
         let prefixes = self.prefixes(start.lines)?;
         let stop = signals::begin_work();
         let mut progress =
-            Progress::new(self.io.quiet, self.io.output.is_some(), start.input.total_bytes);
+            Progress::new(self.io.quiet, self.writes_files(), start.input.total_bytes);
         let mut notes = Notes::new(self.io.quiet, self.io.glossary.is_some());
         let mut answers =
             Answers::new(self.form(options), &options.search, start.output, start.lines);
@@ -365,6 +386,11 @@ impl Args {
         progress.finish();
         notes.finish(&coverage);
         Ok((outcome?, answers.lines))
+    }
+
+    /// Whether translations go to files.
+    fn writes_files(&self) -> bool {
+        self.io.output.is_some() || self.io.in_place.is_some()
     }
 
     /// What is needed to resume the job, if it can be.
@@ -453,7 +479,7 @@ impl Args {
         let mut read: Vec<_> = files.iter().map(|(name, path)| Named::read(name, path)).collect();
         let members = &translator.model().members;
         read.extend(members.iter().map(|member| Named::read("--model", &member.path)));
-        match &self.io.input {
+        match self.input_file() {
             Some(path) => read.push(Named::read("--input", path)),
             None if self.text.is_empty() => read.push(Named::input()),
             None => {}
@@ -464,7 +490,10 @@ impl Args {
         read.extend(table.map(|path| Named::read("--quality", path)));
         read.extend(self.io.prefix.iter().map(|path| Named::read("--prefix", path)));
         read.extend(self.io.glossary.iter().map(|path| Named::read("--glossary", path)));
+        let files = self.files().is_some();
         let mut written = match &self.io.output {
+            // Each file is looked at when it is written.
+            _ if files => Vec::new(),
             Some(path) => vec![Named::written("--output", path)],
             None => vec![Named::output()],
         };
@@ -563,13 +592,23 @@ impl Args {
     }
 
     fn lines(&self) -> anyhow::Result<Lines> {
+        if let Some(path) = self.input_file() {
+            return Lines::open(Some(path));
+        }
         if !self.text.is_empty() {
             if let Some(line) = self.text.iter().find(|line| line.contains('\n')) {
                 bail!("{line:?}: a text argument is one line");
             }
             return Ok(Lines::of_text(&self.text));
         }
-        Lines::open(self.io.input.as_deref())
+        Lines::open(None)
+    }
+}
+
+fn parse_suffix(text: &str) -> Result<String, String> {
+    match text.contains(['/', std::path::MAIN_SEPARATOR]) || text.is_empty() {
+        true => Err("expected the end of a name, such as .orig".into()),
+        false => Ok(text.to_owned()),
     }
 }
 
