@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
-use crate::{Error, Format, html, markdown, text, xml};
+use crate::{Error, Format, html, markdown, subtitles, text, xml};
 
 /// How a document is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Written {
 pub struct Note {
     /// The number of the block.
     pub block: usize,
-    /// The number of the span among the block's.
+    /// The number of the span among the block's; 0 if it is about no span.
     pub span: usize,
     /// What happened.
     pub kind: NoteKind,
@@ -74,6 +74,9 @@ pub enum NoteKind {
     Emptied,
     /// A text that was to be kept did not come back: it was put where its neighbours are.
     Lost,
+    /// The new text has characters that the document's encoding lacks: all of it was written in UTF-8. The note is about the block
+    /// with the first of them.
+    Reencoded,
 }
 
 impl Document {
@@ -90,6 +93,8 @@ impl Document {
             Format::Text => text::read(bytes, options)?,
             Format::Html => html::read(bytes, options)?,
             Format::Markdown => markdown::read(bytes, options)?,
+            Format::Srt => subtitles::read(bytes, false)?,
+            Format::Vtt => subtitles::read(bytes, true)?,
             Format::Xml => xml::read(bytes, options)?,
             Format::Xhtml => match xml::read(bytes.clone(), options) {
                 Ok(read) => read,

@@ -34,6 +34,7 @@ mod align;
 mod block;
 mod builder;
 mod document;
+mod encoding;
 mod error;
 mod escape;
 mod format;
@@ -42,6 +43,7 @@ mod markdown;
 mod markup;
 mod project;
 mod splice;
+mod subtitles;
 mod text;
 mod xml;
 

@@ -169,6 +169,7 @@ pub(crate) fn installed(endings: &[&str], most: usize) -> Vec<PathBuf> {
         PathBuf::from("/usr/share/mime"),
         PathBuf::from("/usr/share/xml"),
         PathBuf::from("/usr/lib/python3"),
+        PathBuf::from("/usr/lib/google-cloud-sdk"),
         PathBuf::from("/usr/local/lib"),
     ];
     let mut found = Vec::new();
