@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
-use crate::{Error, Format, html, markdown, subtitles, text, xml};
+use crate::{Error, Format, html, json, markdown, po, subtitles, text, xml};
 
 /// How a document is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,15 +12,29 @@ use crate::{Error, Format, html, markdown, subtitles, text, xml};
 pub struct Options {
     /// Whether attributes that people read are blocks too: `alt`, `title`, `placeholder`, `aria-label` and others.
     pub attributes: bool,
-    /// Whether the lines of a paragraph of plain text are one block. A line is a block of its own otherwise.
+    /// Whether the lines of a paragraph are one block, in plain text and in the strings of tables. A line is a block of its own
+    /// otherwise.
     pub wrapped: bool,
     /// The most bytes a document may have.
     pub largest: usize,
+    /// Whether entries of PO and XLIFF that have a translation get a new one. Only those without are filled otherwise.
+    pub replace: bool,
+    /// The language of the new text, for XLIFF that does not say it.
+    pub target_language: Option<String>,
+    /// The values of JSON and YAML that are translated, by their keys: `messages`, `*.title`. All of them if there is no pattern.
+    pub keys: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { attributes: false, wrapped: false, largest: 256 << 20 }
+        Options {
+            attributes: false,
+            wrapped: false,
+            largest: 256 << 20,
+            replace: false,
+            target_language: None,
+            keys: Vec::new(),
+        }
     }
 }
 
@@ -95,6 +109,8 @@ impl Document {
             Format::Markdown => markdown::read(bytes, options)?,
             Format::Srt => subtitles::read(bytes, false)?,
             Format::Vtt => subtitles::read(bytes, true)?,
+            Format::Po => po::read(bytes, options)?,
+            Format::Json => json::read(bytes, options)?,
             Format::Xml => xml::read(bytes, options)?,
             Format::Xhtml => match xml::read(bytes.clone(), options) {
                 Ok(read) => read,

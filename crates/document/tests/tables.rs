@@ -1,0 +1,367 @@
+//! String tables: what is a text in them, what survives any engine, and that other programs can still read them.
+
+mod engines;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use engines::{Numbers, Scrambler, appended, counted, installed, read, scrambled, write};
+use peregrine_document::{Block, Document, Format, Options, Translated};
+use proptest::prelude::*;
+use serde_json::Value;
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    std::fs::read(path).expect("a fixture")
+}
+
+fn with(change: impl FnOnce(&mut Options)) -> Options {
+    let mut options = Options::default();
+    change(&mut options);
+    options
+}
+
+/// The texts of a document, what is kept in braces of another kind.
+fn texts(bytes: &[u8], format: Format, options: &Options) -> Vec<String> {
+    let shown = |block: &Block| {
+        let mut text = block.text.clone();
+        for keep in block.keep().into_iter().rev() {
+            text.insert(keep.end, '⟩');
+            text.insert(keep.start, '⟨');
+        }
+        text
+    };
+    read(bytes, format, options).blocks().iter().map(shown).collect()
+}
+
+fn scrambler(seed: u64) -> Scrambler {
+    Scrambler { numbers: Numbers(seed), dropped: 15, doubled: 10, lost: 10 }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("UTF-8")
+}
+
+/// Writes a document with one text in all of its blocks.
+fn written(bytes: &[u8], format: Format, options: &Options, new: &str) -> String {
+    let document = read(bytes, format, options);
+    text(write(&document, |_| Translated { text: new.to_owned(), ..Translated::default() }).bytes)
+}
+
+/// Runs a program on a document, if it is installed.
+fn check_with(program: &str, arguments: &[&str], bytes: &[u8]) {
+    if Command::new(program).arg("--version").output().is_err() {
+        println!("skipped: no {program}");
+        return;
+    }
+    let name = format!("peregrine-{}-{:p}", std::process::id(), bytes);
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, bytes).expect("a file");
+    let output = Command::new(program).args(arguments).arg(&path).output().expect("a program");
+    std::fs::remove_file(&path).expect("a file");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(bytes));
+}
+
+const MSGFMT: [&str; 3] = ["--check", "-o", "/dev/null"];
+
+#[test]
+fn po_texts() {
+    let bytes = fixture("app.po");
+    assert_eq!(
+        texts(&bytes, Format::Po, &Options::default()),
+        [
+            "Cannot open the file ⟨%s⟩: ⟨%d⟩ errors",
+            "File",
+            "Exit",
+            "Welcome back, ⟨{name}⟩. You were away for ⟨{days}⟩ days.",
+            "One flower is in the garden.",
+            "⟨%d⟩ flowers are in the garden.",
+            "⟨%d⟩ flowers are in the garden.",
+            "This is a long message that goes over several lines and says that the garden is \"open\".",
+            "Please close the gate.",
+        ]
+    );
+    let replace = with(|options| options.replace = true);
+    assert_eq!(texts(&bytes, Format::Po, &replace).len(), 11);
+}
+
+#[test]
+fn po_is_filled_and_marked() {
+    let bytes = fixture("app.po");
+    let document = read(&bytes, Format::Po, &Options::default());
+    let after = text(write(&document, Translated::copy).bytes);
+    for part in [
+        "#: src/main.c:20\n#, fuzzy, c-format\nmsgid",
+        "msgstr \"Cannot open the file %s: %d errors\\n\"\n",
+        "#, fuzzy\nmsgctxt \"menu\"\nmsgid \"&File\"\nmsgstr \"&File\"\n",
+        "msgstr[1] \"%d flowers are in the garden.\"\nmsgstr[2] \"%d flowers are in the garden.\"\n\n",
+        "\n#, fuzzy\n#| msgid \"Old text\"\n",
+        "msgid \"%d%%\"\nmsgstr \"\"\n",
+        "\n#, fuzzy\nmsgid \"Water the plants\"\nmsgstr \"Regar\"\n",
+        "#~ msgid \"Obsolete\"\n#~ msgstr \"\"\n",
+        "msgid \"Hello, %s!\"\nmsgstr \"Olá, %s!\"\n",
+    ] {
+        assert!(after.contains(part), "{part:?} in {after}");
+    }
+    // What is filled is not filled again.
+    let again = read(after.as_bytes(), Format::Po, &Options::default());
+    assert_eq!(again.blocks().len(), 0);
+    assert_eq!(text(write(&again, Translated::copy).bytes), after);
+    check_with("msgfmt", &MSGFMT, after.as_bytes());
+    for seed in 0..30 {
+        let mut rules = scrambler(seed);
+        let after = write(&document, |block| scrambled(block, &mut rules)).bytes;
+        check_with("msgfmt", &MSGFMT, &after);
+    }
+}
+
+#[test]
+fn po_in_other_encodings_and_templates() {
+    let header = |charset: &str| {
+        format!("msgid \"\"\nmsgstr \"Content-Type: text/plain; charset={charset}\\n\"\n\n")
+    };
+    let entry = "msgid \"Garden\"\nmsgstr \"\"\n";
+    let filled = |new: &str| format!("#, fuzzy\nmsgid \"Garden\"\nmsgstr \"{new}\"\n");
+    let plain = Options::default();
+    let latin = header("ISO-8859-1") + "# \u{e9}\n\n" + entry;
+    let latin: Vec<u8> = latin.chars().map(|c| c as u8).collect();
+    let document = read(&latin, Format::Po, &plain);
+    let new = |text: &str| [Translated { text: text.to_owned(), ..Translated::default() }];
+    let bytes = document.write(&new("Jardín")).bytes;
+    assert!(bytes.ends_with(b"msgstr \"Jard\xedn\"\n"), "{}", String::from_utf8_lossy(&bytes));
+    // Windows-1252 has this, Latin-1 has not.
+    let bytes = document.write(&new("“Garten”")).bytes;
+    assert_eq!(text(bytes), header("UTF-8") + "# é\n\n" + &filled("“Garten”"));
+    let template = header("CHARSET") + entry;
+    let after = written(template.as_bytes(), Format::Po, &plain, "Сад");
+    assert_eq!(after, header("UTF-8") + &filled("Сад"));
+    let broken = header("EUC-JP") + "# \u{e9}";
+    let broken: Vec<u8> = broken.chars().map(|c| c as u8).collect();
+    assert!(Document::read(broken, Format::Po, &plain).is_err());
+    let unknown = header("x-nothing");
+    assert!(Document::read(unknown.into_bytes(), Format::Po, &plain).is_err());
+}
+
+#[test]
+fn po_escapes() {
+    let source = b"msgid \"a b\"\nmsgstr \"\"\n";
+    let after = written(source, Format::Po, &Options::default(), "x \"y\" \\ \n\tz");
+    assert_eq!(after, "#, fuzzy\nmsgid \"a b\"\nmsgstr \"x \\\"y\\\" \\\\ \\n\\tz\"\n");
+}
+
+#[test]
+fn installed_catalogues_are_filled() {
+    let mut count = 0;
+    for path in installed(&["po", "pot"], 60) {
+        let bytes = std::fs::read(&path).expect("a file");
+        let document = match Document::read(bytes.clone(), Format::Po, &Options::default()) {
+            Ok(document) => document,
+            Err(error) => {
+                println!("{}: {error}", path.display());
+                continue;
+            }
+        };
+        let after = write(&document, Translated::copy).bytes;
+        if document.blocks().is_empty() {
+            assert!(after == bytes, "{}", path.display());
+        }
+        // Without the flags and translations that are new, nothing has changed.
+        let frame = |bytes: &[u8]| -> Vec<String> {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            let kept = |line: &&str| !line.starts_with(['"', '#']) && !line.starts_with("msgstr");
+            text.lines().filter(kept).map(str::to_owned).collect()
+        };
+        assert_eq!(frame(&bytes), frame(&after), "{}", path.display());
+        count += 1;
+    }
+    println!("{count} catalogues");
+}
+
+#[test]
+fn json_texts() {
+    let bytes = fixture("app.json");
+    let expected = [
+        "The garden",
+        "Open the gate",
+        "Close the \"old\" gate/door",
+        "Hello, ⟨{name}⟩! You have ⟨%d⟩ new ⟨{{things}}⟩ & two old ones.",
+        "No flowers",
+        "⟨#⟩ flower in ⟨{place}⟩",
+        "⟨#⟩ flowers in ⟨{place}⟩",
+        "one message",
+        "⟨#⟩ messages",
+        "You have ⟨\u{fffc}⟩ from ⟨{sender}⟩.",
+        "First line.",
+        "Second line, with a tab:",
+        "there.",
+        "One tree",
+        "Two trees",
+        "A café in the garden 🌷",
+        "⟨$t(title)⟩ is open on ⟨%{day}⟩",
+    ];
+    assert_eq!(texts(&bytes, Format::Json, &Options::default()), expected);
+    let keys = with(|options| options.keys = vec!["menu".to_owned(), "l*.1".to_owned()]);
+    assert_eq!(
+        texts(&bytes, Format::Json, &keys),
+        ["Open the gate", "Close the \"old\" gate/door", "Two trees"]
+    );
+    let lines = b"{\"text\": \"One day\", \"id\": 1}\n{\"text\": \"Two days\"}\n";
+    assert_eq!(texts(lines, Format::Json, &Options::default()), ["One day", "Two days"]);
+}
+
+#[test]
+fn json_is_written_as_it_was() {
+    let bytes = b"{\"a\": \"A caf\\u00e9 \\/ bar\", \"b\": \"x\"}";
+    let after = written(bytes, Format::Json, &Options::default(), "é / ã \"\\\n\u{1}🌷");
+    assert_eq!(
+        after,
+        "{\"a\": \"\\u00e9 \\/ \\u00e3 \\\"\\\\\\n\\u0001\\ud83c\\udf37\", \
+         \"b\": \"\\u00e9 / \\u00e3 \\\"\\\\\\n\\u0001\\ud83c\\udf37\"}"
+    );
+    let after = written("{\"é\": \"x\"}".as_bytes(), Format::Json, &Options::default(), "ã\"");
+    assert_eq!(after, "{\"é\": \"ã\\\"\"}");
+    // Apostrophes and braces must not change a message.
+    let bytes = b"[\"{n, plural, one {the {x}} other {b}}\"]";
+    let after = written(bytes, Format::Json, &Options::default(), "l'a d' {");
+    assert_eq!(after, "[\"{n, plural, one {l'a {x} d' '{'} other {l'a d' '{'}}\"]");
+    let after = written(bytes, Format::Json, &Options::default(), "d'{x}");
+    assert!(after.contains("one {d''{x}}"), "{after}");
+}
+
+#[test]
+fn json_that_is_broken_is_refused_with_its_place() {
+    let plain = Options::default();
+    for (text, message) in [
+        ("{\"a\": \"b", "line 1, column 7: a string that is never closed"),
+        ("[\n1}", "line 2, column 2: a bracket that closes nothing"),
+        ("{\"a\": [", "line 1, column 7: a bracket that is never closed"),
+    ] {
+        let error =
+            Document::read(text.into(), Format::Json, &plain).map(|_| ()).expect_err("text");
+        assert_eq!(error.to_string(), message);
+    }
+    let deep = "[".repeat(100_000);
+    assert!(Document::read(deep.into(), Format::Json, &plain).is_err());
+    // Comments and commas too many are not ours to judge.
+    let loose = "// \"a b\n{\"a\": \"One day\", /* \"x y\" */ \"b\": \"\\ud800 broken\", 'c': 1,}";
+    assert_eq!(texts(loose.as_bytes(), Format::Json, &plain), ["One day"]);
+}
+
+/// The placeholders of a string, as a plain search finds them.
+fn placeholders(text: &str) -> HashMap<String, usize> {
+    let mut found = Vec::new();
+    for mark in [
+        "{name}",
+        "%d",
+        "{{things}}",
+        "<b>",
+        "</b>",
+        "{place}",
+        "{sender}",
+        "$t(title)",
+        "%{day}",
+        "#",
+    ] {
+        found.extend(text.matches(mark).map(str::to_owned));
+    }
+    counted(found)
+}
+
+/// Checks that two values have the same shape and the same placeholders; gives the number of strings that differ.
+fn same_shape(path: &str, old: &Value, new: &Value) -> usize {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            assert_eq!(old.keys().collect::<Vec<_>>(), new.keys().collect::<Vec<_>>(), "{path}");
+            old.iter()
+                .map(|(key, value)| same_shape(&format!("{path}.{key}"), value, &new[key]))
+                .sum()
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            assert_eq!(old.len(), new.len(), "{path}");
+            old.iter().zip(new).map(|(old, new)| same_shape(path, old, new)).sum()
+        }
+        (Value::String(old), Value::String(new)) => {
+            assert_eq!(placeholders(old), placeholders(new), "{path}: {new}");
+            usize::from(old != new)
+        }
+        (old, new) => {
+            assert_eq!(old, new, "{path}");
+            0
+        }
+    }
+}
+
+#[test]
+fn json_keeps_its_shape_whatever_the_engine_does() {
+    let bytes = fixture("app.json");
+    let old: Value = serde_json::from_slice(&bytes).expect("JSON");
+    let document = read(&bytes, Format::Json, &Options::default());
+    for seed in 0..200 {
+        let mut rules = scrambler(seed);
+        let after = write(&document, |block| scrambled(block, &mut rules)).bytes;
+        let new: Value = serde_json::from_slice(&after).unwrap_or_else(|error| {
+            panic!("{error}: {}", String::from_utf8_lossy(&after));
+        });
+        assert!(same_shape("", &old, &new) > 5);
+        for key in ["@@locale", "@title", "url", "id"] {
+            assert_eq!(old[key], new[key]);
+        }
+    }
+}
+
+#[test]
+fn installed_json_is_copied_and_stays_json() {
+    let (mut count, mut blocks) = (0, 0);
+    for path in installed(&["json", "arb", "jsonl"], 200) {
+        let bytes = std::fs::read(&path).expect("a file");
+        if bytes.len() > 2_000_000 {
+            continue;
+        }
+        let Ok(document) = Document::read(bytes.clone(), Format::Json, &Options::default()) else {
+            println!("{}: refused", path.display());
+            continue;
+        };
+        assert!(write(&document, Translated::copy).bytes == bytes, "{}", path.display());
+        if let Ok(old) = serde_json::from_slice::<Value>(&bytes) {
+            let after = write(&document, appended).bytes;
+            let new: Value = serde_json::from_slice(&after).expect("JSON");
+            assert_eq!(document.blocks().is_empty(), same_shape("", &old, &new) == 0);
+        }
+        count += 1;
+        blocks += document.blocks().len();
+    }
+    println!("{count} files, {blocks} blocks");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_json_is_copied_and_stays_json(value in json(), seed in 0_u64..1000) {
+        for bytes in [serde_json::to_vec(&value).expect("JSON"), serde_json::to_vec_pretty(&value).expect("JSON")] {
+            let document = read(&bytes, Format::Json, &Options::default());
+            prop_assert_eq!(&write(&document, Translated::copy).bytes, &bytes);
+            let mut rules = scrambler(seed);
+            let after = write(&document, |block| scrambled(block, &mut rules)).bytes;
+            prop_assert!(serde_json::from_slice::<Value>(&after).is_ok(), "{}", String::from_utf8_lossy(&after));
+        }
+    }
+}
+
+fn json() -> impl Strategy<Value = Value> {
+    let text = prop_oneof![
+        "[a-z {}#'\"\\\\\n<>%&]{0,30}",
+        ".*",
+        "\\{a, plural, one \\{[a-z ']{1,9}\\} other \\{[a-z #]{1,9}\\}\\}"
+    ];
+    let leaf = prop_oneof![4 => text.prop_map(Value::from), 1 => any::<i32>().prop_map(Value::from), 1 => Just(Value::Null)];
+    leaf.prop_recursive(4, 30, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::hash_map("[a-z@. \"]{0,5}", inner, 0..5)
+                .prop_map(|map| map.into_iter().collect::<serde_json::Map<_, _>>().into()),
+        ]
+    })
+}
