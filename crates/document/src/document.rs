@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
-use crate::{Error, Format, html, json, markdown, po, subtitles, text, xml};
+use crate::{Error, Format, html, json, markdown, po, subtitles, text, xliff, xml};
 
 /// How a document is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +110,7 @@ impl Document {
             Format::Srt => subtitles::read(bytes, false)?,
             Format::Vtt => subtitles::read(bytes, true)?,
             Format::Po => po::read(bytes, options)?,
+            Format::Xliff => xliff::read(bytes, options)?,
             Format::Json => json::read(bytes, options)?,
             Format::Xml => xml::read(bytes, options)?,
             Format::Xhtml => match xml::read(bytes.clone(), options) {

@@ -51,6 +51,7 @@ mod splice;
 mod strings;
 mod subtitles;
 mod text;
+mod xliff;
 mod xml;
 
 pub use block::{Block, Kind, Link, Span, Translated};
