@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
-use crate::{Error, Format, html, json, markdown, po, subtitles, text, xliff, xml};
+use crate::{Error, Format, html, json, markdown, po, subtitles, text, xliff, xml, yaml};
 
 /// How a document is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +112,7 @@ impl Document {
             Format::Po => po::read(bytes, options)?,
             Format::Xliff => xliff::read(bytes, options)?,
             Format::Json => json::read(bytes, options)?,
+            Format::Yaml => yaml::read(bytes, options)?,
             Format::Xml => xml::read(bytes, options)?,
             Format::Xhtml => match xml::read(bytes.clone(), options) {
                 Ok(read) => read,

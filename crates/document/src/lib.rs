@@ -53,6 +53,7 @@ mod subtitles;
 mod text;
 mod xliff;
 mod xml;
+mod yaml;
 
 pub use block::{Block, Kind, Link, Span, Translated};
 pub use document::{Document, Note, NoteKind, Options, Written};

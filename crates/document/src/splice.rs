@@ -35,6 +35,13 @@ impl Places {
         self.list.push((block, Slot { bytes, escape, in_tag: true }));
     }
 
+    /// Adds the block of other places if it is their only one and takes all of these bytes.
+    pub(crate) fn add_if_whole(&mut self, mut other: Places, bytes: &Range<usize>) {
+        if other.list.len() == 1 && other.list[0].1.bytes == *bytes {
+            self.list.append(&mut other.list);
+        }
+    }
+
     /// Whether there is no block.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
