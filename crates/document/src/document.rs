@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::block::{Block, Translated};
 use crate::markup::Role;
-use crate::{Error, Format, html, markdown, text, xml};
+use crate::{Error, Format, html, json, markdown, po, subtitles, text, xliff, xml, yaml};
 
 /// How a document is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,12 +13,19 @@ use crate::{Error, Format, html, markdown, text, xml};
 pub struct Options {
     /// Whether attributes that people read are blocks too: `alt`, `title`, `placeholder`, `aria-label` and others.
     pub attributes: bool,
-    /// Whether the lines of a paragraph of plain text are one block. A line is a block of its own otherwise.
+    /// Whether the lines of a paragraph are one block, in plain text and in the strings of tables. A line is a block of its own
+    /// otherwise.
     pub wrapped: bool,
     /// What elements of HTML and XML are, where that is not what their names or their places say.
     pub elements: Elements,
     /// The most bytes a document may have.
     pub largest: usize,
+    /// Whether entries of PO and XLIFF that have a translation get a new one. Only those without are filled otherwise.
+    pub replace: bool,
+    /// The language of the new text, for XLIFF that does not say it.
+    pub target_language: Option<String>,
+    /// The values of JSON and YAML that are translated, by their keys: `messages`, `*.title`. All of them if there is no pattern.
+    pub keys: Vec<String>,
 }
 
 /// Names of elements that are treated in another way than usual.
@@ -52,6 +59,9 @@ impl Default for Options {
             wrapped: false,
             elements: Elements::default(),
             largest: 256 << 20,
+            replace: false,
+            target_language: None,
+            keys: Vec::new(),
         }
     }
 }
@@ -90,7 +100,7 @@ pub struct Written {
 pub struct Note {
     /// The number of the block.
     pub block: usize,
-    /// The number of the span among the block's.
+    /// The number of the span among the block's; 0 if it is about no span.
     pub span: usize,
     /// What happened.
     pub kind: NoteKind,
@@ -106,6 +116,9 @@ pub enum NoteKind {
     Emptied,
     /// A text that was to be kept did not come back: it was put where its neighbours are.
     Lost,
+    /// The new text has characters that the document's encoding lacks: all of it was written in UTF-8. The note is about the block
+    /// with the first of them.
+    Reencoded,
 }
 
 impl Document {
@@ -122,6 +135,12 @@ impl Document {
             Format::Text => text::read(bytes, options)?,
             Format::Html => html::read(bytes, options)?,
             Format::Markdown => markdown::read(bytes, options)?,
+            Format::Srt => subtitles::read(bytes, false)?,
+            Format::Vtt => subtitles::read(bytes, true)?,
+            Format::Po => po::read(bytes, options)?,
+            Format::Xliff => xliff::read(bytes, options)?,
+            Format::Json => json::read(bytes, options)?,
+            Format::Yaml => yaml::read(bytes, options)?,
             Format::Xml => xml::read(bytes, options)?,
             Format::Xhtml => match xml::read(bytes.clone(), options) {
                 Ok(read) => read,

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::block::Block;
 use crate::markup::reference::References;
+use crate::quoting::Style;
 
 /// The rules by which a stretch of a document spells characters that have a meaning in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(crate) enum Escape {
     Cdata,
     /// The text of Markdown.
     Markdown,
+    /// A string of a table.
+    String(Style),
 }
 
 impl Escape {
@@ -34,6 +37,9 @@ impl Escape {
 
     /// Writes the character that `rest` begins with. The document's author wrote such a one as itself (`bare`), or it is new.
     fn push(self, c: char, rest: &str, bare: bool, out: &mut Vec<u8>) {
+        if let Escape::String(style) = self {
+            return style.push(c, rest, out);
+        }
         let escaped = match (self, c) {
             (Escape::Plain, _) => None,
             (Escape::Html, '&') if bare && !References::Html.begin(rest) => None,

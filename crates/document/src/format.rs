@@ -61,7 +61,7 @@ const FORMATS: [(Format, &str, &[&str]); 18] = [
     (Format::Epub, "epub", &["epub"]),
     (Format::Po, "po", &["po", "pot"]),
     (Format::Xliff, "xliff", &["xliff", "xlf"]),
-    (Format::Json, "json", &["json", "arb"]),
+    (Format::Json, "json", &["json", "arb", "jsonl", "ndjson"]),
     (Format::Yaml, "yaml", &["yaml", "yml"]),
     (Format::Pdf, "pdf", &["pdf"]),
     (Format::OldOffice, "old office", &["doc", "ppt", "xls"]),

@@ -35,6 +35,18 @@ impl Places {
         self.list.push((block, Slot { bytes, escape, in_tag: true }));
     }
 
+    /// Adds the block of other places if it is their only one and takes all of these bytes.
+    pub(crate) fn add_if_whole(&mut self, mut other: Places, bytes: &Range<usize>) {
+        if other.list.len() == 1 && other.list[0].1.bytes == *bytes {
+            self.list.append(&mut other.list);
+        }
+    }
+
+    /// Whether there is no block.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// The blocks, in an order in which they can be written: what is inside of another one comes first.
     pub(crate) fn finish(mut self, document: Vec<u8>) -> (Vec<Block>, Box<dyn Body>) {
         self.list.sort_by_key(|(_, slot)| slot.bytes.end);
@@ -123,6 +135,7 @@ impl Writing<'_> {
         let slot = &self.splice.slots[number];
         let layout = project(block, new);
         let quotes = slot.escape == Escape::Attribute(None);
+        let start = self.to.bytes.len();
         let mut encoder =
             Encoder::new(&self.splice.document, block, slot.escape, self.splice.ascii);
         if quotes {
@@ -154,6 +167,9 @@ impl Writing<'_> {
         }
         if quotes {
             self.to.bytes.push(b'"');
+        }
+        if let Escape::String(style) = slot.escape {
+            style.finish(&mut self.to.bytes, start);
         }
         let notes = layout.notes.into_iter();
         self.to.report.extend(notes.map(|(span, kind)| Note { block: number, span, kind }));

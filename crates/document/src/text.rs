@@ -7,6 +7,7 @@ use crate::Error;
 use crate::block::Block;
 use crate::builder::Builder;
 use crate::document::{Body, Options};
+use crate::encoding;
 use crate::escape::Escape;
 use crate::splice::Places;
 
@@ -14,7 +15,10 @@ pub(crate) fn read(
     bytes: Vec<u8>,
     options: &Options,
 ) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
-    refuse_utf16(&bytes)?;
+    encoding::read(bytes, |bytes| Ok(read_utf8(bytes, options)))
+}
+
+fn read_utf8(bytes: Vec<u8>, options: &Options) -> (Vec<Block>, Box<dyn Body>) {
     let mut places = Places::default();
     let mut builder = Builder::new(!options.wrapped);
     let mut at = 0;
@@ -36,7 +40,7 @@ pub(crate) fn read(
         at += line.len();
     }
     places.list(builder.finish());
-    Ok(places.finish(bytes))
+    places.finish(bytes)
 }
 
 impl Places {

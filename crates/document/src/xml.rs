@@ -41,7 +41,7 @@ pub(crate) fn read(
 }
 
 /// The tokens of a document, which follow each other without a gap.
-fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Error> {
+pub(crate) fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Error> {
     let start = bom(bytes);
     let mut reader = Reader::from_reader(&bytes[start..]);
     reader.config_mut().check_end_names = true;
@@ -103,7 +103,7 @@ fn check_encoding(
 }
 
 /// For each start tag the number of its end tag; for other tokens their own number.
-fn ends(tokens: &[Token]) -> Vec<usize> {
+pub(crate) fn ends(tokens: &[Token]) -> Vec<usize> {
     let mut ends: Vec<usize> = (0..tokens.len()).collect();
     let mut open = Vec::new();
     for (number, token) in tokens.iter().enumerate() {

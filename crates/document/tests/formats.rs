@@ -236,7 +236,7 @@ fn formats_that_are_not_built_say_so() {
 
 #[test]
 fn bytes_that_are_no_text_are_copied() {
-    for format in [Format::Markdown, Format::Text] {
+    for format in [Format::Markdown] {
         let bytes = b"caf\xe9 one \0 two\xff";
         let document = read(bytes, format, &Options::default());
         assert_eq!(document.blocks()[0].text.replace("  ", " "), "caf one two", "{format}");

@@ -63,9 +63,15 @@ impl Attributes {
         }
     }
 
-    fn get<'b>(&self, name: &str, document: &'b [u8]) -> Option<&'b [u8]> {
+    /// The value of an attribute, whose name is in small letters.
+    pub(crate) fn get<'b>(&self, name: &str, document: &'b [u8]) -> Option<&'b [u8]> {
+        document.get(self.range(name)?)
+    }
+
+    /// The bytes of an attribute's value.
+    pub(crate) fn range(&self, name: &str) -> Option<Range<usize>> {
         let found = self.list.iter().find(|attribute| attribute.name == name)?;
-        document.get(found.value.range.clone())
+        Some(found.value.range.clone())
     }
 
     /// Whether the element's text is marked as not to be translated.

@@ -170,6 +170,9 @@ pub(crate) fn installed(endings: &[&str], most: usize) -> Vec<PathBuf> {
         PathBuf::from("/usr/share/xml"),
         PathBuf::from("/usr/lib/python3"),
         PathBuf::from("/usr/local/lib"),
+        PathBuf::from("/usr/share"),
+        PathBuf::from("/usr/lib"),
+        home.join(".pyenv/versions"),
     ];
     let mut found = Vec::new();
     for root in roots {
@@ -179,6 +182,8 @@ pub(crate) fn installed(endings: &[&str], most: usize) -> Vec<PathBuf> {
         while let Some(folder) = folders.pop() {
             let Ok(entries) = std::fs::read_dir(folder) else { continue };
             let mut entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+            // Links may lead round in a circle.
+            entries.retain(|path| !path.is_symlink());
             entries.sort();
             let (inner, files): (Vec<PathBuf>, Vec<PathBuf>) =
                 entries.into_iter().partition(|path| path.is_dir());

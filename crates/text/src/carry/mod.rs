@@ -45,6 +45,7 @@ pub use case::{Case, copied_share};
 pub use mask::MaskStyle;
 pub use numbers::missing_numbers;
 pub(crate) use numbers::numbers;
+pub use patterns::placeholders;
 pub use rewritten::{Replacement, Rewritten};
 pub use segments::{Segment, segments};
 pub use speller::Speller;

@@ -17,6 +17,29 @@ type Matcher = fn(&str, usize) -> Option<usize>;
 
 /// The stretches of a text that a pattern matches, in order.
 pub(super) fn find(text: &str) -> Vec<Range<usize>> {
+    find_by(text, matchers)
+}
+
+/// The placeholders of a text, in order: `{name}`, `{{name}}`, `%s`, `%1$s`, `%(name)d`, `%{name}`, `${name}`, `$name`, `$t(key)`,
+/// `:name`.
+///
+/// ```
+/// let text = "{0} of %d: $t(files) in %(folder)s";
+/// let found = peregrine_text::carry::placeholders(text).into_iter().map(|range| &text[range]);
+/// assert_eq!(found.collect::<Vec<_>>(), ["{0}", "%d", "$t(files)", "%(folder)s"]);
+/// ```
+pub fn placeholders(text: &str) -> Vec<Range<usize>> {
+    find_by(text, |c, _| match c {
+        '{' => &[placeholder::braces],
+        '#' => &[placeholder::braced],
+        '%' => &[placeholder::printf, placeholder::braced, placeholder::percent_name],
+        '$' => &[placeholder::braced, placeholder::dollar_name, placeholder::nested],
+        ':' => &[placeholder::colon_name],
+        _ => &[],
+    })
+}
+
+fn find_by(text: &str, matchers: fn(char, bool) -> &'static [Matcher]) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     let mut at = 0;
     // Whether a word may begin here.

@@ -74,6 +74,13 @@ pub(super) fn dollar_name(text: &str, at: usize) -> Option<usize> {
     (is_word && begins(text, at)).then_some(at + 1 + name)
 }
 
+/// `$t(key)`: another message of the same table.
+pub(super) fn nested(text: &str, at: usize) -> Option<usize> {
+    let inside = text[at..].strip_prefix("$t(")?;
+    let length = inside.find(')').filter(|&length| length < LONGEST)?;
+    Some(at + 3 + length + 1)
+}
+
 /// `:name`, `:name:`.
 pub(super) fn colon_name(text: &str, at: usize) -> Option<usize> {
     let rest = &text[at + 1..];
