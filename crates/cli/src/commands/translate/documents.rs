@@ -9,6 +9,7 @@ use peregrine::Line;
 use peregrine::document::{
     BlockRequest, Document, DocumentError, DocumentOptions, Format, NoteKind, Translated, Written,
 };
+use peregrine::registry::Pair;
 use peregrine_args::console::remark;
 use peregrine_args::lines::is_standard;
 
@@ -109,7 +110,7 @@ impl Args {
         models: &Models<'_>,
     ) -> anyhow::Result<Vec<u8>> {
         self.refuse_line_options()?;
-        let (name, document) = self.read_document(file, format)?;
+        let (name, document) = self.read_document(file, format, models.translator.languages())?;
         let document = document.map_err(|error| {
             anyhow!("{name}: {error} (--format lines translates it line by line)")
         })?;
@@ -124,6 +125,7 @@ impl Args {
         &self,
         file: &Path,
         format: Format,
+        languages: Option<&Pair>,
     ) -> anyhow::Result<(String, Result<Document, DocumentError>)> {
         let (name, bytes) = match is_standard(file) {
             true => {
@@ -140,6 +142,9 @@ impl Args {
         };
         let mut options = DocumentOptions::default();
         options.attributes = self.io.attributes;
+        options.replace = self.io.retranslate;
+        options.keys.clone_from(&self.io.keys);
+        options.target_language = languages.map(|pair| pair.to.clone());
         Ok((name, Document::read(bytes, format, &options)))
     }
 
@@ -151,7 +156,7 @@ impl Args {
         let format = file.and_then(|file| self.format_of(file));
         match (file, format) {
             (Some(file), Some(format)) => {
-                let (_, document) = self.read_document(file, format)?;
+                let (_, document) = self.read_document(file, format, None)?;
                 let blocks = document.iter().flat_map(Document::blocks).take(SAMPLE_BLOCKS);
                 Ok(blocks.flat_map(|block| [block.text.as_str(), "\n"]).collect())
             }

@@ -32,7 +32,7 @@ pub(crate) enum Fate {
 }
 
 /// The options whose value does not count, by their names in the program.
-const FATES: [(&str, Fate); 31] = [
+const FATES: [(&str, Fate); 33] = [
     // The input has a hash of its own in the checkpoint, and the output is what is written.
     ("text", Fate::Harmless),
     ("input", Fate::Harmless),
@@ -44,6 +44,8 @@ const FATES: [(&str, Fate); 31] = [
     ("format", Fate::Harmless),
     ("attributes", Fate::Harmless),
     ("in_place", Fate::Harmless),
+    ("retranslate", Fate::Harmless),
+    ("keys", Fate::Harmless),
     // Translations do not depend on the batch, the order or the number of threads.
     ("memory", Fate::Harmless),
     ("batch_sentences", Fate::Harmless),

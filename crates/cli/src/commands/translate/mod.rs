@@ -136,6 +136,14 @@ struct InputOutput {
     #[arg(long, hide_short_help = true)]
     attributes: bool,
 
+    /// Translate entries of PO and XLIFF files that have a translation too
+    #[arg(long, hide_short_help = true)]
+    retranslate: bool,
+
+    /// Translate only values of JSON and YAML files with such keys, e.g. messages or *.title
+    #[arg(long, hide_short_help = true, value_name = "PATTERN", value_delimiter = ',')]
+    keys: Vec<String>,
+
     /// Split lines: none, sentence or paragraph [default: sentence]
     ///
     /// Sentences are translated each for itself and joined again. `none`: a line is a sentence. `sentence`: a line may hold several.
