@@ -1,24 +1,25 @@
 //! Standard output and standard error, for reports and remarks.
 //!
-//! `println!` and `eprintln!` panic when the stream is closed or full, and a job would die of a remark
-//! that nobody reads. Here a remark that cannot be written is dropped, and a report that cannot be
-//! written ends the command. Clippy refuses the macros of the standard library in this crate.
-//! Translations do not go through here but through the command's own `Output`.
+//! `println!` and `eprintln!` panic when the stream is closed or full, which would end a job
+//! because of a remark. Here a remark that cannot be written is dropped, and a report that cannot
+//! be written ends the command. Clippy refuses the macros of the standard library in this crate.
+//! Translations are written by the command's own `Output` instead.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// The exit code for what cannot be used: arguments, models, files.
+/// The exit code for unusable arguments, models and files.
 pub const BAD_INPUT: u8 = 2;
 
-/// Writes a line to standard error behind the program's name, if it can be written.
+/// Writes a line to standard error, with the program's name in front. Errors are ignored.
 pub fn write_remark(message: fmt::Arguments<'_>) {
     // One write, so that lines of several threads do not mix.
     let line = format!("peregrine: {message}\n");
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Writes to standard output. Ends the process if that fails: successfully if nobody reads any more.
+/// Writes to standard output. If that fails the process ends, with success if the reader has closed
+/// the pipe.
 pub fn print(text: fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
     if let Err(error) = out.write_fmt(text).and_then(|()| out.flush()) {
@@ -31,7 +32,7 @@ pub fn print(text: fmt::Arguments<'_>) {
     }
 }
 
-/// A message of the operating system without the number it has there.
+/// A message of the operating system without its error number.
 pub fn in_words(message: &str) -> String {
     let mut rest = message;
     let mut words = String::new();

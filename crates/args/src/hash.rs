@@ -1,7 +1,7 @@
-//! A hash that can stop anywhere and go on: 64-bit FNV-1a (Fowler, Noll and Vo). It tells one text
-//! from another that is there by mistake; it is no protection against malice.
+//! An incremental hash, 64-bit FNV-1a (Fowler, Noll and Vo). It detects a text that was exchanged
+//! by mistake; it is no protection against malice.
 
-/// The hash of what was added so far.
+/// The hash of the bytes added so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hash(u64);
 
@@ -18,7 +18,7 @@ impl Hash {
         self.0 = bytes.iter().fold(self.0, |h, &byte| (h ^ u64::from(byte)).wrapping_mul(PRIME));
     }
 
-    /// The number.
+    /// The hash value.
     pub fn value(self) -> u64 {
         self.0
     }

@@ -1,6 +1,6 @@
-//! What all commands share: options for a model, a search and its speed ([`model`], [`search`], [`settings`]), how values are
-//! read from the command line ([`values`], [`numbers`]), text line by line ([`lines`]), and what is said to people and programs
-//! ([`console`], [`stats`]).
+//! What all commands share: options for a model, a search and its speed ([`model`], [`search`],
+//! [`settings`]), parsing of values on the command line ([`values`], [`numbers`]), text line by
+//! line ([`lines`]), and reports for people and programs ([`console`], [`stats`]).
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

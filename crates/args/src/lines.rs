@@ -1,7 +1,7 @@
 //! Lines of text in and out.
 //!
-//! Only a line feed ends a line, and one carriage return before it goes with it. What is not UTF-8
-//! becomes U+FFFD. The last line counts whether or not it is ended.
+//! Only a line feed ends a line; one carriage return before it is removed as well. Invalid UTF-8
+//! becomes U+FFFD. The last line counts even without a line feed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,7 +15,7 @@ use crate::hash::Hash;
 /// Text read line by line.
 pub struct Lines {
     reader: Box<dyn BufRead + Send>,
-    /// The file, or what stands for it.
+    /// The file name, or a name for standard input.
     pub name: String,
     /// Size of the whole text, where it is known.
     pub total_bytes: Option<u64>,
@@ -23,15 +23,15 @@ pub struct Lines {
     pub bytes_read: u64,
     /// The hash of the bytes read.
     hash: Hash,
-    /// The rest of a line that was cut, as far as it had to be read to cut it.
+    /// The start of the next fragment, read while the place to split a long line was searched.
     rest: Vec<u8>,
 }
 
 /// A line, or a part of one that is too long to be held in memory.
 pub struct Fragment {
-    /// The text without its line end.
+    /// The text without the line end.
     pub text: String,
-    /// Whether the line ends with it.
+    /// Whether the line ends with this fragment.
     pub ends: bool,
 }
 
@@ -40,7 +40,7 @@ pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// A line end: a line feed and the carriage return before it.
+/// A line without its line feed and the carriage return before it.
 fn without_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
@@ -53,7 +53,7 @@ impl Lines {
         Lines { reader, name, total_bytes, bytes_read: 0, hash, rest }
     }
 
-    /// From a file, or from standard input if there is none or it is `-`.
+    /// Opens a file, or standard input if there is no path or it is `-`.
     pub fn open(path: Option<&Path>) -> anyhow::Result<Lines> {
         let Some(path) = path.filter(|path| !is_standard(path)) else {
             return Ok(Lines::new(io::stdin(), "standard input".into(), None));
@@ -64,17 +64,17 @@ impl Lines {
         Ok(Lines::new(file, name, total_bytes))
     }
 
-    /// From words on the command line.
+    /// Lines given on the command line.
     pub fn of_text(lines: &[String]) -> Lines {
         let text = lines.iter().flat_map(|line| [line, "\n"]).collect::<String>();
         let total = text.len() as u64;
         Lines::new(io::Cursor::new(text), "arguments".into(), Some(total))
     }
 
-    /// The next line, or the next part of a line of more than [`LONGEST`] bytes; none at the end.
+    /// The next line, or the next part of a line of more than [`LONGEST`] bytes; `None` at the end.
     pub fn next_fragment(&mut self) -> anyhow::Result<Option<Fragment>> {
         let mut bytes = std::mem::take(&mut self.rest);
-        // Room for a line end behind the longest line.
+        // Room for the longest line and its line end.
         let most = LONGEST + 2;
         if !bytes.ends_with(b"\n") {
             let mut reader = (&mut self.reader).take((most - bytes.len()) as u64);
@@ -96,7 +96,7 @@ impl Lines {
         Ok(Some(Fragment { text, ends }))
     }
 
-    /// The next line; none at the end.
+    /// The next line; `None` at the end.
     pub fn next_line(&mut self) -> anyhow::Result<Option<String>> {
         let mut line = Vec::new();
         let read = self.reader.read_until(b'\n', &mut line).context(self.name.clone())?;
@@ -108,7 +108,7 @@ impl Lines {
         Ok(Some(String::from_utf8_lossy(without_end(&line)).into_owned()))
     }
 
-    /// Up to `count` more lines; none at the end.
+    /// Up to `count` more lines; empty at the end.
     pub fn next_chunk(&mut self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut lines = Vec::new();
         while lines.len() < count
@@ -119,7 +119,7 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Reads so many bytes, or all there are, and forgets them.
+    /// Skips `count` bytes, or all that are left.
     pub fn skip_bytes(&mut self, mut count: u64) -> anyhow::Result<()> {
         while count > 0 {
             let buffer = self.reader.fill_buf().context(self.name.clone())?;
@@ -140,13 +140,13 @@ impl Lines {
         self.hash.value()
     }
 
-    /// All lines.
+    /// Reads all lines of a file.
     pub fn read_all(path: &Path) -> anyhow::Result<Vec<String>> {
         Lines::open(Some(path))?.next_chunk(usize::MAX)
     }
 }
 
-/// Whether an error only says that nobody reads our output any more.
+/// Whether an error only means that the reader of the output has closed the pipe.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io_error = error.downcast_ref::<io::Error>();
     io_error.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)

@@ -88,7 +88,7 @@ impl ModelArgs {
         self.open_tuned(self.tuner()?)
     }
 
-    /// The tuner asked for: one that knows what is written beside the model, or begins anew.
+    /// The tuner, if the settings turn it on, with the choices stored beside the model or none.
     pub fn tuner(&self) -> anyhow::Result<Option<Tuner>> {
         let stored = self.tuning_file().filter(|file| file.exists());
         match self.settings().tuning {
@@ -103,7 +103,7 @@ impl ModelArgs {
         Ok(Some(tuner))
     }
 
-    /// A tuner that knows nothing yet.
+    /// A tuner without choices.
     pub fn new_tuner(&self) -> Tuner {
         match self.settings().tuning {
             Tuning::Precisions => Tuner::across_precisions(),
@@ -111,7 +111,7 @@ impl ModelArgs {
         }
     }
 
-    /// Where choices are stored: beside the first model.
+    /// The file of the tuner's choices, beside the first model.
     pub fn tuning_file(&self) -> Option<PathBuf> {
         let model = self.model.first()?;
         if model.is_dir() {
@@ -122,7 +122,7 @@ impl ModelArgs {
         Some(model.with_file_name(name))
     }
 
-    /// The instructions products are computed with.
+    /// The instruction set of products.
     pub fn isa(&self) -> &'static str {
         self.settings().compute.isa.map_or_else(peregrine::instruction_set, Level::name)
     }
@@ -142,12 +142,12 @@ impl ModelArgs {
         self.settings.names(name)
     }
 
-    /// The same with a certain tuner.
+    /// Like [`Self::open`], with the given tuner.
     pub fn open_tuned(&self, tuner: Option<Tuner>) -> anyhow::Result<Translator> {
         self.prepare(self.read()?, tuner)
     }
 
-    /// Reads a further model, which has nothing of this one's but the tool that it follows.
+    /// Reads another model, which shares only the options of `--compat` with this one.
     pub fn read_other(&self, path: &Path) -> anyhow::Result<Model> {
         let compat = self.open.open_options()?.compat;
         let options = OpenOptions { compat, ..OpenOptions::default() };
@@ -166,7 +166,7 @@ impl ModelArgs {
         })
     }
 
-    /// The files that options name, each with its option; of directories, the files in them.
+    /// The files that options name, each with its option. A directory stands for the files in it.
     pub fn files(&self) -> Vec<(&'static str, PathBuf)> {
         let models = self.model.iter().flat_map(|path| files_of(path));
         let mut files: Vec<_> = models.map(|path| ("--model", path)).collect();
@@ -183,7 +183,7 @@ impl ModelArgs {
         self.open.read(&self.model)
     }
 
-    /// How products are computed, without a tuner.
+    /// The options of computing, without a tuner.
     pub fn compute(&self) -> anyhow::Result<Compute> {
         let name = self.precision.as_str();
         let mut device = self.device;
@@ -202,7 +202,7 @@ impl ModelArgs {
 }
 
 impl OpenArgs {
-    /// Reads a model: the built-in one where nothing is named.
+    /// Reads a model; the built-in one if no path is given.
     pub fn read(&self, paths: &[PathBuf]) -> anyhow::Result<Model> {
         let options = self.open_options()?;
         if paths.is_empty() && self.config.is_none() {

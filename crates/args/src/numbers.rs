@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// Reads a number that must lie in a range. What is no number at all (NaN) lies in none.
+/// Parses a number that must lie in a range. NaN is in no range.
 pub fn number(
     range: RangeInclusive<f32>,
 ) -> impl Fn(&str) -> Result<f32, String> + Clone + Send + Sync + 'static {

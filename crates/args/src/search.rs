@@ -1,4 +1,4 @@
-//! How to search; what is not said is as the model's own configuration has it.
+//! Options of search and speed. The default is the model's own configuration.
 
 use peregrine::settings::Settings;
 use peregrine::{BatchSize, Options, Request, Stats, Translation, Translator, Workers};
@@ -65,7 +65,7 @@ pub enum Threads {
 }
 
 impl Threads {
-    /// The number of workers on a translator's device.
+    /// The number of workers for a translator's device.
     pub fn number(self, translator: &Translator) -> usize {
         match self {
             Threads::Number(number) => number,
@@ -84,7 +84,7 @@ pub fn parse_threads(text: &str) -> Result<Threads, String> {
 }
 
 impl SearchArgs {
-    /// The model's options with what the user said.
+    /// The model's options, overridden by those of the command line.
     pub fn options(&self, translator: &Translator) -> Options {
         let mut options = translator.options();
         let search = &mut options.search;
@@ -105,7 +105,7 @@ impl SearchArgs {
         options
     }
 
-    /// Workers that suit the device, with what the user said.
+    /// The device's default workers, overridden by the options of the command line.
     pub fn workers(&self, translator: &Translator, settings: &Settings) -> Workers {
         let mut workers = settings.apply_to(translator.workers());
         workers.batch = BatchSize {
@@ -123,12 +123,12 @@ impl SearchArgs {
     }
 }
 
-/// How to translate, and who works.
+/// The options and the workers of a translation.
 #[derive(Clone)]
 pub struct Setup {
-    /// How to translate.
+    /// Options of each request.
     pub options: Options,
-    /// Who works.
+    /// The workers.
     pub workers: Workers,
 }
 
@@ -142,7 +142,7 @@ impl Setup {
         translator.translate_batch_with(requests, &self.options, &self.workers, None)
     }
 
-    /// The same; what the workers did is added to `stats`.
+    /// Like [`Self::translate`]; adds the workers' statistics to `stats`.
     pub fn measure(
         &self,
         translator: &Translator,

@@ -12,11 +12,11 @@ pub struct SettingArgs {
 }
 
 impl SettingArgs {
-    /// The settings with what was said. The last value of a name counts.
+    /// The settings after all assignments. The last value of a name counts.
     pub fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         for assignment in &self.set {
-            // The parser of the command line has tried each of them.
+            // The command line's parser has already checked each assignment.
             let _ = settings.set(assignment);
         }
         settings
@@ -28,7 +28,7 @@ impl SettingArgs {
     }
 }
 
-/// Takes assignments to settings, and lists them for shell completions.
+/// Parses assignments to settings, and lists them for shell completions.
 #[derive(Clone)]
 struct Assignments;
 
@@ -57,7 +57,7 @@ impl TypedValueParser for Assignments {
     }
 }
 
-/// The table of settings as people read it, `width` columns wide.
+/// The table of settings as text, `width` columns wide.
 pub fn table(width: usize) -> String {
     let mut text = String::new();
     for setting in SETTINGS {
@@ -68,7 +68,7 @@ pub fn table(width: usize) -> String {
     text
 }
 
-/// Text in lines of `width` columns, each behind a margin.
+/// Wraps text to lines of `width` columns, each with a margin.
 fn wrapped(text: &str, margin: usize, width: usize) -> String {
     let (mut lines, mut line) = (String::new(), " ".repeat(margin));
     for word in text.split(' ') {

@@ -1,11 +1,11 @@
-//! What was measured, for people and programs.
+//! Reports of measurements, for people and programs.
 
 use std::time::Duration;
 
 use peregrine::Stats;
 use serde_json::{Value, json};
 
-/// All that is known of a run of `wall` time.
+/// The statistics of a run that took `wall` time, as JSON.
 pub fn describe(stats: &Stats, wall: Duration) -> Value {
     let seconds = |time: Duration| time.as_secs_f64();
     let share = |part: u64, whole: u64| part as f64 / (whole as f64).max(1.0);
@@ -52,7 +52,7 @@ pub fn describe(stats: &Stats, wall: Duration) -> Value {
     })
 }
 
-/// The most memory this process ever had, where the system tells.
+/// The peak memory of this process, where the system reports it.
 pub fn peak_memory_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -60,7 +60,7 @@ pub fn peak_memory_mb() -> Option<f64> {
     Some(kilobytes / 1024.0)
 }
 
-/// A number of bytes with a unit: `300MB`, `1.5G`, `64MiB`.
+/// Parses a number of bytes with a unit: `300MB`, `1.5G`, `64MiB`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let number: f64 = text[..text.len() - unit.len()]

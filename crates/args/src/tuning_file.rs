@@ -6,7 +6,7 @@ use anyhow::Context;
 use peregrine::measure::Tuned;
 use serde_json::{Value, json};
 
-/// Choices as a person reads them.
+/// A table of choices as text.
 pub fn table(choices: &[Tuned]) -> String {
     let line = |choice: &Tuned| {
         let times = choice.microseconds.iter().map(|(name, us)| format!("{name} {us:.1} µs"));
@@ -18,7 +18,7 @@ pub fn table(choices: &[Tuned]) -> String {
     choices.iter().map(line).collect()
 }
 
-/// The content of the file.
+/// The content of the file, as JSON.
 pub fn written(choices: &[Tuned], isa: &str) -> Value {
     let choice = |choice: &Tuned| {
         let rows = (choice.rows != usize::MAX).then_some(choice.rows);
@@ -32,7 +32,7 @@ pub fn written(choices: &[Tuned], isa: &str) -> Value {
     json!({ "isa": isa, "choices": choices.iter().map(choice).collect::<Vec<_>>() })
 }
 
-/// Reads a file of choices; those for other instructions are none.
+/// Reads a file of choices. The result is empty if they were made for another instruction set.
 pub fn read(file: &Path, isa: &str) -> anyhow::Result<Vec<Tuned>> {
     let place = || format!("{}", file.display());
     let text = std::fs::read_to_string(file).with_context(place)?;

@@ -1,16 +1,17 @@
 //! Options that may stand without a value, or with several.
 //!
-//! `--alignment TEXT` must not take the text to be translated for its value. Such an option takes the next
-//! argument only if it looks like a value of that option. The parser itself is told so by an equals sign:
-//! `--alignment soft` becomes `--alignment=soft`, and `--weights 1 2` becomes `--weights=1 --weights=2`.
+//! `--alignment TEXT` must not take the text to be translated for its value. Such an option takes
+//! the next argument only if it looks like a value of that option. The arguments are rewritten with
+//! an equals sign before they are parsed: `--alignment soft` becomes `--alignment=soft`, and
+//! `--weights 1 2` becomes `--weights=1 --weights=2`.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-/// What the values of an option look like.
+/// The form of an option's values.
 struct Rule {
     names: &'static [&'static str],
-    /// Whether a text is the value with this number, counted from 0.
+    /// Whether a text can be the value with this index, counted from 0.
     is_value: fn(usize, &str) -> bool,
 }
 
@@ -20,7 +21,7 @@ const RULES: [Rule; 6] = [
     Rule { names: &["--normalize", "-n"], is_value: |i, text| i == 0 && is_number(text) },
     Rule { names: &["--replace-unknown"], is_value: |i, text| i == 0 && is_readable(text) },
     Rule { names: &["--weights"], is_value: |_, text| is_number(text) },
-    // The first one is a file or a word; it must be there.
+    // The first value is a file or a keyword and is required.
     Rule { names: &["--shortlist"], is_value: |i, text| i == 0 || (i < 4 && is_number(text)) },
 ];
 
@@ -28,7 +29,7 @@ fn is_number(text: &str) -> bool {
     text.parse::<f32>().is_ok()
 }
 
-/// Whether a text names something that can be read: a file, or a pipe such as `<(command)` gives.
+/// Whether a text names a readable file, or a pipe such as that of `<(command)`.
 fn is_readable(text: &str) -> bool {
     Path::new(text).metadata().is_ok_and(|found| !found.is_dir())
 }
@@ -37,7 +38,7 @@ fn is_alignment(text: &str) -> bool {
     matches!(text, "hard" | "soft") || is_number(text)
 }
 
-/// Ties values to their options.
+/// Joins values to their options.
 pub fn tie(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments.into_iter().peekable();
     let mut tied = Vec::new();

@@ -1,4 +1,4 @@
-//! CRC-32 over large data: what ZIP archives have, and `.peregrine` files too.
+//! CRC-32 checksums of large data, as ZIP archives and `.peregrine` files hold them.
 //!
 //! With a CPU's carry-less multiplication it runs at memory speed, so that checking a model is
 //! as fast as reading it.
@@ -11,15 +11,15 @@ use flate2::Crc;
 
 use crate::{Bytes, Error};
 
-/// Data, and the checksum it should have.
+/// Data with its expected checksum.
 pub struct Checked {
-    /// What to call it in messages, such as a member of an archive.
+    /// The name used in messages, such as that of an archive's member.
     pub name: String,
-    /// Bytes that count as if they stood in front of the data.
+    /// Bytes that are hashed before the data.
     pub head: Vec<u8>,
     /// The data.
     pub data: Bytes,
-    /// CRC-32 of both.
+    /// The expected CRC-32 of `head` followed by `data`.
     pub checksum: u32,
 }
 
@@ -31,18 +31,18 @@ pub fn crc32(head: &[u8], data: &[u8]) -> u32 {
     crc.sum()
 }
 
-/// What is wrong if a checksum is not the expected one.
+/// Describes a mismatch of checksums; `None` if they agree.
 pub(crate) fn damage(found: u32, expected: u32) -> Option<String> {
     (found != expected)
         .then(|| format!("checksum {found:08x}, expected {expected:08x}: the data is damaged"))
 }
 
-/// Compares the checksums of parts of a file, on all cores. Of several that are damaged, the first by
-/// name is told.
+/// Verifies the checksums of parts of a file on all cores. The error names the damaged part that
+/// comes first in alphabetical order.
 pub fn verify(path: &Path, mut parts: Vec<Checked>) -> Result<(), Error> {
-    /// Reading this many bytes takes far longer than starting a thread.
+    /// One thread for each of so many bytes: hashing them takes far longer than starting a thread.
     const WORTH_A_THREAD: usize = 4 << 20;
-    // The longest first: one at the end would leave the other cores idle.
+    // Hash the longest parts first: a long one at the end would leave the other cores idle.
     parts.sort_by_key(|part| std::cmp::Reverse(part.data.len()));
     let bytes: usize = parts.iter().map(|part| part.data.len()).sum();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -53,13 +53,13 @@ pub fn verify(path: &Path, mut parts: Vec<Checked>) -> Result<(), Error> {
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             let problem = damage(crc32(&part.head, &part.data), part.checksum);
             damaged.extend(problem.map(|problem| (&part.name, problem)));
-            // Pages that are not used later take no memory, and the rest comes from the page cache.
+            // Release the pages: those that are used later come back from the page cache.
             part.data.release();
         }
         damaged
     };
     let damaged = thread::scope(|scope| {
-        // Without a thread the others do the work.
+        // If a thread cannot be started, the others do its work.
         let start = |_| thread::Builder::new().spawn_scoped(scope, check).ok();
         let others: Vec<_> = (1..threads).filter_map(start).collect();
         let mut damaged = check();

@@ -32,13 +32,13 @@ const NEWEST_VERSION: u32 = 6;
 const FIRST_VERSION_WITH_ALIASES: u32 = 3;
 const FIRST_VERSION_WITH_TYPES: u32 = 4;
 
-/// Types by their number.
+/// Element types by type code.
 const TYPES: [DType; 6] = [DType::F32, DType::I8, DType::I16, DType::I32, DType::F16, DType::BF16];
 
-/// The types there were before numbers, told apart by the size of an element.
+/// Element types before version 4, identified by the size of an element.
 const TYPES_BY_SIZE: [DType; 3] = [DType::I8, DType::I16, DType::F32];
 
-/// What belongs to a quantised variable and is aliased with it.
+/// Suffixes of the variables that belong to a quantised variable and are aliased with it.
 const COMPANIONS: [&str; 2] = ["_scale", "_zero"];
 
 /// The content of a `model.bin`.
@@ -52,7 +52,7 @@ pub struct Model {
     pub revision: u32,
     /// Variables by name. Aliases are here too, as views of the same bytes.
     pub variables: Tensors,
-    /// The variable that each alias stated in the file stands for.
+    /// The variable of each alias stated in the file.
     pub aliases: BTreeMap<String, String>,
 }
 
@@ -184,7 +184,7 @@ pub fn write(path: &Path, model: &Model) -> Result<(), Error> {
 }
 
 impl Model {
-    /// Whether a name need not be written because aliases, stated or implied, will give it.
+    /// Whether a name is left out of the file because an alias, stated or implied, provides it.
     fn is_alias(&self, name: &str) -> bool {
         self.aliases.contains_key(name)
             || COMPANIONS.iter().any(|companion| {

@@ -17,7 +17,7 @@ pub struct Error {
 
 impl Error {
     /// An error at a place within a file; an empty place means the whole file. Both texts may hold
-    /// parts of a hostile file: control characters are escaped, and great lengths cut.
+    /// parts of a hostile file, so control characters are escaped and long texts cut.
     pub fn new(
         file: impl Into<PathBuf>,
         place: impl Into<String>,
@@ -26,7 +26,7 @@ impl Error {
         Self { file: file.into(), place: one_line(place.into()), problem: one_line(problem.into()) }
     }
 
-    /// An operation of the system that failed: `FILE: cannot be opened: No such file or directory`.
+    /// An error of the operating system: `FILE: cannot be opened: No such file or directory`.
     pub(crate) fn io(file: &Path, failed: &str, cause: &io::Error) -> Self {
         Self::new(file, "", format!("{failed}: {}", reason(cause)))
     }
@@ -41,7 +41,7 @@ impl Error {
     }
 }
 
-/// What the system says of a failure, in words: without the number that Rust appends.
+/// The operating system's error message, without the error number that Rust appends.
 pub fn reason(cause: &io::Error) -> String {
     let text = cause.to_string();
     match text.split_once(" (os error") {

@@ -17,16 +17,18 @@
 //!
 //! A reader returns tensors or one [`Error`] that names file and place, whatever the bytes are: it
 //! does not panic, hang, read out of bounds or run code, and the memory it takes is bounded by a
-//! small multiple of the file's size and some megabytes. Three rules ensure that: every binary field is read through
-//! one bounded cursor, every tensor is made by one function that checks its shape against its bytes,
-//! and whatever can grow (inflated members, pickles, copied views) has a budget.
+//! small multiple of the file's size plus a few megabytes. Three rules ensure that: every binary
+//! field is read through one bounded cursor, every tensor is made by one function that checks its
+//! shape against its bytes, and everything that can grow (inflated members, pickles, copied views)
+//! has a budget.
 //!
 //! # No copies
 //!
-//! A [`Source`] maps its file, and tensors are views into the map wherever the format allows: a
-//! model of gigabytes is opened in milliseconds, and its pages are read when they are used. Views
-//! may start at any byte, so a tensor's data need not be aligned to its elements. Where a format has
-//! checksums of its members (npz, PyTorch), they are read once for those when they are opened.
+//! A [`Source`] is a memory map of its file, and tensors are views into the map wherever the format
+//! allows: a model of gigabytes is opened in milliseconds, and its pages are read when they are
+//! used. Views may start at any byte, so a tensor's data need not be aligned to its elements.
+//! Formats with a checksum for each member (npz, PyTorch) are read once when they are opened, to
+//! verify it.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Marian's `.bin`, version 1: made to be mapped.
+//! Marian's `.bin`, version 1, a layout for memory mapping.
 //!
 //! ```text
 //! 0    u64 version = 1            (2: the header is encrypted)
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! An item's data length is its content's rounded up to a multiple of 256 (old files leave the last
-//! item unrounded); what lies behind the content is zero or garbage. Configuration travels as the
-//! last item, the int8 text `special:model.yml`.
+//! item unrounded); the padding is zero or garbage. The configuration is the last item, the int8
+//! text `special:model.yml`.
 //!
 //! A type is a class and, in its low byte, the size of an element:
 //!
@@ -37,24 +37,25 @@ use crate::tensor::byte_length;
 use crate::writer::{Writer, write_file};
 use crate::{Bytes, DType, Error, Source};
 
-/// What an item's content is.
+/// The type of an item's content.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// Numbers of one type.
+    /// Elements of one type.
     Plain(DType),
     /// 8-bit integers; a weight is integer / multiplier.
     IntGemm8 {
-        /// What weights were multiplied with before rounding.
+        /// The factor that weights were multiplied by before rounding.
         multiplier: f32,
     },
     /// 16-bit integers; a weight is integer / multiplier.
     IntGemm16 {
-        /// What weights were multiplied with before rounding.
+        /// The factor that weights were multiplied by before rounding.
         multiplier: f32,
     },
 }
 
-/// Whose integer matrices: the two differ in type codes and in which parameters they quantise.
+/// The program that wrote an integer matrix. The two differ in type codes and in which parameters
+/// they quantise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Marian as released by its authors.
@@ -70,7 +71,7 @@ pub struct Item {
     pub name: String,
     /// The type of the content, with the multiplier of an integer matrix.
     pub kind: Kind,
-    /// Of an integer matrix, who wrote it.
+    /// The program that wrote an integer matrix; `None` for other items.
     pub dialect: Option<Dialect>,
     /// The shape field: (K, N) also where the integers are stored as N rows of K.
     pub shape: Vec<usize>,
@@ -79,7 +80,7 @@ pub struct Item {
 }
 
 impl Kind {
-    /// The type of the stored numbers.
+    /// The type of the stored elements.
     pub fn dtype(self) -> DType {
         match self {
             Kind::Plain(dtype) => dtype,
@@ -115,7 +116,7 @@ const PLAIN_TYPES: [(u64, DType); 11] = [
     (0x0408, DType::F64),
 ];
 
-/// Integer matrices in the layout that is the same on every machine.
+/// Type codes of integer matrices in a layout that is the same on every machine.
 const INTEGER_TYPES: [(u64, DType, Dialect); 4] = [
     (0x10001, DType::I8, Dialect::Mainline),
     (0x10002, DType::I16, Dialect::Mainline),
@@ -123,7 +124,7 @@ const INTEGER_TYPES: [(u64, DType, Dialect); 4] = [
     (0x4102, DType::I16, Dialect::Bergamot),
 ];
 
-/// Layouts that only the machine that wrote them, or its like, can use.
+/// Type codes of layouts that are packed for one kind of processor, with their names.
 const PACKED_TYPES: [(u64, &str); 10] = [
     (0x0802, "packed16"),
     (0x1801, "packed8avx2"),
@@ -137,7 +138,7 @@ const PACKED_TYPES: [(u64, &str); 10] = [
     (0x12002, "intgemm16avx512"),
 ];
 
-/// A type that can be read: of the numbers, and whose matrix it is if it is an integer matrix.
+/// A readable type: that of the elements and, for an integer matrix, its dialect.
 #[derive(Clone, Copy)]
 struct Type {
     dtype: DType,
@@ -212,7 +213,7 @@ fn read_headers(reader: &mut Reader<'_>) -> Result<Vec<Header>, Error> {
             return Err(reader.error_at("byte 0", problem));
         }
     }
-    // The count is not trusted: memory grows with the headers that are there.
+    // The count is not trusted: memory grows with the headers that are read.
     let count = reader.u64("the number of items")?;
     let mut headers = Vec::new();
     for _ in 0..count {
@@ -297,7 +298,7 @@ fn item_error(reader: &Reader<'_>, name: &str, problem: String) -> Error {
     reader.error_at(format!("item {}", quoted(name)), problem)
 }
 
-/// Writes items in the order given, each padded so that the next can be mapped.
+/// Writes items in the given order, each padded so that the next one is aligned.
 pub fn write(path: &Path, items: &[Item]) -> Result<(), Error> {
     write_file(path, |writer| {
         writer.u64(VERSION)?;
@@ -335,13 +336,13 @@ fn write_header(writer: &mut Writer<'_>, item: &Item) -> Result<(), Error> {
     writer.u64(data_length(item))
 }
 
-/// The bytes an item takes: content, multiplier if it has one, padding.
+/// The bytes of an item in the file: content, multiplier if it has one, padding.
 fn data_length(item: &Item) -> u64 {
     let multiplier = item.kind.multiplier().map_or(0, |_| MULTIPLIER_LENGTH);
     ((item.data.len() + multiplier) as u64).next_multiple_of(ALIGNMENT)
 }
 
-/// Between 1 and 256 zeros, even where none were needed: so does Marian.
+/// Writes between 1 and 256 zeros, even where none are needed, as Marian does.
 fn write_padding(writer: &mut Writer<'_>) -> Result<(), Error> {
     let position = writer.position() + size_of::<u64>() as u64;
     let padding = (position / ALIGNMENT + 1) * ALIGNMENT - position;

@@ -58,7 +58,7 @@ pub(crate) fn read(file: &Path, part: &str, bytes: &Bytes) -> Result<Tensor, Err
         .map_err(|problem| reader.error_at(format!("byte {start}"), problem))
 }
 
-/// All that stands before the elements, as Marian writes it; `None` for types that numpy has not.
+/// Everything before the elements, as Marian writes it; `None` for types that numpy lacks.
 pub(crate) fn header(tensor: &Tensor) -> Option<Vec<u8>> {
     const ALIGNMENT: usize = 16;
     let &(kind, _) = KINDS.iter().find(|&&(_, dtype)| dtype == tensor.dtype)?;
@@ -131,7 +131,7 @@ struct Literal<'a> {
 }
 
 impl<'a> Literal<'a> {
-    /// Steps over a token, and blanks before it, if it comes next.
+    /// Skips blanks, then the token if it comes next; returns whether it did.
     fn eat(&mut self, token: &str) -> bool {
         self.rest = self.rest.trim_start();
         match self.rest.strip_prefix(token) {

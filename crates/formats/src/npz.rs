@@ -20,7 +20,7 @@ const SUFFIX: &str = ".npy";
 pub fn read(source: &Source) -> Result<Tensors, Error> {
     let members = zip::members(source)?;
     let tensors = arrays(source, &members);
-    // Damage is the cause of whatever else is wrong.
+    // Verify first: damage explains every other error.
     zip::verify(source, &members)?;
     tensors
 }
@@ -78,7 +78,7 @@ pub fn write(path: &Path, tensors: &Tensors) -> Result<(), Error> {
 /// A member being written.
 struct Entry {
     name: String,
-    /// What stands before the elements.
+    /// The numpy header, everything before the elements.
     header: Vec<u8>,
     checksum: u32,
     length: u32,
@@ -108,7 +108,7 @@ impl Entry {
         writer.u16(zip::STORED)?;
         writer.u32(0)?; // time and date
         writer.u32(self.checksum)?;
-        writer.u32(self.length)?; // as it lies in the file
+        writer.u32(self.length)?; // stored size
         writer.u32(self.length)?;
         writer.u16(writer.narrow(self.name.len(), "the length of a name")?)?;
         writer.u16(0) // extra field

@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use crate::reader::{Reader, quoted};
 use crate::{DType, Error};
 
-/// More instructions than this are no state dictionary: a tensor takes about 25.
+/// The most instructions a state dictionary may have; a tensor takes about 25.
 const MOST_INSTRUCTIONS: usize = 1 << 20;
 
 /// A value of a pickle.
@@ -36,11 +36,11 @@ pub(crate) enum Value<'a> {
     Global(Global),
     Tuple(Sequence),
     List(Sequence),
-    /// Keys and values in turn.
+    /// Alternating keys and values.
     Dict(Sequence),
-    /// What a persistent identifier, a tuple, stands for outside of the pickle.
+    /// An object outside the pickle, given by its persistent identifier (a tuple).
     Persistent(Sequence),
-    /// A call that was recorded and not made.
+    /// A call that is recorded and never made.
     Call(Global, Sequence),
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Value<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sequence(usize);
 
-/// The names that may occur.
+/// The global names that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Global {
     OrderedDict,
@@ -93,7 +93,7 @@ impl<'a> Pickle<'a> {
     }
 }
 
-/// Reads one pickle, up to and with its last instruction.
+/// Reads one pickle up to and including its last instruction.
 pub(crate) fn load<'a>(reader: &mut Reader<'a>) -> Result<Pickle<'a>, Error> {
     let mut machine = Machine::default();
     for _ in 0..MOST_INSTRUCTIONS {
@@ -312,7 +312,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// An integer of any length, in two's complement; only those of 64 bits are of use.
+/// Reads an integer of any length, in two's complement; more than 64 bits are refused.
 fn long<'a>(reader: &mut Reader<'a>) -> Result<Value<'a>, Failure> {
     let length = reader.u8("LONG1")?;
     let bytes = reader.take(length.into(), "LONG1")?;
@@ -325,7 +325,7 @@ fn long<'a>(reader: &mut Reader<'a>) -> Result<Value<'a>, Failure> {
     Ok(Value::Int(i64::from_le_bytes(wide)))
 }
 
-/// A float, of which only the presence matters.
+/// Skips a float, whose value is not used.
 fn float<'a>(reader: &mut Reader<'a>) -> Result<Value<'a>, Failure> {
     reader.take(8, "BINFLOAT")?;
     Ok(Value::Float)

@@ -48,7 +48,7 @@ pub fn read(source: &Source) -> Result<Tensors, Error> {
 fn read_zip(source: &Source) -> Result<Tensors, Error> {
     let members = zip::members(source)?;
     let tensors = read_members(source, &members);
-    // Damage is the cause of whatever else is wrong.
+    // Verify first: damage explains every other error.
     zip::verify(source, &members)?;
     tensors
 }
@@ -76,7 +76,7 @@ struct Archive<'a> {
 }
 
 impl<'a> Archive<'a> {
-    /// The folder is the one that holds the pickle.
+    /// Finds the folder that holds the pickle.
     fn new(source: &'a Source, members: &'a [Member]) -> Result<Self, Error> {
         let folder = members
             .iter()
@@ -233,7 +233,7 @@ impl<'a> Views<'a> {
         Ok(view)
     }
 
-    /// Notes the storage that an identifier names and returns its key.
+    /// Records the storage that an identifier names and returns its key.
     fn read_storage(&mut self, identifier: &[Value<'a>]) -> Result<&'a str, String> {
         let (&[kind, dtype, key, _device, elements]
         | &[kind, dtype, key, _device, elements, Value::None]) = identifier
@@ -311,8 +311,8 @@ fn sizes(pickle: &Pickle<'_>, value: Value<'_>, what: &str) -> Result<Vec<usize>
         .collect()
 }
 
-/// How many bytes may be copied for tensors that are not laid out row by row. Any number of them
-/// can be views of one storage, and a stride of 0 repeats an element without end.
+/// The most bytes that may be copied for tensors that are not row-major. Without a limit a small
+/// file could name any number of views of one storage, or repeat an element by a stride of 0.
 fn copy_budget(source: &Source) -> usize {
     const FLAT: usize = 1 << 20;
     const RATIO: usize = 4;
@@ -367,7 +367,7 @@ impl View<'_> {
         })
     }
 
-    /// The elements in row-major order; all of them are known to lie within the storage.
+    /// The elements in row-major order; the caller has checked that all lie within the storage.
     fn copy(&self, storage: &[u8], size: usize, length: usize) -> Vec<u8> {
         // Dimensions of size 1 never move; without them, strides are known to be small.
         let moving = self.shape.iter().zip(&self.strides).filter(|(size, _)| **size > 1);

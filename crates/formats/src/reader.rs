@@ -8,7 +8,7 @@ use crate::{Bytes, Error, Source};
 /// an error that names its place and its purpose.
 pub(crate) struct Reader<'a> {
     file: &'a Path,
-    /// The part of the file that is read, for messages; empty when it is all of it.
+    /// The name of the part being read, for messages; empty for the whole file.
     part: &'a str,
     bytes: &'a Bytes,
     position: usize,
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         Ok(self.bytes.slice(start..self.position))
     }
 
-    /// All that is left, as a view.
+    /// All remaining bytes, as a view.
     pub(crate) fn rest(&mut self) -> Bytes {
         let start = self.position;
         self.position = self.bytes.len();
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         self.error_at(format!("byte {}", self.position), problem)
     }
 
-    /// An error at a named place, such as an item, of what is being read.
+    /// An error at a named place, such as an item.
     pub(crate) fn error_at(&self, place: impl Into<String>, problem: impl Into<String>) -> Error {
         let mut place = place.into();
         if !self.part.is_empty() {
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         Error::new(self.file, place, problem)
     }
 
-    /// Steps over `length` bytes, if they are there, and returns the offset of the first.
+    /// Skips `length` bytes and returns the offset of the first; fails if fewer are left.
     fn advance(&mut self, length: u64, what: &str) -> Result<usize, Error> {
         let left = self.remaining();
         match usize::try_from(length) {
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Text for messages: quoted, with control characters escaped, and never a screenful.
+/// Text for messages: quoted, with control characters escaped, and shortened.
 pub(crate) fn quoted(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {

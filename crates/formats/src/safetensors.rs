@@ -9,12 +9,12 @@
 //! ```
 //!
 //! Tensors fill the data without gaps or overlaps, and their names are distinct. Large models are
-//! cut into several files with an index beside them, which is the caller's business.
+//! split into several files with an index beside them, which the caller reads.
 //!
-//! Files written here are valid, and more: the header is padded with blanks until data starts at a
-//! multiple of 64, and tensors are laid out by falling size of their elements. Every tensor of a
-//! mapped file is thus aligned to its elements. (A multiple of more would need gaps between them,
-//! which the format forbids.)
+//! Files written here are aligned: the header is padded with blanks until data starts at a multiple
+//! of 64, and tensors are sorted by descending element size. Every tensor of a mapped file is thus
+//! aligned to its elements. (A larger alignment would need gaps between tensors, which the format
+//! forbids.)
 
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
@@ -52,7 +52,7 @@ const TYPES: [(&str, DType); 13] = [
 pub struct File {
     /// The tensors by name.
     pub tensors: Tensors,
-    /// What the header holds besides tensors.
+    /// The header's `__metadata__`.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -111,7 +111,7 @@ impl Entry {
     }
 }
 
-/// By hand, because serde's maps keep the last of several equal names in silence.
+/// Written by hand, because serde's maps silently keep the last of several equal names.
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct HeaderVisitor;
@@ -180,7 +180,7 @@ fn tensor_error(reader: &Reader<'_>, name: &str, problem: String) -> Error {
     reader.error_at(format!("tensor {}", quoted(name)), problem)
 }
 
-/// Writes a file, tensors in the order given but for a stable sort by falling element size.
+/// Writes a file, its tensors in the given order after a stable sort by descending element size.
 pub fn write(
     path: &Path,
     tensors: &[(String, Tensor)],

@@ -32,7 +32,7 @@ const ID: usize = size_of::<u32>();
 pub struct Shortlist {
     /// How many of the first target words are always allowed.
     pub first: usize,
-    /// The longest list a source word was given.
+    /// The length of the longest list.
     pub best: usize,
     /// Where in `words` each list starts, and where the last one ends.
     offsets: Vec<usize>,
@@ -56,7 +56,7 @@ impl Shortlist {
         self.offsets.len() - 1
     }
 
-    /// The target words of a source word: none if the word is beyond the table.
+    /// The target words of a source word; empty if the word is beyond the table.
     pub fn list(&self, source: u32) -> &[u32] {
         match self.offsets.get(source as usize..) {
             Some([start, end, ..]) => &self.words[*start..*end],
@@ -105,7 +105,7 @@ fn read_magic(reader: &mut Reader<'_>) -> Result<u64, Error> {
     }
 }
 
-/// A count of target words, which are numbered by 32 bits.
+/// Checks that a count of target words fits their 32-bit ids.
 fn bounded(reader: &Reader<'_>, count: u64, what: &str) -> Result<usize, Error> {
     match u32::try_from(count) {
         Ok(count) => Ok(count as usize),
@@ -113,7 +113,7 @@ fn bounded(reader: &Reader<'_>, count: u64, what: &str) -> Result<usize, Error> 
     }
 }
 
-/// Offsets must not fall and must end where the lists end.
+/// Checks that offsets never decrease and that the last is the number of words in all lists.
 fn check_offsets(
     reader: &Reader<'_>,
     offsets: impl Iterator<Item = u64>,
@@ -141,7 +141,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     words.iter().fold(0, |hash, &word| hash ^ mixed(hash, u64::from_le_bytes(word)))
 }
 
-/// What a word changes in the hash before it.
+/// The term by which one more word changes the hash.
 fn mixed(hash: u64, word: u64) -> u64 {
     const SALT: u64 = 0x9e37_79b9;
     word.wrapping_add(SALT).wrapping_add(hash << 6).wrapping_add(hash >> 2)

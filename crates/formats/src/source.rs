@@ -17,7 +17,7 @@ pub struct Bytes {
     range: Range<usize>,
 }
 
-/// What keeps the bytes alive.
+/// The owner of the memory.
 #[derive(Clone)]
 enum Whole {
     Static(&'static [u8]),
@@ -36,7 +36,7 @@ impl Whole {
 }
 
 impl Bytes {
-    /// Bytes that are part of the program.
+    /// Bytes compiled into the program.
     pub fn from_static(bytes: &'static [u8]) -> Self {
         Self::all(Whole::Static(bytes))
     }
@@ -56,8 +56,8 @@ impl Bytes {
         Self { whole: self.whole.clone(), range: start + range.start..start + range.end }
     }
 
-    /// Says that these bytes will not be read soon. Pages of a mapped file leave memory, and come back
-    /// from the file if they are read after all.
+    /// Advises the system that these bytes will not be read soon. Pages of a mapped file leave
+    /// memory, and are read again from the file if they are needed.
     pub fn release(&self) {
         if let Whole::Map(map) = &self.whole {
             release(map, self.range.clone());
@@ -127,7 +127,7 @@ impl Source {
         Ok(Self { path: path.to_owned(), bytes: Bytes::all(Whole::Map(Arc::new(map))) })
     }
 
-    /// Bytes that are in memory already; the path is used in messages only.
+    /// A source of bytes already in memory; the path is used in messages only.
     pub fn new(path: impl Into<PathBuf>, bytes: impl Into<Bytes>) -> Self {
         Self { path: path.into(), bytes: bytes.into() }
     }

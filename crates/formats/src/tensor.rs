@@ -61,8 +61,8 @@ impl DType {
     }
 }
 
-/// A row-major, little-endian array. Readers give only tensors whose `data` holds exactly the
-/// elements that `shape` and `dtype` ask for.
+/// A row-major, little-endian array. Readers return only tensors whose `data` holds exactly the
+/// elements of `shape` and `dtype`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// The type of the elements.
@@ -77,8 +77,8 @@ pub struct Tensor {
 pub type Tensors = BTreeMap<String, Tensor>;
 
 impl Tensor {
-    /// A tensor over bytes that must be exactly as many as the shape asks for. The error says what
-    /// was found and expected, without the place.
+    /// A tensor over bytes, whose number must be that of the shape. The error says what was found
+    /// and expected, without the place.
     pub(crate) fn new(dtype: DType, shape: Vec<usize>, data: Bytes) -> Result<Self, String> {
         let expected = byte_length(dtype, &shape)?;
         if data.len() != expected {
@@ -183,14 +183,14 @@ impl Tensor {
         Self::new(dtype, shape, data.into()).unwrap_or_else(|problem| panic!("{problem}"))
     }
 
-    /// Each element through a function of its bytes, whatever their alignment.
+    /// Applies a function to the bytes of each element, which need not be aligned.
     fn map<const N: usize, T>(&self, function: impl Fn([u8; N]) -> T) -> Vec<T> {
         debug_assert_eq!(N, self.dtype.size());
         self.data.as_chunks().0.iter().map(|&bytes| function(bytes)).collect()
     }
 }
 
-/// The bytes a tensor takes, or the reason why there can be no such tensor.
+/// The number of bytes of a tensor, or the reason why its shape is impossible.
 pub(crate) fn byte_length(dtype: DType, shape: &[usize]) -> Result<usize, String> {
     if shape.len() > MAX_RANK {
         return Err(format!("{} dimensions, expected at most {MAX_RANK}", shape.len()));

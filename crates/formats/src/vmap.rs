@@ -1,32 +1,32 @@
-//! CTranslate2's vocabulary maps, `vmap.txt`: target words for runs of source words.
+//! CTranslate2's vocabulary maps, `vmap.txt`: target words for n-grams of source words.
 //!
 //! ```text
 //! word word … TAB target target …
 //! ```
 //!
-//! A line's key is one or more source words with single blanks between them; its targets may stand
-//! apart by several blanks. An empty key (the line begins with a tab) lists the targets that are
-//! always allowed. Of several lines with one key the last counts, the empty key included (checked
-//! against CTranslate2 4.8.4). A final carriage return is no part of a line, and empty lines are
-//! skipped. Lines without a tab or with two are refused; CTranslate2 takes them for something else
-//! than what they look like. Words are bytes that must be UTF-8.
+//! A line's key is one or more source words separated by single blanks; its targets may be
+//! separated by several. An empty key (the line begins with a tab) lists the targets that are
+//! always allowed. Of several lines with one key, also the empty one, the last counts (checked
+//! against CTranslate2 4.8.4). A final carriage return is not part of a line, and empty lines are
+//! skipped. Lines without a tab or with two are refused, because CTranslate2 misreads them. Words
+//! must be UTF-8.
 
 use std::str;
 
 use crate::{Error, Source};
 
-/// A line: source words in a row, and the target words they allow.
+/// A line: an n-gram of source words, and the target words it allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The line it stands in, from 1.
+    /// The line number, from 1.
     pub line: usize,
-    /// Source words; none where the targets are always allowed.
+    /// Source words; empty where the targets are always allowed.
     pub key: Vec<&'a str>,
     /// Target words.
     pub targets: Vec<&'a str>,
 }
 
-/// The lines of a map, as they stand.
+/// Reads the lines of a map, in order.
 pub fn read(source: &Source) -> Result<Vec<Entry<'_>>, Error> {
     let lines = source.bytes.split(|&byte| byte == b'\n').enumerate();
     let lines = lines.map(|(i, line)| (i + 1, line.strip_suffix(b"\r").unwrap_or(line)));

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic writing: a file appears whole or not at all.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -16,22 +16,22 @@ pub(crate) struct Writer<'a> {
     position: u64,
 }
 
-/// Creates or replaces a file with these bytes. It appears whole or not at all: they go to a file
-/// beside it first, which is renamed when it is complete. What a replaced file was allowed stays, a
-/// symbolic link keeps pointing where it does, and a device or pipe is written to as it is.
+/// Creates or replaces a file with these bytes. It appears whole or not at all: they are written to
+/// a temporary file beside it, which is renamed when it is complete. The permissions of a replaced
+/// file are kept, a symbolic link is followed, and a device or pipe is written to directly.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write_file(path, |writer| writer.bytes(bytes))
 }
 
-/// [`write_whole`] for content that is made while it is written. Whoever reads or maps the old file
-/// meanwhile keeps it.
+/// [`write_whole`] for content that is produced while it is written. A process that has the old
+/// file open or mapped keeps seeing its content.
 pub(crate) fn write_file(
     path: &Path,
     content: impl FnOnce(&mut Writer<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let failed = |cause| Error::io(path, "cannot be written", &cause);
     if is_stream(path) {
-        // Appending leaves what a redirected output holds already.
+        // Append, to keep what a redirected output already holds.
         let file = File::options().append(true).open(path).map_err(failed)?;
         return fill(path, file, content);
     }
@@ -42,7 +42,7 @@ pub(crate) fn write_file(
         .and_then(|()| fill(path, file, content))
         .and_then(|()| fs::rename(&temporary, &target).map_err(failed));
     if result.is_err() {
-        // The first error is the one to tell; a file that cannot be removed only takes room.
+        // Report the first error; a temporary file that cannot be removed only takes space.
         let _ = fs::remove_file(&temporary);
     }
     result
@@ -59,8 +59,8 @@ fn fill(
     writer.file.flush().map_err(|cause| Error::io(path, "cannot be written", &cause))
 }
 
-/// Whether a path is to be written to as it is: a device, a pipe, or an open file by its number.
-/// (Renaming a file over `/dev/null` would take the device away from the whole system.)
+/// Whether a path is written to directly: a device, a pipe, or a file descriptor. (Renaming a file
+/// over `/dev/null` would remove the device for the whole system.)
 fn is_stream(path: &Path) -> bool {
     const BY_NUMBER: [&str; 5] = ["/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc"];
     BY_NUMBER.iter().any(|open| path.starts_with(open))
@@ -69,13 +69,13 @@ fn is_stream(path: &Path) -> bool {
 
 /// The file that a path leads to through symbolic links, whether it exists or not.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    /// As many as Linux follows.
+    /// The number of links that Linux follows.
     const MOST_LINKS: usize = 40;
     let mut target = path.to_owned();
     for _ in 0..MOST_LINKS {
         match fs::symlink_metadata(&target) {
             Ok(found) if found.is_symlink() => {
-                // What a link says is seen from the link's own folder.
+                // A relative link is resolved from its own folder.
                 target = target.with_file_name("").join(fs::read_link(&target)?);
             }
             Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
@@ -92,7 +92,7 @@ fn create_beside(target: &Path) -> io::Result<(PathBuf, File)> {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = target.with_file_name(format!(".peregrine-{}-{count}.tmp", process::id()));
         match File::create_new(&path) {
-            // Of a process that had the same number and was killed, perhaps in another container.
+            // Left by a killed process with the same id, perhaps in another container.
             Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => {}
             created => return created.map(|file| (path, file)),
         }
@@ -141,7 +141,7 @@ impl Writer<'_> {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// A number as the narrower type that the format has for it.
+    /// Converts a number to the narrower type of its field; fails if it does not fit.
     pub(crate) fn narrow<Wide, Narrow>(&self, value: Wide, what: &str) -> Result<Narrow, Error>
     where
         Wide: Copy + std::fmt::Display,
@@ -151,7 +151,7 @@ impl Writer<'_> {
             .map_err(|_| self.error(format!("{what}: {value} is too large for this format")))
     }
 
-    /// An error about what is to be written.
+    /// An error about the content to be written.
     pub(crate) fn error(&self, problem: impl Into<String>) -> Error {
         Error::new(self.path, "", format!("cannot be written: {}", problem.into()))
     }

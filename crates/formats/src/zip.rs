@@ -15,8 +15,8 @@
 //!
 //! Members are only looked at, never extracted, so names such as `../x` mean nothing here.
 //!
-//! The directory has a CRC-32 of every member. [`verify`] reads the stored ones for it, on all cores
-//! and without a copy; inflating verifies the others. A checksum of 0 is none: PyTorch can be told
+//! The directory has a CRC-32 of every member. [`verify`] checks the stored members on all cores,
+//! without a copy; inflating checks the others. A checksum of 0 means none: PyTorch has an option
 //! to leave them out.
 
 use std::collections::HashSet;
@@ -47,7 +47,7 @@ const ENCRYPTED: u16 = 1;
 /// A member of an archive.
 pub(crate) struct Member {
     pub(crate) name: String,
-    /// The data as it lies in the file.
+    /// The data as stored in the file, perhaps compressed.
     data: Bytes,
     method: u16,
     checksum: u32,
@@ -56,13 +56,13 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// The data, if it is stored as it is: a view.
+    /// A view of the data, if it is not compressed.
     pub(crate) fn stored(&self) -> Option<Bytes> {
         (self.method == STORED).then(|| self.data.clone())
     }
 
-    /// The inflated data, which takes as much memory as `length` says at most. The error says what
-    /// is wrong, without the place.
+    /// The inflated data, which takes at most `length` bytes of memory. The error says what is
+    /// wrong, without the place.
     pub(crate) fn inflate(&self) -> Result<Bytes, String> {
         if self.method != DEFLATED {
             let method = self.method;
@@ -85,7 +85,7 @@ impl Member {
     }
 }
 
-/// Compares the checksums of all stored members.
+/// Verifies the checksums of all stored members.
 pub(crate) fn verify(source: &Source, members: &[Member]) -> Result<(), Error> {
     let stated = members.iter().filter(|member| member.method == STORED && member.checksum != 0);
     let parts = stated.map(|member| Checked {
@@ -97,9 +97,9 @@ pub(crate) fn verify(source: &Source, members: &[Member]) -> Result<(), Error> {
     checksum::verify(&source.path, parts.collect())
 }
 
-/// Compares the checksums of an archive, as its readers do, and returns how many members have one;
-/// nothing for a file that is no archive. Members that are not stored as they are count as verified:
-/// a reader inflated them.
+/// Verifies the checksums of an archive, as its readers do, and returns how many members have one;
+/// `None` for a file that is not an archive. Compressed members count as verified, because a reader
+/// has inflated them.
 pub fn verify_archive(source: &Source) -> Result<Option<usize>, Error> {
     if !source.bytes.starts_with(&LOCAL_HEADER.to_le_bytes()) {
         return Ok(None);
@@ -126,7 +126,7 @@ pub(crate) fn members(source: &Source) -> Result<Vec<Member>, Error> {
     Ok(members)
 }
 
-/// Where the central directory is.
+/// The position of the central directory.
 struct Directory {
     offset: u64,
     entries: u64,
@@ -182,7 +182,7 @@ fn expect_signature(reader: &mut Reader<'_>, expected: u32, what: &str) -> Resul
     Err(reader.error_at(format!("byte {position}"), format!("expected {what} here")))
 }
 
-/// What the central directory says of a member.
+/// An entry of the central directory.
 struct Entry {
     name: String,
     method: u16,
@@ -216,7 +216,7 @@ fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, Error> {
     }
     let extra = reader.view(extra_length.into(), "the extra field")?;
     reader.take(comment_length.into(), "the comment")?;
-    // In the order in which the extra field holds those that overflow.
+    // The extra field holds the overflowing values in this order.
     match Zip64Fields::find(&extra).widen([length, compressed, header]) {
         Some([length, compressed, header]) => {
             Ok(Entry { name, method, checksum, compressed, length, header })
@@ -292,7 +292,7 @@ fn refuse_duplicates<'a>(
     }
 }
 
-/// Members that share bytes are how small archives pretend to be large ones.
+/// Refuses members that share bytes, by which a small archive can inflate to a huge one.
 fn refuse_overlaps(
     reader: &Reader<'_>,
     mut members: Vec<(Range<usize>, &str)>,

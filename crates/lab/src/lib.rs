@@ -1,5 +1,5 @@
-//! The laboratory: what measures the engine and checks it on a GPU. Its commands are reached as `peregrine bench`,
-//! `peregrine selftest` and `peregrine make-model`.
+//! The laboratory: benchmarks, and checks of the engine on a GPU. Its commands are `peregrine
+//! bench`, `peregrine selftest` and `peregrine make-model`.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -1,4 +1,4 @@
-//! What stands in for `gpu` in builds without the feature `cuda`: commands that say so.
+//! Replaces `gpu` in builds without the feature `cuda`: commands that refuse to run.
 
 use anyhow::bail;
 
@@ -9,7 +9,7 @@ pub struct Args {
     _any: Vec<String>,
 }
 
-/// Says why there is nothing to run.
+/// Fails with the reason.
 pub fn run(_: &Args) -> anyhow::Result<()> {
     bail!("this build has no CUDA backend")
 }

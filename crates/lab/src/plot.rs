@@ -1,6 +1,9 @@
 //! Line plots and bar charts as SVG, readable on light and on dark pages.
 
 use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Context;
 
 /// A plot of one or several series over the same axes.
 #[derive(Debug, Clone, Default)]
@@ -11,7 +14,7 @@ pub(crate) struct Plot {
     pub(crate) x_label: String,
     /// Title beside the vertical axis, which begins at zero.
     pub(crate) y_label: String,
-    /// Whether equal factors are equally far apart on the horizontal axis.
+    /// Whether the horizontal axis is logarithmic.
     pub(crate) logarithmic: bool,
     /// The lines of the plot.
     pub(crate) series: Vec<Series>,
@@ -30,14 +33,14 @@ const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 58.0;
-/// The width of a character of 12 pixels, rather too wide than too narrow.
+/// An upper estimate of the width of a character of 12 pixels.
 const CHARACTER: f64 = 7.0;
 
-/// Contrast of at least 3 on white and on dark pages.
+/// Colours with a contrast of at least 3 on white and on dark pages.
 const COLOURS: [&str; 6] = ["#1f7fd0", "#d55e00", "#0f9d6e", "#b060b8", "#b27d00", "#7d8590"];
-/// A dashed line shows the line below it through its gaps.
+/// Dash patterns: a line below shows through the gaps.
 const DASHES: [&str; 6] = ["none", "9 6", "2 5", "12 4 2 4", "5 3", "1 3"];
-/// Outlines about a centre, so that markers at one place are all seen.
+/// Outlines of markers around a centre, so that markers at the same place are all visible.
 const OUTLINES: [&str; 6] = [
     "m-6 0a6 6 0 1 0 12 0a6 6 0 1 0 -12 0",
     "m-4.5 -4.5h9v9h-9z",
@@ -51,7 +54,7 @@ const STYLE: &str = "<style>.page{fill:#fff}.ink{fill:#1b1f24}.axis{fill:none;st
     .grid{stroke:#d8dee4}@media(prefers-color-scheme:dark){.page{fill:#161b22}.ink{fill:#e6edf3}\
     .axis{stroke:#e6edf3}.grid{stroke:#3d444d}}</style>\n";
 
-/// A linear or logarithmic scale from numbers to the page.
+/// A linear or logarithmic scale from values to coordinates.
 struct Scale {
     low: f64,
     high: f64,
@@ -70,7 +73,7 @@ impl Scale {
         if !logarithmic {
             low = low.min(0.0);
         }
-        // No points, or all alike: any scale will do.
+        // Without points, or with equal ones, any range will do.
         if low >= high || !low.is_finite() || !high.is_finite() {
             let middle = if high.is_finite() { high.max(1.0) } else { 1.0 };
             (low, high) = (if logarithmic { middle / 2.0 } else { 0.0 }, middle * 1.1);
@@ -87,7 +90,7 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// The round number between two ticks of a linear scale.
+    /// The distance between two ticks of a linear scale, a round number.
     fn step(&self) -> f64 {
         let rough = (self.high - self.low) / 6.0;
         let power = 10_f64.powf(rough.log10().floor());
@@ -95,7 +98,7 @@ impl Scale {
         factors.iter().map(|f| f * power).find(|s| *s >= rough).unwrap_or(rough)
     }
 
-    /// Round numbers along the scale.
+    /// The ticks of the scale, at round numbers.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let powers = (0..64).map(|power| 2_f64.powi(power - 16));
@@ -108,7 +111,7 @@ impl Scale {
 }
 
 impl Plot {
-    /// The plot as a file's text.
+    /// The plot as SVG.
     pub(crate) fn svg(&self) -> String {
         let (x, y) = self.scales();
         let mut svg = page(HEIGHT, &self.title);
@@ -118,11 +121,12 @@ impl Plot {
         let turned = format!(" transform='rotate(-90 18 {middle})'");
         text(&mut svg, (18.0, middle), "middle", &turned, &self.y_label);
         for (i, series) in self.series.iter().enumerate() {
-            // What has no place on the scale is left out.
+            // Points that the scale cannot show are left out.
             let places = series.points.iter().map(|point| (x.at(point.0), y.at(point.1)));
             let places: Vec<_> = places.filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
             self.draw_line(&mut svg, "series", i, &places);
-            // A curve of many points has few markers, and those of curves that coincide take turns.
+            // A curve of many points has few markers, and curves that coincide have them at
+            // different points.
             let stride = if places.len() > 24 { places.len() / 8 } else { 1 };
             let first = stride * i / self.series.len();
             for &place in places.iter().skip(first).step_by(stride) {
@@ -137,7 +141,15 @@ impl Plot {
         svg
     }
 
-    /// The scales of both axes, with room for numbers at the left and names at the right.
+    /// Writes the plot as `NAME.svg` into a directory, which is created; nothing without one.
+    pub(crate) fn write(&self, directory: Option<&Path>, name: &str) -> anyhow::Result<()> {
+        let Some(directory) = directory else { return Ok(()) };
+        std::fs::create_dir_all(directory).context(directory.display().to_string())?;
+        let path = directory.join(format!("{name}.svg"));
+        std::fs::write(&path, self.svg()).context(path.display().to_string())
+    }
+
+    /// The scales of both axes, with room for tick labels at the left and the legend at the right.
     fn scales(&self) -> (Scale, Scale) {
         let points = || self.series.iter().flat_map(|s| &s.points);
         let mut y = Scale::new(points().map(|p| p.1), (HEIGHT - BOTTOM, TOP), false);
@@ -184,7 +196,7 @@ pub(crate) struct Bars {
     pub(crate) bars: Vec<Bar>,
 }
 
-/// A number with the least and the most it was measured as.
+/// A bar: a value with the range of its measurements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bar {
     pub(crate) name: String,
@@ -193,7 +205,7 @@ pub(crate) struct Bar {
 }
 
 impl Bars {
-    /// The bars as a file's text.
+    /// The chart as SVG.
     pub(crate) fn svg(&self) -> String {
         const LINE: f64 = 24.0;
         let longest = self.bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
@@ -220,7 +232,7 @@ impl Bars {
     }
 }
 
-/// The start of a file: the page and its title, in smaller letters where it is long.
+/// The start of an SVG file: the page and its title, in smaller letters if it is long.
 fn page(height: f64, title: &str) -> String {
     let mut svg = format!(
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {height}' \
@@ -245,7 +257,7 @@ fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, text: &s
     let _ = writeln!(svg, "<text class='ink' {place}>{text}</text>");
 }
 
-/// A number with as many digits as it needs, in groups of three.
+/// Formats a number with as many digits as it needs, in groups of three.
 fn number(value: f64) -> String {
     let text = format!("{:.4}", value.abs());
     let (whole, rest) = text.trim_end_matches('0').split_once('.').unwrap_or((&text, ""));
@@ -263,7 +275,7 @@ mod tests {
         Series { name: name.to_owned(), points: points.to_vec() }
     }
 
-    /// The coordinates of each series as the file has them.
+    /// The coordinates of each series in an SVG file.
     fn drawn(svg: &str) -> Vec<Vec<(f64, f64)>> {
         let document = roxmltree::Document::parse(svg).expect("well-formed XML");
         assert_eq!(document.root_element().tag_name().name(), "svg");

@@ -11,7 +11,7 @@ use crate::marian::yaml::Yaml;
 use crate::shortlist::ShortlistFile;
 use crate::{CellKind, Dialect, Model, ModelError, RecurrentNorm, Search, files, marian, nematus};
 
-/// Whether a file is a configuration of Amun's: it names scorers.
+/// Whether a file is a configuration for Amun, which names scorers.
 pub(crate) fn is_config(path: &Path) -> bool {
     let Ok(text) = std::fs::read(path) else { return false };
     Yaml::parse(path, &text).is_ok_and(|yaml| yaml.has("scorers"))
@@ -27,14 +27,15 @@ pub(crate) struct Config {
     filter: Option<ShortlistFile>,
 }
 
-/// A network and how much it counts.
+/// A network of the ensemble and its weight.
 struct Scorer {
     path: PathBuf,
     weight: f32,
     cells: Cells,
 }
 
-/// The cells of a network: encoder both ways, decoder before and after attention.
+/// The cells of a network: those of the encoder's two directions, and those of the decoder before
+/// and after attention.
 #[derive(Clone, Copy)]
 struct Cells {
     forward: CellKind,
@@ -44,8 +45,8 @@ struct Cells {
 }
 
 impl Config {
-    /// Reads a configuration. `networks` of the command line stand in for its scorers, and
-    /// `vocabularies` for its own.
+    /// Reads a configuration. `networks` and `vocabularies` of the command line replace those of
+    /// the configuration.
     pub(crate) fn read(
         path: &Path,
         networks: &[PathBuf],
@@ -112,7 +113,7 @@ impl Config {
     }
 }
 
-/// A vocabulary with perhaps codes in front of it.
+/// The tokenizer of a vocabulary, with BPE codes if there are any.
 fn words(path: &Path, codes: Option<Arc<[u8]>>) -> Result<Tokenizer, ModelError> {
     Ok(Tokenizer::words(&path.display().to_string(), files::read(path)?, codes)?)
 }
@@ -124,7 +125,7 @@ impl Scorer {
         Scorer { path: path.into(), weight: 1.0, cells }
     }
 
-    /// What the parameters say, with the cells the configuration names.
+    /// The shape of the network, from the parameters and the configured cells.
     fn shape(&self, stored: &marian::stored::Stored) -> Result<Shape, ModelError> {
         let mut shape = nematus::shape(&self.path, stored)?;
         let Cells { forward, backward, first, second } = self.cells;
@@ -145,7 +146,7 @@ impl Scorer {
     }
 }
 
-/// Finds the files a configuration names.
+/// Resolves the paths of a configuration.
 struct Finder<'a> {
     yaml: &'a Yaml,
     relative: bool,
@@ -176,7 +177,7 @@ impl Finder<'_> {
     }
 }
 
-/// `scorers` and `weights`: every scorer has a weight, and every weight a scorer.
+/// Reads `scorers` and `weights`, which must name the same scorers.
 fn scorers(finder: &Finder<'_>) -> Result<Vec<Scorer>, ModelError> {
     let map = |key: &str| -> Result<Mapping, ModelError> {
         match finder.yaml.value(key) {
@@ -243,7 +244,7 @@ fn scorer(
     Ok(Scorer { path: finder.find(&format!("{key}: path"), path)?, weight, cells })
 }
 
-/// `[file, most frequent words, translations of a word]`.
+/// Reads the softmax filter: `[file, most frequent words, translations of a word]`.
 fn filter(finder: &Finder<'_>) -> Result<Option<ShortlistFile>, ModelError> {
     const KEY: &str = "softmax-filter";
     let fields = finder.yaml.list(KEY)?;

@@ -1,8 +1,8 @@
 //! What a network computes, as data.
 //!
 //! Every convention in which tools differ (position tables, epsilons, the first decoder input,
-//! where norms stand, what is appended to the source) is a field here. The importer of a
-//! dialect fills it in; no code above this crate depends on the tool that wrote a file.
+//! pre-norm or post-norm, symbols around the source) is a field here. The importer of a dialect
+//! fills it in; no code above this crate depends on the tool that wrote a file.
 //!
 //! The weights that go with a description have canonical names, see [`names`](crate::names).
 
@@ -19,7 +19,7 @@ pub enum Architecture {
     Transformer(Transformer),
     /// Recurrent encoder and decoder with additive attention.
     Recurrent(Recurrent),
-    /// A recurrent layer with attention under dense layers.
+    /// A recurrent layer with attention, and dense layers above it.
     RnnFc(RnnFc),
 }
 
@@ -60,7 +60,7 @@ impl Architecture {
     }
 }
 
-/// A transformer: two stacks over one width.
+/// A transformer: an encoder and a decoder of the same width.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transformer {
     /// Width of embeddings and of every block's input and output (D).
@@ -69,35 +69,35 @@ pub struct Transformer {
     pub source_vocabulary: usize,
     /// Rows of the target embedding and of the output layer.
     pub target_vocabulary: usize,
-    /// What is put around the source ids.
+    /// The ids added around the source ids.
     pub source_frame: SourceFrame,
-    /// The source side.
+    /// The encoder.
     pub encoder: Stack,
-    /// The target side.
+    /// The decoder.
     pub decoder: Stack,
-    /// How a decoder layer looks at the words already produced.
+    /// The sub-layer by which a decoder layer reads the words already produced.
     pub autoregression: Autoregression,
-    /// For each decoder layer the parameter set it uses (0-based; tied layers share one).
+    /// The parameter set of each decoder layer (0-based; tied layers share one).
     pub decoder_parameters: Vec<usize>,
-    /// Where the first decoder input comes from.
+    /// The first decoder input.
     pub start: Start,
-    /// Which cross-attention stands for the word alignment.
+    /// The cross-attention heads that give the word alignment.
     pub alignment: AlignmentHeads,
-    /// The most positions a side can have: the rows of stored tables, or what the tool allows.
+    /// The maximum number of positions: the rows of stored tables, or the limit of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position_limit: Option<usize>,
 }
 
-/// What encoder and decoder have in common.
+/// The settings that encoder and decoder have in common.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stack {
     /// Number of layers.
     pub layers: usize,
     /// Attention heads (H); each owns D / H neighbouring columns.
     pub heads: usize,
-    /// The dense block.
+    /// The feed-forward block.
     pub feed_forward: FeedForward,
-    /// The factor of embeddings, before positions are added.
+    /// The factor that embeddings are multiplied by before positions are added.
     pub embedding_scale: f32,
     /// The position vectors.
     pub positions: Positions,
@@ -113,7 +113,7 @@ pub struct Stack {
     pub norm_epsilon: f32,
     /// Whether attention ends in an output projection.
     pub attention_projection: bool,
-    /// Whether self-attention's keys and values see the pre-processed input.
+    /// The input of self-attention's keys and values.
     pub self_keys: SelfKeys,
 }
 
@@ -164,7 +164,7 @@ pub enum Activation {
     Tanh,
 }
 
-/// What is added to an embedding for its position.
+/// The position vector that is added to an embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Positions {
@@ -176,7 +176,7 @@ pub enum Positions {
     Sinusoid {
         /// Number of the first position.
         first: u32,
-        /// What `n` is.
+        /// The divisor `n`.
         spacing: Spacing,
     },
 }
@@ -209,7 +209,7 @@ pub enum SelfKeys {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Autoregression {
-    /// Self-attention over the words so far, with a KV cache.
+    /// Self-attention over the words produced so far, with a KV cache.
     SelfAttention,
     /// Average attention network (AAN): a running mean of the inputs through a dense block and a gate.
     Average {
@@ -237,16 +237,16 @@ pub enum Start {
     Token(u32),
 }
 
-/// Which cross-attention weights are reported as alignment.
+/// The cross-attention weights that are reported as alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlignmentHeads {
     /// Decoder layer, 0-based.
     pub layer: usize,
-    /// The mean of this many first heads.
+    /// The number of first heads whose mean is taken.
     pub heads: usize,
 }
 
-/// Ids put around a source sentence.
+/// The ids added around a source sentence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFrame {
     /// The id in front.
@@ -291,8 +291,8 @@ impl FeedForward {
             .collect()
     }
 
-    /// Like [`Self::dense_shapes`], without a last layer whose input already has width `outer`:
-    /// the rule of average attention.
+    /// Like [`Self::dense_shapes`], without a last layer whose input already has width `outer`, as
+    /// in an average attention network (AAN).
     pub fn average_shapes(&self, outer: usize) -> Vec<(usize, usize)> {
         let mut shapes = self.dense_shapes(outer);
         if shapes.last().is_some_and(|&(input, _)| input == outer) {

@@ -1,9 +1,9 @@
-//! Do these files belong together?
+//! Checks whether a model's files belong together.
 //!
-//! A vocabulary or shortlist of another model often fits by its sizes, and then the translations are
-//! nonsense without an error. Contents rarely agree by chance, so they are compared where there is
-//! something to compare with. What is found becomes a note and no refusal: vocabularies are retrained,
-//! cut and extended for good reasons.
+//! A vocabulary or shortlist of another model often has a fitting size, and then the translations
+//! are nonsense without an error. Contents rarely agree by chance, so they are compared where
+//! possible. A mismatch is a note, not an error: vocabularies are retrained, cut and extended for
+//! good reasons.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use peregrine_text::Tokenizer;
 
 use crate::{files, marian};
 
-/// Files of source and target words.
+/// The vocabulary files of source and target.
 type Pair = (PathBuf, PathBuf);
 
-/// Notes on vocabularies given by the user that are not those a model or its configuration names.
+/// Notes on vocabularies chosen by the user that differ from those the model or its configuration
+/// names.
 pub(crate) fn vocabularies(given: &Pair, own: &Pair) -> Vec<String> {
     let sides = [(&given.0, &own.0), (&given.1, &own.1)];
     let different = if sides[0] == sides[1] { &sides[..1] } else { &sides };
@@ -48,8 +49,8 @@ fn words(path: &Path) -> Option<Arc<Tokenizer>> {
     Some(marian::pair(path, path).ok()?.tokenizers(0).ok()?.1)
 }
 
-/// A vocabulary made with a SentencePiece model lacks few of its pieces: those that never occurred in
-/// its text.
+/// A note if a vocabulary lacks many pieces of its SentencePiece model. It should lack only those
+/// that never occurred in its training text.
 pub(crate) fn pieces(spm: &Path, tokenizer: &Tokenizer) -> Option<String> {
     let (known, total) = tokenizer.known_pieces()?;
     let spm = spm.display();
@@ -60,7 +61,7 @@ pub(crate) fn pieces(spm: &Path, tokenizer: &Tokenizer) -> Option<String> {
     })
 }
 
-/// Most entries of a shortlist name words of the vocabularies it was made for.
+/// A note if few entries of a shortlist name words of the vocabularies.
 pub(crate) fn shortlist(file: &Path, known: usize, total: usize) -> Option<String> {
     let file = file.display();
     (known * 2 < total).then(|| {
@@ -71,7 +72,8 @@ pub(crate) fn shortlist(file: &Path, known: usize, total: usize) -> Option<Strin
     })
 }
 
-/// A table by numbers has a list for every source word; those at the end may be missing.
+/// A note if a shortlist by ids has lists for fewer or more words than the source vocabulary has. A
+/// few at the end may be missing.
 pub(crate) fn numbered_shortlist(file: &Path, lists: usize, words: usize) -> Option<String> {
     let file = file.display();
     (lists > words || lists * 10 < words * 9).then(|| {

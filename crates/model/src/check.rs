@@ -1,7 +1,7 @@
 //! Checks that a file holds the weights of its description.
 //!
-//! Everything an importer produced passes here, so that code which computes with a [`Member`]
-//! can index weights without checks.
+//! The output of every importer is checked here, so that code which computes with a [`Member`] can
+//! index weights without checks.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::{
     Transformer, Weight, Weights,
 };
 
-/// More layers than any model has; keeps a hostile description from asking for endless lists.
+/// The most layers that are allowed, so that a hostile description cannot exhaust memory.
 const MOST_LAYERS: usize = 1000;
-/// Wider than any beam that helps.
+/// The widest beam that is allowed.
 const WIDEST_BEAM: usize = 10_000;
-/// More than any dimension of any model.
+/// The largest dimension that is allowed.
 const LARGEST_DIMENSION: usize = 1 << 26;
 
-/// Where an importer looked for a weight, and what it found.
+/// The result of an importer's search for a weight.
 pub(crate) struct Lookup {
     /// The name in the file.
     pub stored: String,
@@ -56,7 +56,7 @@ pub(crate) fn gather_any(
     gather_list(path, names::weights(architecture), look_up)
 }
 
-/// Collects weights that have their canonical names already.
+/// Collects weights that already have their canonical names.
 pub(crate) fn gather_known(
     path: &Path,
     architecture: &Architecture,
@@ -105,7 +105,7 @@ fn shape(shape: &[usize]) -> String {
     format!("({})", numbers.join(", "))
 }
 
-/// Whether a description makes sense by itself.
+/// Checks that a description is consistent by itself.
 pub(crate) fn description(path: &Path, t: &Transformer) -> Result<(), ModelError> {
     match nonsense(t) {
         Some(problem) => Err(ModelError::invalid(path, problem)),
@@ -192,7 +192,7 @@ fn odd_decoder(t: &Transformer) -> Option<String> {
     Some(format!("source frame word {id} is not in the vocabulary of {}", t.source_vocabulary))
 }
 
-/// Whether the parts of a model fit each other. Adds notes on what is odd but usable.
+/// Checks that the parts of a model fit each other. Adds notes on what is odd but usable.
 pub(crate) fn model(model: &mut Model) -> Result<(), ModelError> {
     for member in &model.members {
         let notes = vocabularies(member, &model.source, &model.target)?;
@@ -226,8 +226,8 @@ fn odd_search(search: &Search, words: usize) -> Option<String> {
     Some(format!("word {id} is to be suppressed, but there are {words}"))
 }
 
-/// Whether the tokenizers' ids have rows in the embeddings. Spare rows are worth a note; where most
-/// rows are spare the vocabulary is another model's.
+/// Checks that the tokenizers' ids have rows in the embeddings. Spare rows get a note; if most rows
+/// are spare, the vocabulary belongs to another model.
 fn vocabularies(
     member: &Member,
     source: &Tokenizer,

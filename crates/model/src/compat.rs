@@ -1,8 +1,8 @@
-//! Following another tool, or another version of it, where it differs from this engine's choice.
+//! Switches that follow another tool, or another version of it, where it differs from this engine.
 //!
-//! Every such switch is one value here and is applied in one place, [`Compat::apply`], to the
-//! description or the search settings; only `raw-source` is read while files are opened. The code that
-//! computes is independent of them.
+//! All of them are applied in one place, [`Compat::apply`], to the description or the search
+//! settings; only `raw-source` is read while files are opened. The code that computes is
+//! independent of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,18 +12,19 @@ use crate::{
     Suppression, Transformer,
 };
 
-/// A switch by which one model is read or searched another tool's way.
+/// A switch by which a model is read or searched as by another tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compat {
-    /// `marian-1.12-prenorm`: decode pre-norm models as Marian 1.12 does, with decoder keys and
-    /// values that lose their normalisation after the first step.
+    /// `marian-1.12-prenorm`: decode pre-norm models as Marian 1.12 does, which normalises decoder
+    /// keys and values at the first step only.
     Marian112Prenorm,
     /// `raw-keys`: self-attention's keys and values are never normalised in pre-norm models, as
     /// Marian trained them before February 2022.
     RawKeys,
-    /// `normalised-keys`: keys and values see the normalised input, as the queries.
+    /// `normalised-keys`: keys and values are computed from the normalised input, as the queries
+    /// are.
     NormalisedKeys,
-    /// `marian-positions`: Marian's sinusoids in place of a converted model's stored or other ones.
+    /// `marian-positions`: Marian's sinusoids replace the positions of a converted model.
     MarianPositions,
     /// `marian-epsilon`: norms with Marian's epsilon, 1e-6.
     MarianEpsilon,
@@ -33,16 +34,16 @@ pub enum Compat {
     SearchCtranslate2,
     /// `search-huggingface`: end beams and suppress words as Hugging Face.
     SearchHuggingFace,
-    /// `drop-pad`: take suppressed words (Hugging Face's padding word) out before the softmax, so
+    /// `drop-pad`: remove suppressed words (Hugging Face's padding word) before the softmax, so
     /// that scores are those of the model before its conversion.
     DropPad,
-    /// `raw-source`: source lines of CTranslate2 models are what that library takes, pieces separated
-    /// by blanks with the language tokens and end symbols that the model wants.
+    /// `raw-source`: source lines of CTranslate2 models are that library's input: pieces separated
+    /// by blanks, with the language tokens and end symbols that the model needs.
     RawSource,
 }
 
 impl Compat {
-    /// All of them, in the order they are documented.
+    /// All switches, in the order of the documentation.
     pub const ALL: [Compat; 10] = [
         Compat::Marian112Prenorm,
         Compat::RawKeys,
@@ -72,7 +73,7 @@ impl Compat {
         }
     }
 
-    /// What it does, in one line.
+    /// A description in one line.
     pub fn summary(self) -> &'static str {
         match self {
             Compat::Marian112Prenorm => "pre-norm models as Marian 1.12's decoder computes them",
@@ -90,14 +91,14 @@ impl Compat {
         }
     }
 
-    /// Changes a model accordingly.
+    /// Applies the switch to a model.
     pub fn apply(self, model: &mut Model) {
         match self {
             Compat::SearchMarian => adopt_search(&mut model.search, Dialect::Marian),
             Compat::SearchCtranslate2 => adopt_search(&mut model.search, Dialect::Ctranslate2),
             Compat::SearchHuggingFace => adopt_search(&mut model.search, Dialect::HuggingFace),
             Compat::DropPad => model.search.suppression = Suppression::BeforeSoftmax,
-            // What it changes is how the files are opened.
+            // It is applied when the files are opened.
             Compat::RawSource => {}
             _ => {
                 for member in &mut model.members {
@@ -133,7 +134,7 @@ pub(crate) const MARIAN_EPSILON: f32 = 1e-6;
 pub(crate) const MARIAN_POSITIONS: Positions =
     Positions::Sinusoid { first: 0, spacing: Spacing::HalfLessOne };
 
-/// Whether a list of processing steps normalises.
+/// Whether a list of processing ops has a norm.
 pub(crate) fn normalises(ops: &[Op]) -> bool {
     ops.iter().any(|op| matches!(op, Op::Norm | Op::RmsNorm))
 }
@@ -143,7 +144,7 @@ fn set_keys(t: &mut Transformer, keys: SelfKeys) {
     t.decoder.self_keys = keys;
 }
 
-/// Computed positions have no limit.
+/// Sets Marian's positions, which are computed and have no limit.
 fn use_marian_positions(t: &mut Transformer) {
     for stack in [&mut t.encoder, &mut t.decoder] {
         if stack.positions != Positions::None {

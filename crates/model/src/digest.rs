@@ -1,4 +1,4 @@
-//! A number that tells one model from another, by content and not by name.
+//! A digest that identifies a model by its content.
 
 use std::hash::Hasher;
 

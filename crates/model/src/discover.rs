@@ -1,29 +1,29 @@
-//! Finds out what a path is: a file by its ending and first bytes, a directory by its content.
+//! Detects the format of a path: a file by its ending and first bytes, a directory by its content.
 
 use std::path::{Path, PathBuf};
 
 use crate::marian::{DecoderConfig, is_decoder_config};
 use crate::{ModelError, amun, files, huggingface, rnnfc_file};
 
-/// A model of a dialect.
+/// The detected format and its path.
 pub(crate) enum Kind {
-    /// A `decoder.yml` or the like, which names files.
+    /// A Marian configuration such as `decoder.yml`, which names files.
     MarianConfig(PathBuf),
     /// Amun's `config.yml`.
     AmunConfig(PathBuf),
-    /// A network of Devlin's kind alone.
+    /// A single RNN+FC network.
     RnnFc(PathBuf),
-    /// A network alone.
+    /// A single Marian network.
     MarianFile(PathBuf),
     /// A directory.
     Ctranslate2(PathBuf),
     /// A directory.
     HuggingFace(PathBuf),
-    /// A whole model.
+    /// A `.peregrine` file.
     Peregrine(PathBuf),
 }
 
-/// Finds out what a path is. A choice that could have been another gets a note.
+/// Detects the format of a path. An ambiguous choice gets a note.
 pub(crate) fn discover(path: &Path, notes: &mut Vec<String>) -> Result<Kind, ModelError> {
     let metadata = std::fs::metadata(path).map_err(ModelError::io(path))?;
     if metadata.is_dir() { directory(path, notes) } else { file(path) }
@@ -40,7 +40,7 @@ fn file(path: &Path) -> Result<Kind, ModelError> {
         "npz" => Ok(Kind::MarianFile(path.into())),
         "bin" => match Magic::of(path)? {
             Magic::MarianBin => Ok(Kind::MarianFile(path.into())),
-            // PyTorch's files are archives, or in old ones pickles.
+            // PyTorch files are ZIP archives or, if old, pickles.
             _ if huggingface::is_checkpoint(&files::folder_of(path)) => {
                 Ok(Kind::HuggingFace(files::folder_of(path)))
             }
@@ -50,7 +50,8 @@ fn file(path: &Path) -> Result<Kind, ModelError> {
             }
             Magic::Other => Err(unknown(path)),
         },
-        // Whether it is ours is in its metadata; a checkpoint's has a configuration beside it.
+        // A checkpoint has a configuration beside its weights; the metadata of other files says
+        // what they are.
         "safetensors" if huggingface::is_checkpoint(&files::folder_of(path)) => {
             Ok(Kind::HuggingFace(files::folder_of(path)))
         }
@@ -60,7 +61,7 @@ fn file(path: &Path) -> Result<Kind, ModelError> {
     }
 }
 
-/// A configuration of Marian's or Amun's.
+/// A configuration for Marian or for Amun.
 fn config(path: PathBuf) -> Kind {
     if amun::is_config(&path) { Kind::AmunConfig(path) } else { Kind::MarianConfig(path) }
 }
@@ -110,7 +111,7 @@ fn directory(folder: &Path, notes: &mut Vec<String>) -> Result<Kind, ModelError>
     Err(ModelError::invalid(folder, format!("no model in this directory: looked for {looked}")))
 }
 
-/// One file, or the one called `model`.
+/// The only file found, or else the one called `model`.
 fn the_only(folder: &Path, found: &[&PathBuf]) -> Result<PathBuf, ModelError> {
     let plain = found.iter().find(|path| path.file_stem().is_some_and(|stem| stem == "model"));
     match (found, plain) {
@@ -124,7 +125,7 @@ fn the_only(folder: &Path, found: &[&PathBuf]) -> Result<PathBuf, ModelError> {
     }
 }
 
-/// Training leaves files beside a model that look like one.
+/// Whether a file is a Marian network. Training leaves files beside a model that look like one.
 fn is_marian_network(path: &Path) -> bool {
     let name = files::name_of(path);
     match ending(path) {
@@ -134,7 +135,8 @@ fn is_marian_network(path: &Path) -> bool {
     }
 }
 
-/// All of `decoder.yml`, `config*.yml` and `*.decoder.yml`, in this order; the number tells which.
+/// All of `decoder.yml`, `config*.yml` and `*.decoder.yml`, in this order, each with its rank in
+/// it.
 fn decoder_configs(folder: &Path) -> Result<Vec<(usize, PathBuf)>, ModelError> {
     let rank = |path: &PathBuf| {
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned())?;
@@ -156,8 +158,8 @@ fn decoder_configs(folder: &Path) -> Result<Vec<(usize, PathBuf)>, ModelError> {
     Ok(configs)
 }
 
-/// The first configuration. Others of its kind get a note and no refusal: packages come with one for
-/// each precision, training leaves one for each measure, and any of them works.
+/// The first configuration. Others of the same rank get a note and no error: packages have one for
+/// each precision, training writes one for each validation metric, and any of them works.
 fn first(configs: Vec<(usize, PathBuf)>, notes: &mut Vec<String>) -> Option<PathBuf> {
     let (kind, taken) = configs.first()?;
     let others = configs[1..].iter().filter(|(other, _)| other == kind);
@@ -169,7 +171,7 @@ fn first(configs: Vec<(usize, PathBuf)>, notes: &mut Vec<String>) -> Option<Path
     Some(taken.clone())
 }
 
-/// What the first bytes of a `.bin` file say.
+/// The format of a `.bin` file, by its first bytes.
 #[derive(PartialEq)]
 enum Magic {
     MarianBin,
@@ -186,7 +188,7 @@ impl Magic {
             // 2 is an encrypted header, which the reader refuses by name.
             1 | 2 => Magic::MarianBin,
             0xF11A_48D5_0134_17F5 => Magic::Shortlist,
-            // A 32-bit version, then what cannot be zero: the length of a name.
+            // A 32-bit version, then the length of a name, which is never zero.
             other if (2..=64).contains(&(other as u32)) => Magic::Ctranslate2,
             _ => Magic::Other,
         })

@@ -15,33 +15,33 @@ pub enum ModelError {
     /// A file or directory could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which one.
+        /// The path of the file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file has invalid content.
     #[error("{}: {problem}", path.display())]
     Invalid {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where in it, what was found and what was expected.
+        /// The place in the file, what was found and what was expected.
         problem: String,
     },
     /// A file is valid but needs something this engine does not support.
     #[error("{}: {what}", path.display())]
     Unsupported {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What it asks for, by the name the file uses.
+        /// The unsupported feature, by the name the file uses.
         what: String,
     },
     /// Weights are missing or have other shapes than the description says.
     #[error("{}: {}", path.display(), problems.join("; "))]
     Weights {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// All of them, each naming a tensor.
+        /// All problems, each with the name of a tensor.
         problems: Vec<String>,
     },
     /// An option of the caller makes no sense for this model.
@@ -58,7 +58,8 @@ impl ModelError {
         ModelError::Unsupported { path: path.into(), what: what.into() }
     }
 
-    /// For `map_err`: what the system said of a path, in words. (Rust's own text ends in a number.)
+    /// Makes an error of a path for `map_err`, with the system's message. (Rust's own text ends in
+    /// an error number.)
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ModelError {
         let path = path.into();
         move |cause| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ModelError;
 
-/// A whole file.
+/// Reads a whole file.
 pub(crate) fn read(path: &Path) -> Result<Arc<[u8]>, ModelError> {
     std::fs::read(path).map(Arc::from).map_err(ModelError::io(path))
 }
@@ -24,7 +24,7 @@ pub(crate) fn name_of(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The folder a file is in; never empty, so that it can be listed.
+/// The folder of a file; never empty, so that it can be listed.
 pub(crate) fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder.into(),

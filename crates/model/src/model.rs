@@ -20,7 +20,7 @@ pub struct Member {
     pub weights: Weights,
 }
 
-/// A model ready to be prepared for computing. Several members are an ensemble.
+/// A model in memory, before it is packed for a backend. Several members are an ensemble.
 #[derive(Clone)]
 pub struct Model {
     /// The tool whose format and defaults it has.
@@ -42,12 +42,12 @@ pub struct Model {
 }
 
 impl Member {
-    /// Number of trained numbers; tied weights count once.
+    /// Number of trained parameters; tied weights count once.
     pub fn parameters(&self) -> usize {
         self.distinct().map(|(_, weight)| weight.elements()).sum()
     }
 
-    /// Weights without the second mention of tied ones, position tables and multipliers.
+    /// The trained weights, tied ones once, without position tables and multipliers.
     fn distinct(&self) -> impl Iterator<Item = (&str, &crate::Weight)> {
         let mut seen = HashSet::new();
         self.weights
@@ -76,7 +76,7 @@ impl Member {
 }
 
 impl Model {
-    /// Number of trained numbers in all members; tied weights count once.
+    /// Number of trained parameters of all members; tied weights count once.
     pub fn parameters(&self) -> usize {
         self.members.iter().map(Member::parameters).sum()
     }

@@ -38,7 +38,7 @@ pub const OUTPUT_WEIGHT: &str = "output.weight";
 /// Name of the output bias.
 pub const OUTPUT_BIAS: &str = "output.bias";
 
-/// A weight a description asks for.
+/// A weight that a description needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// Canonical name.
@@ -58,7 +58,7 @@ pub fn weights(architecture: &crate::Architecture) -> Vec<Expected> {
     }
 }
 
-/// Every weight a transformer needs, in the order a translation meets them.
+/// Every weight a transformer needs, in the order of computation.
 pub fn transformer_weights(t: &Transformer) -> Vec<Expected> {
     let mut list = List::default();
     let d = t.width;

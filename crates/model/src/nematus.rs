@@ -1,7 +1,7 @@
 //! Nematus models of the Theano era: an npz without options, perhaps with a JSON file beside it.
 //!
-//! What the network is follows from which parameters there are; the JSON names the dictionaries and
-//! tells of things that cannot be seen in the parameters.
+//! The parameters determine the network; the JSON names the dictionaries and the options that
+//! parameters do not show.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::marian::recurrent::Shape;
 use crate::marian::stored::Stored;
 use crate::{CellKind, EncoderKind, ModelError, RecurrentNorm, files};
 
-/// `model.npz.json` beside `model.npz`, if it is there.
+/// `model.npz.json` beside `model.npz`, if it exists.
 fn options_beside(model: &Path) -> Option<PathBuf> {
     let mut name = model.as_os_str().to_owned();
     name.push(".json");
@@ -27,7 +27,7 @@ fn read_options(model: &Path) -> Result<Option<(PathBuf, Value)>, ModelError> {
     Ok(Some((path, value)))
 }
 
-/// The dictionaries the JSON names, where they exist: as it says, or beside it.
+/// The dictionaries that the JSON names, if they exist at that path or beside the JSON.
 pub(crate) fn dictionaries(model: &Path) -> Result<Option<(PathBuf, PathBuf)>, ModelError> {
     let Some((path, options)) = read_options(model)? else { return Ok(None) };
     let names: Vec<&str> = options["dictionaries"]
@@ -47,7 +47,7 @@ pub(crate) fn dictionaries(model: &Path) -> Result<Option<(PathBuf, PathBuf)>, M
     Ok(find(source).zip(find(target)))
 }
 
-/// The network a file's parameters make up (under Marian's names).
+/// The shape of the network, from its parameters (under Marian's names).
 pub(crate) fn shape(path: &Path, stored: &Stored) -> Result<Shape, ModelError> {
     if let Some((json, options)) = read_options(path)? {
         refuse(&json, &options)?;
@@ -85,7 +85,7 @@ pub(crate) fn shape(path: &Path, stored: &Stored) -> Result<Shape, ModelError> {
     })
 }
 
-/// Options of Nematus that change the network in ways not done here.
+/// Refuses options of Nematus that change the network in an unsupported way.
 fn refuse(path: &Path, options: &Value) -> Result<(), ModelError> {
     let unsupported = |key: &str| {
         let what = format!("{key}: {} is not supported", options[key]);

@@ -62,8 +62,8 @@ pub fn open_bytes(name: &str, bytes: Bytes) -> Result<Model, ModelError> {
     Ok(model)
 }
 
-/// Saves a model of one network as a file whose name must end in `.peregrine`. With a precision, its matrices are
-/// stored in that; vectors and position tables stay as they are.
+/// Saves a model of one network as a file whose name must end in `.peregrine`. With a precision,
+/// its matrices are stored in that precision; vectors and position tables are not converted.
 pub fn save(model: &Model, path: &Path, precision: Option<Precision>) -> Result<(), ModelError> {
     peregrine_file::save(model, path, precision)
 }
@@ -87,7 +87,7 @@ fn open_config_only(options: &OpenOptions) -> Result<Opened, ModelError> {
     }
 }
 
-/// What Amun's configuration names; networks of the command line count more than its scorers.
+/// Opens the model of an Amun configuration; networks of the command line replace its scorers.
 fn open_amun(
     path: &Path,
     networks: &[PathBuf],
@@ -105,7 +105,7 @@ fn open_amun(
 
 fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, ModelError> {
     let mut opened: Vec<Opened> = Vec::new();
-    // A bare network may have to borrow the vocabularies of the one before it.
+    // A network without vocabularies uses those of the network before it.
     let mut vocabularies = options.vocabularies.clone();
     for path in paths {
         let mut notes = Vec::new();
@@ -142,7 +142,7 @@ fn open_all(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Opened>, Mod
     Ok(opened)
 }
 
-/// A model that brings all its text files.
+/// A model that comes with its tokenizers.
 fn complete(mut model: Model, options: &OpenOptions) -> Opened {
     if options.vocabularies.is_some() {
         let path = model.members[0].path.display();
@@ -151,7 +151,7 @@ fn complete(mut model: Model, options: &OpenOptions) -> Opened {
     model.into()
 }
 
-/// What a `decoder.yml` names.
+/// Opens the model of a `decoder.yml`.
 fn open_configured(config: &DecoderConfig, options: &OpenOptions) -> Result<Opened, ModelError> {
     if config.models.is_empty() {
         return Err(ModelError::invalid(&config.path, "names no models"));
@@ -168,7 +168,7 @@ fn open_configured(config: &DecoderConfig, options: &OpenOptions) -> Result<Open
     Ok(Opened { model, shortlist: config.shortlist.clone() })
 }
 
-/// A configuration the user names counts more than one that was found, but for the models.
+/// A configuration that the user names replaces the one that was found, except for the models.
 fn override_config(
     found: DecoderConfig,
     options: &OpenOptions,
@@ -179,7 +179,7 @@ fn override_config(
     Ok(config)
 }
 
-/// A network, with the configuration beside it if that names it.
+/// Opens a network, with the configuration beside it if that names the network.
 fn open_marian_file(
     file: &Path,
     vocabularies: &mut Option<(PathBuf, PathBuf)>,
@@ -204,7 +204,7 @@ fn open_marian_file(
     }
     let files = [file.to_path_buf()];
     let Some((source, target)) = found else {
-        // An error of the network is more useful than a missing vocabulary.
+        // Report an error of the network rather than a missing vocabulary.
         marian::examine(file)?;
         return Err(no_vocabulary(file));
     };
@@ -218,7 +218,7 @@ fn no_vocabulary(model: &Path) -> ModelError {
     ModelError::invalid(model, problem)
 }
 
-/// Adds the networks of another model.
+/// Adds the networks of another model to an ensemble.
 fn join(model: &mut Model, other: Model) -> Result<(), ModelError> {
     let size = |model: &Model| model.members[0].architecture.target_vocabulary();
     if size(model) != size(&other) {
@@ -237,7 +237,7 @@ fn join(model: &mut Model, other: Model) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Members without a weight count 1, as in Marian.
+/// Gives members without a weight the weight 1, as in Marian.
 fn pad_weights(model: &mut Model) {
     model.member_weights.resize(model.members.len(), 1.0);
 }
@@ -247,7 +247,7 @@ fn set_weights(model: &mut Model, options: &OpenOptions) -> Result<(), ModelErro
     let given = &options.member_weights;
     if given.is_empty() {
         if model.dialect == Dialect::Devlin {
-            // Its ensembles are means.
+            // Ensembles of this dialect average their members.
             model.member_weights.fill(1.0 / model.members.len() as f32);
         }
         return Ok(());
@@ -258,7 +258,7 @@ fn set_weights(model: &mut Model, options: &OpenOptions) -> Result<(), ModelErro
         let problem = format!("weights: {weights} for {networks} networks, expected one for each");
         return Err(ModelError::Option(problem));
     }
-    // A negative weight would make the worst words the best.
+    // Refuse negative weights, which would prefer the worst words.
     let sum: f32 = given.iter().sum();
     if given.iter().any(|weight| !(weight.is_finite() && *weight >= 0.0)) || sum == 0.0 {
         let problem = format!("weights {given:?}: expected numbers of at least 0, one above it");
@@ -284,7 +284,7 @@ fn choose(
             return Ok(());
         }
         ShortlistChoice::Auto => match configured {
-            // A `.peregrine` file brings its own.
+            // A `.peregrine` file has its own shortlist.
             None => {
                 if let Some(vmap) = vmap_of(model).filter(|_| model.shortlist.is_none()) {
                     let vmap = vmap.display();

@@ -2,19 +2,19 @@
 //!
 //! A safetensors file. Its metadata key `peregrine` holds a JSON [`Header`]; the tensors are
 //!
-//! * weights under their canonical names; of tied ones the first, the header names the others;
+//! * weights under their canonical names; of tied ones only the first, the header names the others;
 //! * for integer weights NAME`.scales`, float32, one number or one a row;
 //! * `text.N`: the files of the tokenizers, as bytes, equal ones once;
-//! * `shortlist.offsets`, `shortlist.lists` and, for words in a row, `shortlist.phrases`, uint32.
+//! * `shortlist.offsets`, `shortlist.lists` and, for phrases, `shortlist.phrases`, uint32.
 //!
 //! The writer puts wide types first, so that every tensor is aligned to its elements. Opening copies no
 //! weight.
 //!
 //! The metadata key `checksums` holds a JSON map of tensors to CRC-32, in hexadecimal, of the line
-//! `NAME TYPE SHAPE` and the data; under `peregrine`, that of the [`Header`]'s text. A checksum a tensor
-//! can be made on all cores and says what is damaged, and CRC-32 is as fast as memory and what npz has.
-//! Opening does not verify them, since it would have to read every page of a file that is mapped in no
-//! time: [`verify`] does. Files without checksums are as good.
+//! `NAME TYPE SHAPE` and the data; under `peregrine`, that of the [`Header`]'s text. With a
+//! checksum for each tensor, all cores can verify a file and the damaged tensor is known; CRC-32
+//! runs at memory speed. Opening does not verify them, because that would read every page of the
+//! mapped file: [`verify`] does. Files without checksums are valid.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -34,7 +34,7 @@ use crate::{Architecture, Dialect, Member, Model, ModelError, Precision, Search,
 pub(crate) const KEY: &str = "peregrine";
 /// The metadata key of the checksums.
 const CHECKSUMS: &str = "checksums";
-/// What this program writes, and the newest it reads.
+/// The version that is written, and the newest that can be read.
 const FORMAT_VERSION: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -51,15 +51,15 @@ struct Header {
     shortlist: Option<Rules>,
 }
 
-/// A tokenizer: how to build it, and from which tensors.
+/// A tokenizer: its recipe and its tensors.
 #[derive(Serialize, Deserialize, PartialEq)]
 struct Text {
     description: serde_json::Value,
-    /// Name in the description, and tensor.
+    /// The name of each part in the recipe, and its tensor.
     parts: Vec<(String, String)>,
 }
 
-/// The header's version alone, to be read before anything else is believed.
+/// The header's version alone, which is checked before the rest is parsed.
 #[derive(Deserialize)]
 struct Version {
     format_version: u32,
@@ -67,7 +67,7 @@ struct Version {
 
 /// Opens a file in memory or mapped.
 pub(crate) fn open(source: &Source) -> Result<Model, ModelError> {
-    // Damage is the cause of whatever else is wrong.
+    // If reading fails, verify: damage explains every other error.
     read(source).or_else(|error| verify(source).and(Err(error)))
 }
 
@@ -127,7 +127,7 @@ fn weight(path: &Path, tensors: &Tensors, name: &str) -> Result<Option<Weight>, 
     integer_weight(path, name, precision, &tensor.shape, data, scales).map(Some)
 }
 
-/// Activation multipliers of the weights there are.
+/// Adds the activation multipliers that the file has.
 fn add_multipliers(
     path: &Path,
     tensors: &Tensors,
@@ -167,7 +167,7 @@ fn tokenizer(path: &Path, tensors: &Tensors, text: &Text) -> Result<Arc<Tokenize
     tokenizer.map(Arc::new).map_err(|error| ModelError::invalid(path, error.to_string()))
 }
 
-/// Reads the shortlist of a network with so many target words.
+/// Reads the shortlist of a network.
 fn shortlist(
     path: &Path,
     tensors: &Tensors,
@@ -190,7 +190,7 @@ fn shortlist(
     Shortlist::from_parts(path, Parts { rules, offsets, lists, phrases })
 }
 
-/// Writes a model of one network. With a precision, its matrices are stored in that.
+/// Writes a model of one network. With a precision, its matrices are stored in that precision.
 pub(crate) fn save(
     model: &Model,
     path: &Path,
@@ -231,13 +231,13 @@ fn checksums(header: &str, tensors: &[(String, Tensor)]) -> serde_json::Value {
     all.map(|(name, checksum)| (name.to_owned(), format!("{checksum:08x}"))).collect()
 }
 
-/// What stands for a tensor's description in its checksum.
+/// The description of a tensor that is hashed before its data.
 fn line(name: &str, tensor: &Tensor) -> Vec<u8> {
     format!("{name} {} {:?}\n", tensor.dtype.name(), tensor.shape).into_bytes()
 }
 
-/// Compares the checksums of a file and returns how many tensors have one: all or, in a file without
-/// checksums, none.
+/// Verifies the checksums of a file and returns the number of verified tensors: all or, in a file
+/// without checksums, 0.
 pub(crate) fn verify(source: &Source) -> Result<usize, ModelError> {
     let file = safetensors::read(source)?;
     let (Some(header), Some(json)) = (file.metadata.get(KEY), file.metadata.get(CHECKSUMS)) else {
@@ -264,7 +264,7 @@ pub(crate) fn verify(source: &Source) -> Result<usize, ModelError> {
 struct Writer {
     tensors: Vec<(String, Tensor)>,
     aliases: BTreeMap<String, String>,
-    /// Where bytes of the model in memory went.
+    /// The tensor of each weight already written, by address and length of its data.
     stored: HashMap<(usize, usize), String>,
     parts: Vec<(Arc<[u8]>, String)>,
 }

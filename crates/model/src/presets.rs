@@ -1,4 +1,4 @@
-//! Networks of well-known shapes, to be filled with random numbers for speed measurements.
+//! Networks of well-known shapes, to be filled with random weights for benchmarks.
 
 use crate::compat::{MARIAN_EPSILON, MARIAN_POSITIONS};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     Stack, Start, StartCell, Top, Transformer,
 };
 
-/// Names and what they stand for.
+/// Names of presets and their descriptions.
 pub const PRESETS: [(&str, &str); 12] = [
     ("base", "transformer of 6+6 layers, 512/2048, 8 heads, 32k words"),
     ("student", "transformer of 6+3 layers, 256/1024, 8 heads, 32k words"),
@@ -28,7 +28,7 @@ pub const PRESETS: [(&str, &str); 12] = [
 
 const END: SourceFrame = SourceFrame { begin: None, end: Some(0) };
 
-/// The description of a preset; with `words`, of another vocabulary size.
+/// The description of a preset; `words` overrides its vocabulary size.
 pub fn preset(name: &str, words: Option<usize>) -> Option<Architecture> {
     let size = |usual: usize| words.unwrap_or(usual);
     Some(match name {
@@ -71,7 +71,7 @@ fn rnnfc(lstm: bool, dense_layers: usize, top: Top, words: usize) -> RnnFc {
         target_embedding: 512,
         cell: if lstm { CellKind::Lstm } else { CellKind::Gru },
         source_width: 512,
-        // Wu et al. (2016): one layer that reads both ways, the others from the left.
+        // Wu et al. (2016): one bidirectional layer, the others read left to right.
         source_layers: if lstm { 1 } else { 3 },
         source_single_layers: if lstm { 7 } else { 0 },
         width: 1024,

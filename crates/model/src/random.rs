@@ -1,4 +1,4 @@
-//! Networks of random numbers, for tests and for measuring speed without a trained model.
+//! Networks with random weights, for tests and for benchmarks without a trained model.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub fn random_weights(architecture: &Architecture, seed: u64) -> Weights {
     random_list(names::weights(architecture), seed)
 }
 
-/// A model of random numbers whose vocabularies are made-up words: `</s>`, `<unk>`, `w2`, `w3`, …
+/// A model with random weights whose vocabulary is `</s>`, `<unk>`, `w2`, `w3`, …
 pub fn made_up_model(architecture: Architecture, seed: u64) -> Result<Model, ModelError> {
     let words = |count: usize| -> Result<Arc<Tokenizer>, ModelError> {
         let mut list = String::from("</s>\n<unk>\n");
@@ -84,14 +84,14 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From -1 to 1, evenly.
+    /// A number of the uniform distribution from -1 to 1.
     fn even(&mut self) -> f32 {
         const STEP: f32 = 1.0 / (1 << 23) as f32;
         (self.next() >> 40) as f32 * STEP - 1.0
     }
 
     fn weight(&mut self, expected: &names::Expected) -> Weight {
-        // An even distribution of variance 1/n has the half width sqrt(3/n).
+        // A uniform distribution of variance 1/n reaches from -sqrt(3/n) to sqrt(3/n).
         let (centre, width) = match expected.shape[..] {
             [_, inputs] => (0.0, (3.0 / inputs as f32).sqrt()),
             _ if expected.name.ends_with(".scale") => (1.0, 0.1),

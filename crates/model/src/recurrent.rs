@@ -1,7 +1,7 @@
 //! Recurrent networks with attention, as data: Marian's `s2s`, Nematus, Amun.
 //!
-//! The tools differ in where a bias stands, in the order of gates and in names; importers put all
-//! of that into one form, so that what is left here is the shape. A cell computes
+//! The tools differ in where biases are added, in the order of gates and in names. Importers
+//! convert all of them to one form, so that only the shape is described here. A cell computes
 //!
 //! ```text
 //! X = norm(x · Wᵀ + b)      input part; a cell without input has a constant b or nothing
@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use crate::SourceFrame;
 use crate::names::{Expected, OUTPUT_BIAS, OUTPUT_WEIGHT, SOURCE_EMBEDDING, TARGET_EMBEDDING};
 
-/// An encoder of recurrent layers and a decoder that attends to it after its first cell.
+/// An encoder of recurrent layers, and a decoder with attention after its first cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recurrent {
     /// Width of states (D).
@@ -50,11 +50,11 @@ pub struct Recurrent {
     pub source_vocabulary: usize,
     /// Rows of the target embedding and of the output layer.
     pub target_vocabulary: usize,
-    /// What is put around the source ids.
+    /// The ids added around the source ids.
     pub source_frame: SourceFrame,
-    /// The source side.
+    /// The encoder.
     pub encoder: RecurrentEncoder,
-    /// The target side.
+    /// The decoder.
     pub decoder: RecurrentDecoder,
     /// Width of attention's keys and queries (A).
     pub attention_width: usize,
@@ -64,33 +64,33 @@ pub struct Recurrent {
     pub dense_norm: RecurrentNorm,
 }
 
-/// The source side of a [`Recurrent`].
+/// The encoder of a [`Recurrent`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecurrentEncoder {
     /// How layers are stacked.
     pub kind: EncoderKind,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
-    /// Cells of a layer, left to right; all but the first have no input.
+    /// Cells of a layer that reads left to right; all but the first have no input.
     pub forward: Vec<CellKind>,
-    /// The same for the direction that reads from the right.
+    /// Cells of a layer that reads right to left; all but the first have no input.
     pub backward: Vec<CellKind>,
-    /// Whether layers from the second of a stack on add their input.
+    /// Whether layers have a residual connection, from the second of a stack on.
     pub skip: bool,
 }
 
-/// The target side of a [`Recurrent`].
+/// The decoder of a [`Recurrent`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RecurrentDecoder {
-    /// Cells of the first layer; attention stands between the first and the second.
+    /// Cells of the first layer; attention comes between the first and the second.
     pub base: Vec<CellKind>,
-    /// Layers above the first.
+    /// Number of layers above the first.
     pub high_layers: usize,
-    /// Cells of each of those.
+    /// Cells of each layer above the first.
     pub high: Vec<CellKind>,
-    /// Whether layers above the first add their input.
+    /// Whether layers above the first have a residual connection.
     pub skip: bool,
-    /// What the cell vectors of the first step are.
+    /// The cell vectors at the first step.
     pub start_cell: StartCell,
 }
 
@@ -98,11 +98,12 @@ pub struct RecurrentDecoder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EncoderKind {
-    /// A stack that reads from the left beside one that reads from the right.
+    /// A stack that reads left to right beside one that reads right to left.
     Bidirectional,
-    /// The same, each layer of a stack reading the other way round than the one below.
+    /// Like [`EncoderKind::Bidirectional`], but each layer of a stack reads in the direction
+    /// opposite to the layer below.
     Alternating,
-    /// One bidirectional layer, and a stack that reads from the left on top of it.
+    /// One bidirectional layer, and a stack above it that reads left to right.
     BiUnidirectional,
 }
 
@@ -120,7 +121,7 @@ pub enum CellKind {
     Mlstm,
     /// Plain cell with tanh.
     Tanh,
-    /// Plain cell with a rectifier.
+    /// Plain cell with ReLU.
     Relu,
     /// Simple recurrent unit (SRU).
     Sru,
@@ -138,7 +139,7 @@ pub enum StartCell {
     Zero,
 }
 
-/// Where norms stand in cells, and their epsilon.
+/// The placement of norms in cells, and their epsilon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecurrentNorm {
@@ -146,12 +147,12 @@ pub enum RecurrentNorm {
     None,
     /// Over all parts of a product at once (separately in sru and ssru), epsilon 1e-9.
     Marian,
-    /// Over a GRU's gates and its candidate apart, epsilon 1e-5.
+    /// Over a GRU's gates and its candidate separately, epsilon 1e-5.
     Nematus,
 }
 
 impl RecurrentNorm {
-    /// The number that is added to the variance.
+    /// The epsilon that is added to the variance.
     pub fn epsilon(self) -> f32 {
         match self {
             RecurrentNorm::Nematus => 1e-5,
@@ -159,7 +160,7 @@ impl RecurrentNorm {
         }
     }
 
-    /// Columns that are normalised together, for a cell of that width.
+    /// The widths of the column groups that are normalised together.
     pub fn groups(self, kind: CellKind, width: usize) -> Vec<usize> {
         match (self, kind) {
             (RecurrentNorm::None, _) => Vec::new(),
@@ -172,7 +173,7 @@ impl RecurrentNorm {
 }
 
 impl CellKind {
-    /// Parts of a product (G).
+    /// Number of parts of a product (G).
     pub fn parts(self) -> usize {
         match self {
             CellKind::Gru | CellKind::Mgru | CellKind::Sru => 3,
@@ -214,7 +215,7 @@ pub struct CellPlace {
     pub input: Option<usize>,
 }
 
-/// Cells in a row, the first of which reads something of width `input`.
+/// A chain of cells, the first of which has an input of width `input`.
 fn chain(prefix: &str, cells: &[CellKind], input: usize) -> Vec<CellPlace> {
     let place = |(j, &kind): (usize, &CellKind)| CellPlace {
         prefix: format!("{prefix}.{j}"),
@@ -225,7 +226,7 @@ fn chain(prefix: &str, cells: &[CellKind], input: usize) -> Vec<CellPlace> {
 }
 
 impl Recurrent {
-    /// Width of what the decoder attends to (C).
+    /// Width of the context that the decoder attends to (C).
     pub fn context_width(&self) -> usize {
         match self.encoder.kind {
             EncoderKind::BiUnidirectional if self.encoder.layers > 1 => self.width,
@@ -233,7 +234,7 @@ impl Recurrent {
         }
     }
 
-    /// Layers of each direction of the encoder.
+    /// Number of layers of each direction of the encoder.
     pub fn paired_layers(&self) -> usize {
         match self.encoder.kind {
             EncoderKind::BiUnidirectional => self.encoder.layers.min(1),
@@ -285,7 +286,7 @@ impl Recurrent {
         .collect()
     }
 
-    /// What makes no sense, if anything.
+    /// The first inconsistency of the description, if it has one.
     pub(crate) fn nonsense(&self) -> Option<String> {
         let sizes = [
             ("state width", self.width),
@@ -329,7 +330,7 @@ impl Recurrent {
     }
 }
 
-/// Every weight a recurrent network needs, in the order a translation meets them.
+/// Every weight a recurrent network needs, in the order of computation.
 pub fn recurrent_weights(r: &Recurrent) -> Vec<Expected> {
     let mut list = Vec::new();
     let (d, c, a, e) = (r.width, r.context_width(), r.attention_width, r.target_embedding);

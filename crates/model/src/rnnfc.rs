@@ -8,7 +8,7 @@
 //! y = y_K | tanh(y_K W + b) | cells stacked on y_K;   output = log softmax(y Wo + bo)
 //! ```
 //!
-//! The start state is `tanh(mean(s) W + b)`, that of the cells on top zero. Canonical names, cells
+//! The start state is `tanh(mean(s) W + b)`; that of the top cells is zero. Canonical names, cells
 //! as in [`recurrent`](crate::Recurrent) (gates r, z, candidate; f, i, candidate, o):
 //!
 //! | name | shape |
@@ -27,14 +27,14 @@ use crate::names::{Expected, OUTPUT_BIAS, OUTPUT_WEIGHT, SOURCE_EMBEDDING, TARGE
 use crate::recurrent::push;
 use crate::{CellKind, SourceFrame};
 
-/// A network of Devlin's kind.
+/// An RNN+FC network, as described by Devlin (2017).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RnnFc {
     /// Rows of the source embedding.
     pub source_vocabulary: usize,
     /// Rows of the target embedding and of the output layer.
     pub target_vocabulary: usize,
-    /// What is put around the source ids.
+    /// The ids added around the source ids.
     pub source_frame: SourceFrame,
     /// Width of source embeddings.
     pub source_embedding: usize,
@@ -44,17 +44,18 @@ pub struct RnnFc {
     pub cell: CellKind,
     /// Width of a source state, for each direction.
     pub source_width: usize,
-    /// Source layers that read both ways, their outputs side by side.
+    /// Number of bidirectional source layers, whose outputs are concatenated.
     pub source_layers: usize,
-    /// Layers above those that read from the left only, of twice the width.
+    /// Number of source layers above the bidirectional ones, which read left to right and have
+    /// twice the width.
     pub source_single_layers: usize,
     /// Width of the attentional layer (R).
     pub width: usize,
     /// Width of attention's keys and queries.
     pub attention_width: usize,
-    /// Dense layers above the attentional one.
+    /// Number of dense layers above the attentional one.
     pub dense_layers: usize,
-    /// Their width.
+    /// Width of the dense layers.
     pub dense_width: usize,
     /// The layers on top.
     pub top: Top,
@@ -62,7 +63,7 @@ pub struct RnnFc {
     pub top_width: usize,
 }
 
-/// What stands between the dense layers and the output layer.
+/// The layers between the dense layers and the output layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Top {
@@ -70,7 +71,7 @@ pub enum Top {
     None,
     /// A dense layer with tanh.
     Tanh,
-    /// That many recurrent layers of the network's cell.
+    /// The given number of recurrent layers with the network's cell.
     Recurrent(usize),
 }
 
@@ -80,17 +81,17 @@ impl RnnFc {
         2 * self.source_width
     }
 
-    /// Width of what enters the top.
+    /// Width of the input of the top layers.
     pub fn inner_width(&self) -> usize {
         if self.dense_layers > 0 { self.dense_width } else { self.width }
     }
 
-    /// Width of what enters the output layer (T).
+    /// Width of the input of the output layer (T).
     pub fn output_width(&self) -> usize {
         if self.top == Top::None { self.inner_width() } else { self.top_width }
     }
 
-    /// Recurrent layers on top.
+    /// Number of recurrent top layers.
     pub fn top_cells(&self) -> usize {
         match self.top {
             Top::Recurrent(layers) => layers,
@@ -128,7 +129,7 @@ impl RnnFc {
         Some(format!("source frame word {id} is not in the vocabulary"))
     }
 
-    /// Prefix, input width and state width of the source cells: pairs first.
+    /// Prefix, input width and state width of the source cells, the bidirectional ones first.
     pub fn source_cells(&self) -> Vec<(String, usize, usize)> {
         let both = 2 * self.source_width;
         let input = |layer| if layer == 0 { self.source_embedding } else { both };
@@ -145,7 +146,7 @@ impl RnnFc {
     }
 }
 
-/// Every weight a network of Devlin's kind needs.
+/// Every weight an RNN+FC network needs.
 pub fn rnnfc_weights(r: &RnnFc) -> Vec<Expected> {
     let mut list = Vec::new();
     let g = r.cell.parts();

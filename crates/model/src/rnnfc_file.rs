@@ -1,7 +1,7 @@
-//! Reading networks of Devlin's kind from safetensors files with the format "rnnfc-1".
+//! Reads RNN+FC networks from safetensors files of the format "rnnfc-1".
 //!
-//! There every matrix is (inputs, outputs) and every gate a tensor of its own: u, r and h, which
-//! become the parts z, r and the candidate of a GRU.
+//! In these files every matrix is (inputs, outputs) and every gate is a separate tensor: u, r and h
+//! become the parts z, r and candidate of a GRU.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,21 +16,21 @@ use crate::{
     Weight, Weights, check,
 };
 
-/// The format this reads.
+/// The format that is read.
 const FORMAT: &str = "rnnfc-1";
 
-/// Whether a file is such a network. One that cannot be read is left to the next reader.
+/// Whether a file is such a network. An unreadable file counts as another format.
 pub(crate) fn is_network(path: &Path) -> Result<bool, ModelError> {
     let Ok(file) = safetensors::read(&Source::open(path)?) else { return Ok(false) };
     Ok(file.metadata.get("format").is_some_and(|format| format.starts_with("rnnfc-")))
 }
 
-/// Whether a file is sound, vocabularies aside.
+/// Checks that a file is a valid network, without its vocabularies.
 pub(crate) fn examine(path: &Path) -> Result<(), ModelError> {
     member(path, 0).map(|_| ())
 }
 
-/// A model of one network.
+/// Opens a model of one network.
 pub(crate) fn open(path: &Path, vocabularies: &Pair) -> Result<Model, ModelError> {
     let (source, target) = vocabularies.tokenizers(0)?;
     Ok(Model {

@@ -1,5 +1,5 @@
-//! Search settings of a model: those of its own configuration, or else its dialect's defaults. The crate
-//! `decode` applies them.
+//! The search settings of a model, from its own configuration or the defaults of its dialect. The
+//! crate `decode` applies them.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub enum Finish {
     FullBounded,
 }
 
-/// At which point suppressed words are removed.
+/// When suppressed words are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Suppression {
@@ -56,17 +56,17 @@ pub enum AtLimit {
 /// Settings of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Search {
-    /// The beam: hypotheses kept for a sentence.
+    /// The beam size: the number of hypotheses of a sentence.
     pub beam: usize,
     /// How the beam ends.
     pub finish: Finish,
-    /// The exponent of the length by which a score is divided.
+    /// The exponent of length normalisation: a score is divided by the length to this power.
     pub normalize: f32,
-    /// The penalty that is subtracted for every token, before the division.
+    /// The penalty subtracted for every token before length normalisation.
     pub word_penalty: f32,
     /// The most target tokens (end symbol included) for each source token (frame included).
     pub max_length_factor: Option<f32>,
-    /// The number of tokens that is added to the limit by the factor.
+    /// The number of tokens added to the limit by `max_length_factor`.
     #[serde(default)]
     pub max_length_extra: usize,
     /// The most target tokens, end symbol included.
@@ -79,21 +79,21 @@ pub struct Search {
     pub allow_unk: bool,
     /// Words that may never be produced.
     pub suppress: Vec<u32>,
-    /// At which point suppressed words are removed.
+    /// When suppressed words are removed.
     pub suppression: Suppression,
     /// Whether the log-probabilities of a forced prefix count in the score.
     pub score_prefix: bool,
     /// The longest source, frame included; a longer line is split.
     pub max_source: usize,
-    /// Early stopping: the search is over when the best open hypothesis is this much worse than the best finished
-    /// one, by the sum of log-probabilities.
+    /// Early stopping: the search ends when the best open hypothesis is worse than the best
+    /// finished one by this much, as sums of log-probabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<f32>,
 }
 
 impl Search {
-    /// The score of a path: `(sum − penalty · length) / length^normalize`, its length counted with end
-    /// symbols.
+    /// The score of a hypothesis: `(sum − penalty · length) / length^normalize`. The length
+    /// includes the end symbol.
     ///
     /// ```
     /// use peregrine_model::{Dialect, Search};

@@ -1,6 +1,6 @@
-//! From stored tensors to weights: the precision of the file is kept, the orientation made canonical.
+//! Conversion of stored tensors to weights, in the precision of the file and canonical orientation.
 //!
-//! Nothing is copied unless it must be transposed or is stored in a type weights do not have.
+//! Data is copied only if it must be transposed or has a type that weights do not have.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn widened(path: &Path, name: &str, tensor: &Tensor) -> Result<Weight, ModelErro
     Ok(Weight::from_f32(tensor.shape.clone(), &values))
 }
 
-/// An integer tensor as a weight; `scales` has one number, or one a row.
+/// An integer tensor as a weight; `scales` has one scale for all rows, or one a row.
 pub(crate) fn integer_weight(
     path: &Path,
     name: &str,
@@ -58,7 +58,7 @@ pub(crate) fn integer_weight(
     Ok(Weight { shape: shape.to_vec(), precision, data, scales: Some(Arc::from(scales)) })
 }
 
-/// The numbers of a weight as a tensor, without its scales. Shares the bytes.
+/// The elements of a weight as a tensor, without its scales. Shares the bytes.
 pub(crate) fn stored(weight: &Weight) -> Tensor {
     let dtype = match weight.precision {
         Precision::Float32 => DType::F32,
@@ -70,7 +70,7 @@ pub(crate) fn stored(weight: &Weight) -> Tensor {
     Tensor { dtype, shape: weight.shape.clone(), data: weight.data.clone() }
 }
 
-/// A (1, n) or (n, 1) tensor as the vector it is; matrices stay.
+/// A (1, n) or (n, 1) tensor as a vector; matrices are unchanged.
 pub(crate) fn as_vector(mut weight: Weight) -> Weight {
     let longest = weight.shape.iter().copied().max().unwrap_or(1);
     if weight.elements() == longest {
@@ -79,7 +79,8 @@ pub(crate) fn as_vector(mut weight: Weight) -> Weight {
     weight
 }
 
-/// Part `index` of `parts` equal groups of rows: how fused projections come apart. Shares the bytes.
+/// Part `index` of `parts` equal groups of rows, such as one of several fused projections. Shares
+/// the bytes.
 pub(crate) fn row_group(weight: &Weight, index: usize, parts: usize) -> Option<Weight> {
     let rows = weight.rows();
     if parts == 0 || !rows.is_multiple_of(parts) || index >= parts {
@@ -102,8 +103,8 @@ pub(crate) fn rows_of(weight: &Weight, first: usize, count: usize) -> Option<Wei
     Some(Weight { shape, precision: weight.precision, data, scales })
 }
 
-/// Weights with rows of one length, one after the other. Where all are stored in one floating point
-/// type that is kept; anything else becomes float32.
+/// Concatenates weights with rows of one length. The result has their floating-point type if it is
+/// the same for all, and float32 otherwise.
 pub(crate) fn joined(parts: &[Weight]) -> Weight {
     let same = |w: &Weight| w.precision == parts[0].precision && w.scales.is_none();
     if !parts.iter().all(same) {
@@ -118,15 +119,15 @@ pub(crate) fn joined(parts: &[Weight]) -> Weight {
     Weight { shape, precision: parts[0].precision, data: Bytes::from(data), scales: None }
 }
 
-/// Equal groups of rows in another order; a weight that does not divide so stays as it is.
+/// Reorders equal groups of rows; a weight that cannot be divided into them is unchanged.
 pub(crate) fn blocks(weight: &Weight, parts: usize, order: &[usize]) -> Weight {
     let groups: Option<Vec<Weight>> =
         order.iter().map(|&index| row_group(weight, index, parts)).collect();
     groups.map_or_else(|| weight.clone(), |groups| joined(&groups))
 }
 
-/// The transpose of a matrix; anything else is returned as it is. One scale a row cannot be kept, so
-/// such integers become float32 first (no file in the wild needs it).
+/// The transpose of a matrix; other weights are unchanged. Integers with one scale a row become
+/// float32 first, because the scales would belong to columns (no known file needs it).
 pub(crate) fn transposed(weight: &Weight) -> Weight {
     let &[rows, columns] = weight.shape.as_slice() else { return weight.clone() };
     if weight.scales.as_ref().is_some_and(|s| s.len() > 1) {
@@ -179,9 +180,9 @@ mod tests {
         for (rows, columns) in [(1, 1), (3, 5), (32, 32), (33, 70), (100, 7)] {
             for precision in [Precision::Float32, Precision::Float16] {
                 let weight = counting(rows, columns).convert(precision);
-                let turned = transposed(&weight);
-                assert_eq!(turned.shape, [columns, rows]);
-                let (before, after) = (weight.to_f32(), turned.to_f32());
+                let transpose = transposed(&weight);
+                assert_eq!(transpose.shape, [columns, rows]);
+                let (before, after) = (weight.to_f32(), transpose.to_f32());
                 for (i, value) in before.iter().enumerate() {
                     assert_eq!(after[(i % columns) * rows + i / columns], *value);
                 }

@@ -1,8 +1,8 @@
 //! Verification of a model's files.
 //!
-//! npz and PyTorch archives have a checksum for each member, which is compared whenever they are opened;
-//! `.peregrine` files have one for each tensor, which is compared here only. Other formats have none; for them
-//! the check is that every weight is finite.
+//! npz and PyTorch archives have a checksum for each member, which is verified whenever they are
+//! opened; `.peregrine` files have one for each tensor, which is verified only here. Other formats
+//! have none; for them the check is that every weight is finite.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use peregrine_formats::{Source, verify_archive};
 
 use crate::{Member, Model, ModelError, Precision, Weight, huggingface, peregrine_file};
 
-/// Compares the checksums of all files that hold weights of a model. The result is a line for each file
-/// that says what was compared.
+/// Verifies the checksums of all files that hold weights of a model. The result has a line for each
+/// file that says what was verified.
 pub fn checksums(model: &Model) -> Result<Vec<String>, ModelError> {
     let mut lines = Vec::new();
     for member in &model.members {
@@ -46,8 +46,8 @@ fn has_ending(path: &Path, endings: &[&str]) -> bool {
     path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known))
 }
 
-/// Looks at every weight of a model: all must be finite. The result is a line for each network that says
-/// how many there are.
+/// Checks that every weight of a model is finite. The result has a line for each network with the
+/// number of weights.
 pub fn numbers(model: &Model) -> Result<Vec<String>, ModelError> {
     model.members.iter().map(numbers_of).collect()
 }
@@ -67,8 +67,8 @@ fn numbers_of(member: &Member) -> Result<String, ModelError> {
     Ok(format!("{path}: all {parameters} parameters are finite numbers"))
 }
 
-/// The index of the first infinity or NaN: the bits of its exponent are all ones. Integers have none, and
-/// their scales were looked at when the file was opened.
+/// The index of the first infinity or NaN, whose exponent bits are all ones. Integers have none,
+/// and their scales were checked when the file was opened.
 fn first_odd(weight: &Weight) -> Option<usize> {
     let data = &weight.data;
     let sixteen_bits = |mask: u16| {

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use peregrine_formats::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// How numbers are stored.
+/// The type in which weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
@@ -34,7 +34,7 @@ impl Precision {
         Precision::Float32,
     ];
 
-    /// Bytes of one number.
+    /// Bytes of one element.
     pub fn size(self) -> usize {
         match self {
             Precision::Float32 => 4,
@@ -60,11 +60,11 @@ impl Precision {
 pub struct Weight {
     /// (outputs, inputs), or one dimension.
     pub shape: Vec<usize>,
-    /// How the numbers are stored.
+    /// The type of the elements.
     pub precision: Precision,
     /// Row-major, little-endian; always `elements() * precision.size()` bytes.
     pub data: Bytes,
-    /// The quantisation scales of integers, one for all or one a row: number = integer · scale.
+    /// The quantisation scales of integers, one for all or one a row: weight = integer · scale.
     pub scales: Option<Arc<[f32]>>,
 }
 
@@ -96,7 +96,7 @@ impl Weight {
         std::ptr::eq(self.data.as_ptr(), other.data.as_ptr()) && self.data.len() == other.data.len()
     }
 
-    /// The numbers in float32; borrowed if they are stored in float32.
+    /// The elements in float32; borrowed if they are stored in float32.
     pub fn to_f32(&self) -> Cow<'_, [f32]> {
         if self.precision == Precision::Float32
             && let Ok(values) = bytemuck::try_cast_slice(&self.data)
@@ -111,7 +111,7 @@ impl Weight {
         Cow::Owned(values)
     }
 
-    /// Writes row `row` as float32. `out` is as long as a row.
+    /// Writes row `row` to `out` as float32. `out` is as long as a row.
     pub fn read_row(&self, row: usize, out: &mut [f32]) {
         let size = self.precision.size();
         let bytes = &self.data[row * out.len() * size..][..out.len() * size];
@@ -154,8 +154,9 @@ impl Weight {
         }
     }
 
-    /// The same numbers stored in another precision. Integers are symmetric: int8 with a scale a
-    /// row (`max|row| / 127`), int16 with one for all (`max|w| / 1024`, as Devlin and CTranslate2).
+    /// Converts to another precision. Quantisation to integers is symmetric: int8 with a scale a
+    /// row (`max|row| / 127`), int16 with one for all (`max|w| / 1024`, as in Devlin's paper and
+    /// CTranslate2).
     pub fn convert(&self, precision: Precision) -> Weight {
         if precision == self.precision {
             return self.clone();
@@ -189,7 +190,7 @@ fn largest(values: &[f32]) -> f32 {
     lanes.iter().chain(rest).fold(0.0, |a, b| most(a, b.abs()))
 }
 
-/// The quantisation scale by which the largest value becomes `integer`; 1 if all are zero.
+/// The quantisation scale for which the largest value becomes `integer`; 1 if all are zero.
 fn quantisation_scale(values: &[f32], integer: f32) -> f32 {
     let most = largest(values);
     if most > 0.0 && most.is_finite() { most / integer } else { 1.0 }
@@ -237,7 +238,7 @@ impl Weights {
         self.by_name.insert(name.into(), weight);
     }
 
-    /// All of them, sorted by name.
+    /// All weights, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Weight)> {
         self.by_name.iter().map(|(name, weight)| (name.as_str(), weight))
     }
@@ -247,7 +248,7 @@ impl Weights {
         self.by_name.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no weights.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

@@ -36,7 +36,7 @@ pub struct Compute {
     /// The device; by default the CPU, to which all fields above apply.
     pub device: Device,
     /// The precision on a GPU; by default float16.
-    pub numbers: Option<GpuPrecision>,
+    pub gpu_precision: Option<GpuPrecision>,
     /// The top-k kernels of a GPU's output layer. All find the same words.
     pub output_layer: OutputLayer,
     /// Whether a GPU encodes sentences between the steps of running ones, not on a side stream.
@@ -92,8 +92,12 @@ impl Compute {
     }
 
     /// All on a GPU.
-    pub fn cuda(number: usize, numbers: GpuPrecision) -> Compute {
-        Compute { device: Device::Cuda(number), numbers: Some(numbers), ..Compute::default() }
+    pub fn cuda(number: usize, precision: GpuPrecision) -> Compute {
+        Compute {
+            device: Device::Cuda(number),
+            gpu_precision: Some(precision),
+            ..Compute::default()
+        }
     }
 
     /// The same on a device, in the precision of that name: `auto`, `float32`, `bfloat16`, `int16`, `int8`; on a GPU also `tf32`,
@@ -113,13 +117,13 @@ impl Compute {
             "int8" => Some(Precision::Int8),
             _ => None,
         };
-        let numbers = match name.parse::<GpuPrecision>() {
+        let gpu_precision = match name.parse::<GpuPrecision>() {
             Err(reason) if name != "auto" && precision.is_none() => {
                 return Err(format!("{name}: {reason}"));
             }
-            numbers => numbers.ok(),
+            gpu_precision => gpu_precision.ok(),
         };
-        match (device, precision, numbers) {
+        match (device, precision, gpu_precision) {
             (_, None, None) | (Device::Auto, Some(_), Some(_)) => {}
             (Device::Cuda(_), _, None) => return Err(format!("{name}: not on a GPU")),
             (Device::Cpu, None, _) => return Err(format!("{name}: not on a processor")),
@@ -127,7 +131,7 @@ impl Compute {
             (Device::Auto, _, None) => device = Device::Cpu,
             (Device::Cpu | Device::Cuda(_), _, _) => {}
         }
-        Ok(Compute { precision, device, numbers, ..self })
+        Ok(Compute { precision, device, gpu_precision, ..self })
     }
 
     /// Matrices that do not fit 16-bit fixed point, and so are computed in float32: a note each.

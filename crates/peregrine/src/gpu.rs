@@ -35,10 +35,10 @@ pub(crate) fn prepare(model: &mut Model, compute: &Compute) -> Result<Option<OnG
 
 /// The GPU to compute on, if it is to be one.
 fn open(compute: &Compute) -> Result<Option<Cuda>, Error> {
-    let numbers = compute.numbers.unwrap_or(GpuPrecision::Float16);
+    let precision = compute.gpu_precision.unwrap_or(GpuPrecision::Float16);
     match compute.device {
         Device::Cpu => Ok(None),
-        Device::Cuda(number) => Cuda::open(number, numbers).map(Some),
-        Device::Auto => Ok(Cuda::open(0, numbers).ok()),
+        Device::Cuda(number) => Cuda::open(number, precision).map(Some),
+        Device::Auto => Ok(Cuda::open(0, precision).ok()),
     }
 }

@@ -1,4 +1,4 @@
-//! Who may ask, and how often: API keys and rate limits.
+//! Access control: API keys and rate limits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,10 +11,11 @@ use subtle::ConstantTimeEq;
 use crate::config::{Config, ConfigError};
 use crate::problem::{Kind, Outcome, Problem};
 
-/// Clients whose use is remembered. Those unseen for a minute owe nothing, so forgetting them changes nothing.
+/// The most token buckets in memory. The bucket of a client unseen for a minute is full again, so
+/// it can be dropped.
 const MOST_CLIENTS: usize = 100_000;
 
-/// Who sends a request: the number of a key, or an address.
+/// The client of a request: the index of its API key, or its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Client {
     Key(usize),
@@ -24,12 +25,12 @@ pub(crate) enum Client {
 /// Keys and limits.
 pub(crate) struct Access {
     keys: Vec<String>,
-    /// Texts a minute.
+    /// The most texts a minute.
     limit: Option<u32>,
     used: Mutex<HashMap<Client, Bucket>>,
 }
 
-/// A token bucket: what is left, and when that was so.
+/// A token bucket: its level and the time of that level.
 struct Bucket {
     left: f64,
     at: Instant,
@@ -49,7 +50,7 @@ impl Access {
         !self.keys.is_empty()
     }
 
-    /// The client of a request. Where there are no keys, any key is ignored.
+    /// The client of a request. If no keys are configured, a request's key is ignored.
     pub(crate) fn client(&self, key: Option<&str>, address: IpAddr) -> Outcome<Client> {
         if self.keys.is_empty() {
             return Ok(Client::Address(address));
@@ -57,7 +58,7 @@ impl Access {
         let Some(given) = key.filter(|key| !key.is_empty()) else {
             return Err(Problem::new(Kind::NoKey, "An API key is needed"));
         };
-        // All keys are looked at, so that the time does not tell which one was nearly right.
+        // Compare with every key, so that the time does not reveal a near match.
         let mut found = None;
         for (number, key) in self.keys.iter().enumerate() {
             if bool::from(key.as_bytes().ct_eq(given.as_bytes())) {
@@ -67,8 +68,8 @@ impl Access {
         found.ok_or_else(|| Problem::new(Kind::WrongKey, "Invalid API key"))
     }
 
-    /// Charges a client for texts. A request that finds anything left may overdraw, so that a list longer than the limit
-    /// can be sent at all.
+    /// Takes a number of texts from a client's bucket. A request is accepted if the bucket is not
+    /// empty and may overdraw it, so that a list longer than the limit can be sent at all.
     pub(crate) fn charge(&self, client: Client, texts: usize, now: Instant) -> Outcome<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         let limit = f64::from(limit);
@@ -95,7 +96,7 @@ impl Access {
     }
 }
 
-/// The keys of a file, one a line.
+/// Reads the keys of a file, one a line.
 fn read_keys(path: &Path) -> Result<Vec<String>, ConfigError> {
     let place = path.display().to_string();
     let text = std::fs::read_to_string(path)

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -19,33 +19,33 @@ use crate::glossaries::Glossaries;
 use crate::log::Log;
 use crate::metrics::Metrics;
 
-/// The share of free memory that the process uses where it is not told.
+/// The default share of free memory that the process uses, as a fraction.
 const USUAL_SHARE: (u64, u64) = (3, 4);
 
-/// How often a model's speed is looked at.
+/// The interval at which a model's speed is sampled.
 const PACE_EVERY: Duration = Duration::from_millis(200);
 
-/// A caller that requests of one client share.
+/// A caller of a service, shared by the requests of one client.
 type SharedCaller = Caller<Arc<Service>>;
 
-/// A model and the caller by which one request speaks to it. The service lives as long as the request, and so does the
-/// client's own caller.
-pub(crate) struct Turn {
+/// A request's access to a model: the model and a caller of its service. Both live at least as long
+/// as the request, and so does the client's shared caller.
+pub(crate) struct ModelSession {
     pub(crate) model: Arc<OpenModel>,
     pub(crate) caller: SharedCaller,
-    /// The turn at the second model of a way through a third language.
-    pub(crate) then: Option<Box<Turn>>,
+    /// The second model of a pivot translation.
+    pub(crate) then: Option<Box<ModelSession>>,
     _shared: Arc<SharedCaller>,
 }
 
-impl Turn {
-    /// The numbers of its models.
-    pub(crate) fn numbers(&self) -> [u64; 2] {
+impl ModelSession {
+    /// The numbers of the models, 0 for none.
+    pub(crate) fn model_numbers(&self) -> [u64; 2] {
         [self.model.number, self.then.as_ref().map_or(0, |then| then.model.number)]
     }
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) registry: Registry,
@@ -57,19 +57,19 @@ pub(crate) struct App {
     pub(crate) log: Log,
     /// Whether the models are open and warm.
     pub(crate) ready: AtomicBool,
-    /// Whether the server is about to end.
+    /// Whether the server is shutting down.
     pub(crate) stopping: AtomicBool,
     callers: Mutex<HashMap<(Client, u64, Priority), Weak<SharedCaller>>>,
     paces: Mutex<HashMap<u64, Pace>>,
 }
 
-/// How fast a model is while sentences wait for it.
+/// The throughput of a model while its queue is not empty.
 struct Pace {
     finished: u64,
     at: Instant,
-    /// Whether sentences waited when this was taken.
+    /// Whether the queue was not empty at the last sample.
     busy: bool,
-    /// Sentences a second; none until it was busy for a while.
+    /// Sentences a second; `None` until the model has been busy for a while.
     rate: Option<f64>,
 }
 
@@ -103,10 +103,16 @@ impl App {
         Ok(())
     }
 
-    /// A caller for a request of a client: the client's requests share a turn, and take turns among themselves.
-    pub(crate) fn turn(&self, client: Client, model: Arc<OpenModel>, priority: Priority) -> Turn {
+    /// Opens a session of a client's request with a model. The queue serves clients in turns, and
+    /// the requests of a client in turns.
+    pub(crate) fn session(
+        &self,
+        client: Client,
+        model: Arc<OpenModel>,
+        priority: Priority,
+    ) -> ModelSession {
         let shared = self.shared_caller(client, &model, priority);
-        Turn { model, caller: shared.beside(), then: None, _shared: shared }
+        ModelSession { model, caller: shared.beside(), then: None, _shared: shared }
     }
 
     fn shared_caller(
@@ -128,7 +134,7 @@ impl App {
         caller
     }
 
-    /// How long a new request of that priority would wait for a place in the batch.
+    /// The expected time that a new request of that priority waits for a slot in the batch.
     pub(crate) fn expected_wait(&self, model: &OpenModel, priority: Priority) -> Duration {
         let [interactive, bulk] = Priority::ALL.map(|priority| model.service.queue_depth(priority));
         let waiting = match priority {
@@ -143,7 +149,7 @@ impl App {
         }
     }
 
-    /// Sentences a second, averaged over the last second or so in which sentences waited.
+    /// Sentences a second, averaged over about the last second with a non-empty queue.
     fn pace(&self, model: &OpenModel, busy: bool) -> Option<f64> {
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -163,7 +169,7 @@ impl App {
     }
 }
 
-/// The models that the configuration names.
+/// The registry entries of the configured models.
 fn entries(config: &Config, log: &Log) -> Result<Vec<ModelEntry>, ConfigError> {
     let mut entries = config.model.iter().map(named_entry).collect::<Result<Vec<_>, _>>()?;
     if let Some(folder) = &config.models {
@@ -183,7 +189,7 @@ fn entries(config: &Config, log: &Log) -> Result<Vec<ModelEntry>, ConfigError> {
     if entries.is_empty() {
         entries.push(ModelEntry::builtin());
     }
-    // A name is an address: the second of two equal ones gets a number.
+    // Names must be unique: the second of two equal ones gets a number.
     for index in 1..entries.len() {
         let (before, rest) = entries.split_at_mut(index);
         let name = rest[0].name.clone();

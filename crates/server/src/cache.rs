@@ -1,8 +1,8 @@
-//! Translations that are remembered, and those that are being made.
+//! The cache of finished translations, and the coalescing of equal running ones.
 //!
-//! A text that is being translated for one request is not translated again for an equal one: both wait for the same
-//! answer, and it is cancelled only when both have left. Finished translations are kept up to a number of bytes, the
-//! least recently used go first.
+//! A text that is being translated for one request is not translated again for an equal one: both
+//! wait for the same result, which is cancelled only when both have left. Finished translations are
+//! cached up to a number of bytes; the least recently used are evicted first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -17,10 +17,10 @@ use tokio::sync::oneshot;
 use crate::problem::{Kind, Problem};
 use crate::wanted::Wanted;
 
-/// What a translation is made from.
+/// Everything that a translation depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// The numbers of the opened models; a model that is opened again has another.
+    /// The numbers of the open models; a model that is opened again gets a new number.
     pub(crate) models: [u64; 2],
     pub(crate) wanted: Wanted,
     pub(crate) text: Arc<str>,
@@ -29,10 +29,10 @@ pub(crate) struct Key {
 pub(crate) type Made = Result<Arc<Translation>, Problem>;
 type Making = Pin<Box<dyn Future<Output = Made> + Send>>;
 
-/// A translation that is being made. Dropping all of its clones cancels it.
-pub(crate) type Flight = Shared<Making>;
+/// A running translation that equal requests share. Dropping all of its clones cancels it.
+pub(crate) type SharedTranslation = Shared<Making>;
 
-/// Translations by what they are made from.
+/// Finished and running translations by key.
 #[derive(Default)]
 pub(crate) struct Cache {
     most_bytes: usize,
@@ -41,15 +41,15 @@ pub(crate) struct Cache {
 
 #[derive(Default)]
 struct State {
-    flights: HashMap<Key, (u64, WeakShared<Making>)>,
+    running: HashMap<Key, (u64, WeakShared<Making>)>,
     kept: HashMap<Key, (u64, Arc<Translation>)>,
-    /// Keys by when they were used last.
+    /// Keys by time of last use.
     by_age: BTreeMap<u64, Key>,
     bytes: usize,
     clock: u64,
 }
 
-/// Bytes of a translation and its key, roughly.
+/// The approximate number of bytes of a translation and its key.
 fn weight(key: &Key, translation: &Translation) -> usize {
     let token = |tokens: &Vec<String>| tokens.iter().map(|token| token.len() + 24).sum::<usize>();
     let alternatives = translation.alternatives.iter().map(|a| {
@@ -65,7 +65,7 @@ fn weight(key: &Key, translation: &Translation) -> usize {
 }
 
 impl Cache {
-    /// A cache of that many bytes.
+    /// A cache of at most that many bytes.
     pub(crate) fn new(most_bytes: usize) -> Cache {
         Cache { most_bytes, state: Mutex::default() }
     }
@@ -74,12 +74,12 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether finished translations are kept.
+    /// Whether finished translations are cached.
     pub(crate) fn keeps(&self) -> bool {
         self.most_bytes > 0
     }
 
-    /// A finished translation.
+    /// A cached translation.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Translation>> {
         let mut state = self.state();
         state.clock += 1;
@@ -114,59 +114,63 @@ impl Cache {
         }
     }
 
-    /// The translation of an equal text that is being made, or a new one: who gets a [`Start`] makes it.
-    pub(crate) fn fly(self: &Arc<Self>, key: &Key) -> (Flight, Option<Start>) {
+    /// Joins the running translation with this key, or registers a new one, which the caller runs
+    /// with [`Start`].
+    pub(crate) fn join_or_register(
+        self: &Arc<Self>,
+        key: &Key,
+    ) -> (SharedTranslation, Option<Start>) {
         let mut state = self.state();
-        let known = state.flights.get(key).and_then(|(_, flight)| flight.upgrade());
-        if let Some(flight) = known {
-            return (flight, None);
+        let known = state.running.get(key).and_then(|(_, shared)| shared.upgrade());
+        if let Some(shared) = known {
+            return (shared, None);
         }
         state.clock += 1;
         let number = state.clock;
-        let landing = Landing { cache: Arc::clone(self), key: key.clone(), number };
+        let entry = RemoveOnDrop { cache: Arc::clone(self), key: key.clone(), number };
         let (start, started) = oneshot::channel::<Making>();
         let making = async move {
             let made = match started.await {
                 Ok(making) => making.await,
                 Err(_) => Err(Problem::new(Kind::Internal, "The translation was not begun")),
             };
-            if let (Ok(translation), true) = (&made, landing.cache.keeps()) {
-                landing.cache.put(&landing.key, translation);
+            if let (Ok(translation), true) = (&made, entry.cache.keeps()) {
+                entry.cache.put(&entry.key, translation);
             }
             made
         };
-        let flight = (Box::pin(making) as Making).shared();
-        if let Some(weak) = flight.downgrade() {
-            state.flights.insert(key.clone(), (number, weak));
+        let shared = (Box::pin(making) as Making).shared();
+        if let Some(weak) = shared.downgrade() {
+            state.running.insert(key.clone(), (number, weak));
         }
-        (flight, Some(Start(start)))
+        (shared, Some(Start(start)))
     }
 }
 
-/// Whoever has it makes the translation that others may be waiting for.
+/// The right and duty to run a translation that others may be waiting for.
 pub(crate) struct Start(oneshot::Sender<Making>);
 
 impl Start {
-    /// Makes the translation by this.
+    /// Runs the translation by this future.
     pub(crate) fn with(self, making: impl Future<Output = Made> + Send + 'static) {
-        // If nobody waits any more, it is dropped, and so cancelled.
+        // If no request waits any more, the future is dropped and thereby cancelled.
         let _ = self.0.send(Box::pin(making));
     }
 }
 
-/// Takes a flight out of the list when it ends or is dropped.
-struct Landing {
+/// Removes a running translation from the map when it ends or is dropped.
+struct RemoveOnDrop {
     cache: Arc<Cache>,
     key: Key,
     number: u64,
 }
 
-impl Drop for Landing {
+impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
         let mut state = self.cache.state();
-        // Another flight of the same text may have begun since.
-        if state.flights.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
-            state.flights.remove(&self.key);
+        // A new translation with the same key may have started since.
+        if state.running.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            state.running.remove(&self.key);
         }
     }
 }
@@ -202,37 +206,37 @@ mod tests {
     #[test]
     fn equal_texts_fly_together_and_land_once() {
         let cache = Arc::new(Cache::new(1 << 20));
-        let (first, start) = cache.fly(&key("a"));
-        let (second, other) = cache.fly(&key("a"));
-        assert!(other.is_none() && cache.fly(&key("b")).1.is_some());
+        let (first, start) = cache.join_or_register(&key("a"));
+        let (second, other) = cache.join_or_register(&key("a"));
+        assert!(other.is_none() && cache.join_or_register(&key("b")).1.is_some());
         drop(first);
         start.unwrap().with(async { Ok(translation("A")) });
         let made = second.now_or_never().unwrap().unwrap();
         assert_eq!(made.text(), "A");
-        assert!(cache.fly(&key("a")).1.is_some() && cache.get(&key("a")).is_some());
+        assert!(cache.join_or_register(&key("a")).1.is_some() && cache.get(&key("a")).is_some());
     }
 
     #[test]
     fn when_all_have_left_the_work_is_dropped() {
         let cache = Arc::new(Cache::new(0));
-        let (first, start) = cache.fly(&key("a"));
+        let (first, start) = cache.join_or_register(&key("a"));
         let (send, receive) = oneshot::channel::<()>();
         start.unwrap().with(async move {
             let _held = receive;
             std::future::pending().await
         });
-        let (second, _) = cache.fly(&key("a"));
+        let (second, _) = cache.join_or_register(&key("a"));
         drop(first);
         assert!(!send.is_closed());
         drop(second);
-        assert!(send.is_closed() && cache.state().flights.is_empty());
+        assert!(send.is_closed() && cache.state().running.is_empty());
     }
 
     #[test]
     fn what_is_never_begun_fails() {
         let cache = Arc::new(Cache::new(0));
-        let (flight, start) = cache.fly(&key("a"));
+        let (shared, start) = cache.join_or_register(&key("a"));
         drop(start);
-        assert!(flight.now_or_never().unwrap().is_err());
+        assert!(shared.now_or_never().unwrap().is_err());
     }
 }

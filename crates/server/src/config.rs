@@ -1,6 +1,6 @@
 //! The options of the server: one table drives flags, the configuration file, environment variables and the documentation.
 //!
-//! A flag counts more than a variable, a variable more than the file, the file more than the default.
+//! Flags take precedence over variables, variables over the file, and the file over defaults.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,26 +9,26 @@ use std::time::Duration;
 
 use peregrine::{Compute, Device};
 
-/// What is written before the name of a variable: the option `url-prefix` is `PEREGRINE_URL_PREFIX`.
+/// The prefix of environment variables: the option `url-prefix` is `PEREGRINE_URL_PREFIX`.
 const PREFIX: &str = "PEREGRINE_";
 
 /// An option of the server.
 pub struct ServeOption {
     /// The name of the flag and of the key in the configuration file.
     pub name: &'static str,
-    /// What stands for its value in help texts. Empty for a switch.
+    /// The placeholder of the value in help texts; empty for a switch.
     pub value: &'static str,
-    /// What holds if it is not given, in words.
+    /// The default, in words.
     pub default: &'static str,
-    /// What it does, in a sentence.
+    /// The description, in a sentence.
     pub help: &'static str,
-    /// Whether it may be given several times.
+    /// Whether the option may be given several times.
     pub many: bool,
     set: fn(&mut Config, &str) -> Result<(), String>,
 }
 
 impl ServeOption {
-    /// The name of its environment variable.
+    /// The name of the environment variable.
     pub fn variable(&self) -> String {
         format!("{PREFIX}{}", self.name.to_uppercase().replace('-', "_"))
     }
@@ -74,7 +74,7 @@ pub struct Config {
     pub device: Device,
     /// The name of the precision of products.
     pub precision: String,
-    /// The workers of each model; by default as many as suit the machine.
+    /// The number of workers of each model; by default chosen by the machine.
     pub threads: Option<usize>,
     /// Bytes of memory that the process should stay within.
     pub memory: Option<u64>,
@@ -90,7 +90,7 @@ pub struct Config {
     pub max_characters: usize,
     /// The longest expected wait at which a request is still accepted.
     pub max_wait: Duration,
-    /// How long a request may take where it does not say.
+    /// The timeout of a request that does not give one.
     pub timeout: Duration,
     /// Requests a minute for each client.
     pub rate_limit: Option<u32>,
@@ -98,23 +98,23 @@ pub struct Config {
     pub key: Vec<String>,
     /// A file of API keys, one a line.
     pub key_file: Option<PathBuf>,
-    /// Bytes of translations that are remembered.
+    /// The size of the translation cache in bytes.
     pub cache: usize,
-    /// The folder in which clients' glossaries are kept.
+    /// The folder in which clients' glossaries are stored.
     pub glossaries: Option<PathBuf>,
     /// The path under which everything is served.
     pub url_prefix: String,
-    /// Whether `X-Forwarded-*` headers are believed.
+    /// Whether `X-Forwarded-*` headers are trusted.
     pub trust_proxy: bool,
-    /// The origin that pages of other sites must have.
+    /// The origin of other sites' pages that may use the API (CORS).
     pub cors_origin: Option<String>,
     /// Whether the page is served.
     pub page: bool,
     /// The most open connections.
     pub max_connections: usize,
-    /// How long a client may take to send its request, and stay without one.
+    /// The time that a client may take to send a request, and may stay connected without one.
     pub idle_timeout: Duration,
-    /// How long accepted requests may take after a signal to end.
+    /// The time that accepted requests may take after a signal to end.
     pub drain_timeout: Duration,
     /// How log lines are written.
     pub log: LogFormat,
@@ -180,7 +180,7 @@ macro_rules! option {
     };
 }
 
-/// All options, in the order in which they are documented.
+/// All options, in the order of the documentation.
 pub const OPTIONS: &[ServeOption] = &[
     option!(
         "host",
@@ -404,7 +404,7 @@ pub const OPTIONS: &[ServeOption] = &[
     ),
 ];
 
-/// Why a configuration cannot be used: where the value was given, and what was expected.
+/// An invalid configuration: the place of the value, and what was expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct ConfigError {

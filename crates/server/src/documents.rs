@@ -1,4 +1,4 @@
-//! Documents: each block of text is a text of its own, everything else stays as it is.
+//! Documents: each block of text is translated as a text of its own, everything else is unchanged.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use crate::access::Client;
 use crate::app::App;
 use crate::params::Upload;
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Ask, Course, Translated, before, unchanged};
+use crate::translate::{Dispatch, Translated, TranslationJob, before, unchanged};
 use crate::wanted::Wanted;
 
-/// Blocks of a document that are translated at a time: enough for any batch.
+/// The most blocks of a document in the queue at a time, enough to fill any batch.
 const BLOCKS_AT_A_TIME: usize = 1024;
 
-/// How long a block waits before it asks again for room among those that wait.
+/// The time before a block that found the queue full is submitted again.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
-/// How long a file may take.
+/// The timeout of a file.
 const LONGEST: Duration = Duration::from_secs(10 * 60);
 
 /// A translated file.
@@ -30,11 +30,11 @@ const LONGEST: Duration = Duration::from_secs(10 * 60);
 pub(crate) struct TranslatedFile {
     pub(crate) bytes: Bytes,
     pub(crate) format: Format,
-    /// Characters of text in it, before they were translated.
+    /// The number of characters of the source text.
     pub(crate) characters: usize,
 }
 
-/// Texts as documents.
+/// Parses texts as documents.
 pub(crate) fn read_texts(
     texts: &[String],
     format: Format,
@@ -47,7 +47,7 @@ pub(crate) fn read_texts(
     texts.iter().map(read).collect()
 }
 
-/// The format of a file. One that nothing tells is refused: it may be anything.
+/// The format of a file. A file of unknown format is refused.
 fn format_of(file: &Upload) -> Outcome<Format> {
     match Format::detect(Some(&file.name), &file.bytes) {
         Format::Text if Format::from_name(&file.name).is_none() => {
@@ -57,7 +57,7 @@ fn format_of(file: &Upload) -> Outcome<Format> {
     }
 }
 
-/// A name for a translated file: `notes.txt` becomes `notes_pt.txt` with `_pt`.
+/// The name of a translated file: `notes.txt` with the mark `_pt` becomes `notes_pt.txt`.
 pub(crate) fn name_with(name: &str, mark: &str) -> String {
     match name.rsplit_once('.') {
         Some((stem, ending)) => format!("{stem}{mark}.{ending}"),
@@ -75,31 +75,31 @@ impl App {
     pub(crate) async fn translate_markup(
         self: &Arc<Self>,
         client: Client,
-        mut ask: Ask,
+        mut job: TranslationJob,
         documents: &[Document],
     ) -> Outcome<Vec<Translated>> {
-        ask.texts = documents.iter().map(plain).collect();
-        let courses = self.courses(client, &ask).await?;
+        job.texts = documents.iter().map(plain).collect();
+        let dispatches = self.dispatch(client, &job).await?;
         let mut translated = Vec::with_capacity(documents.len());
         let mut writing = FuturesOrdered::new();
-        for (document, course) in documents.iter().zip(&courses) {
-            writing.push_back(self.write(document, course, &ask.wanted));
+        for (document, dispatch) in documents.iter().zip(&dispatches) {
+            writing.push_back(self.write(document, dispatch, &job.wanted));
         }
         let written: Vec<Vec<u8>> = writing.try_collect().await?;
-        for (bytes, course) in written.into_iter().zip(courses) {
+        for (bytes, dispatch) in written.into_iter().zip(dispatches) {
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            let model = course.model_name();
-            let Course { from, to, detected, .. } = course;
+            let model = dispatch.model_name();
+            let Dispatch { from, to, detected, .. } = dispatch;
             translated.push(Translated { translation: unchanged(text), from, to, model, detected });
         }
         Ok(translated)
     }
 
-    /// Translates a file. `ask` has no texts.
+    /// Translates a file. `job` has no texts.
     pub(crate) async fn translate_file(
         self: &Arc<Self>,
         client: Client,
-        mut ask: Ask,
+        mut job: TranslationJob,
         file: &Upload,
     ) -> Outcome<TranslatedFile> {
         let format = format_of(file)?;
@@ -111,21 +111,21 @@ impl App {
         let document = document.map_err(|error| Problem::bad(error.to_string()))?;
         let blocks = document.blocks().iter();
         let characters = blocks.map(|block| block.text.chars().count()).sum();
-        ask.texts = vec![plain(&document)];
-        ask.priority = ask.priority.or(Some(Priority::Bulk));
+        job.texts = vec![plain(&document)];
+        job.priority = job.priority.or(Some(Priority::Bulk));
         let work = async {
-            let courses = self.courses(client, &ask).await?;
-            self.write(&document, &courses[0], &ask.wanted).await
+            let dispatches = self.dispatch(client, &job).await?;
+            self.write(&document, &dispatches[0], &job.wanted).await
         };
-        let bytes = before(Instant::now() + ask.timeout.max(LONGEST), work).await?;
+        let bytes = before(Instant::now() + job.timeout.max(LONGEST), work).await?;
         Ok(TranslatedFile { bytes: bytes.into(), format, characters })
     }
 
-    /// The bytes of a document with new texts.
+    /// Translates a document and returns its bytes.
     async fn write(
         self: &Arc<Self>,
         document: &Document,
-        course: &Course,
+        dispatch: &Dispatch,
         wanted: &Wanted,
     ) -> Outcome<Vec<u8>> {
         let mut running = FuturesOrdered::new();
@@ -134,7 +134,7 @@ impl App {
             if running.len() == BLOCKS_AT_A_TIME {
                 translated.extend(running.try_next().await?);
             }
-            running.push_back(self.translate_block(block, course, wanted));
+            running.push_back(self.translate_block(block, dispatch, wanted));
         }
         while let Some(block) = running.try_next().await? {
             translated.push(block);
@@ -145,15 +145,15 @@ impl App {
     async fn translate_block(
         self: &Arc<Self>,
         block: &Block,
-        course: &Course,
+        dispatch: &Dispatch,
         wanted: &Wanted,
     ) -> Outcome<peregrine::document::Translated> {
         let alignments = !block.spans.is_empty();
         let wanted = Wanted { keep: block.keep(), alignments, n_best: 1, ..wanted.clone() };
         loop {
-            match self.start(&block.text, course, &wanted) {
-                Ok(flight) => return Ok(BlockRequest::finish(&*flight.await?)),
-                // A document may have more blocks than there is room for.
+            match self.start(&block.text, dispatch, &wanted) {
+                Ok(shared) => return Ok(BlockRequest::finish(&*shared.await?)),
+                // A document may have more blocks than the queue has room for.
                 Err(problem) if problem.kind == Kind::Busy => tokio::time::sleep(NO_ROOM).await,
                 Err(problem) => return Err(problem),
             }

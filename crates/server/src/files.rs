@@ -1,4 +1,5 @@
-//! Files that are being translated or wait to be fetched: in memory, bounded, and gone after half an hour.
+//! Files that are being translated or wait to be fetched, in memory of bounded size, for half an
+//! hour.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::documents::TranslatedFile;
 use crate::problem::{Kind, Outcome, Problem};
 
-/// How long a file waits.
+/// The time that a file is stored.
 const KEPT: Duration = Duration::from_secs(30 * 60);
 
 /// The most bytes of all files.
@@ -20,13 +21,13 @@ const MOST_FILES: usize = 1000;
 #[derive(Debug, Clone)]
 pub(crate) struct File {
     pub(crate) name: String,
-    /// What must be known besides the id, where the dialect wants that.
+    /// The secret that a request must give besides the id, in dialects that have one.
     pub(crate) key: String,
     pub(crate) state: State,
     at: Instant,
 }
 
-/// What has become of a file.
+/// The state of a file's translation.
 #[derive(Debug, Clone)]
 pub(crate) enum State {
     Translating,
@@ -47,7 +48,7 @@ impl Files {
         files
     }
 
-    /// Makes a place for a file that is going to be translated; its id and key.
+    /// Registers a file that is going to be translated; returns its id and key.
     pub(crate) fn begin(&self, name: &str) -> Outcome<(String, String)> {
         let mut files = self.lock();
         if files.len() >= MOST_FILES || held(&files) >= MOST_BYTES {
@@ -60,7 +61,7 @@ impl Files {
         Ok((id, key))
     }
 
-    /// Keeps what a file became.
+    /// Stores the result of a file's translation.
     pub(crate) fn finish(&self, id: &str, made: Outcome<TranslatedFile>) -> Outcome<()> {
         let mut files = self.lock();
         let room = MOST_BYTES.saturating_sub(held(&files));
@@ -84,13 +85,13 @@ impl Files {
         self.lock().get(id).cloned()
     }
 
-    /// Forgets a file.
+    /// Removes a file.
     pub(crate) fn remove(&self, id: &str) {
         self.lock().remove(id);
     }
 }
 
-/// Bytes of all files.
+/// The number of bytes of all files.
 fn held(files: &HashMap<String, File>) -> usize {
     let bytes = |file: &File| match &file.state {
         State::Done(made) => made.bytes.len(),
@@ -99,7 +100,7 @@ fn held(files: &HashMap<String, File>) -> usize {
     files.values().map(bytes).sum()
 }
 
-/// Thirty-two hexadecimal digits that nobody can guess.
+/// Thirty-two random hexadecimal digits, from the system's secure generator.
 pub(crate) fn secret() -> Outcome<String> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes)
@@ -107,7 +108,8 @@ pub(crate) fn secret() -> Outcome<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A file's name without folders and without what a header cannot hold: it is only ever shown, never opened.
+/// A file name without folders and without characters that a header cannot hold. It is only shown,
+/// never opened.
 pub(crate) fn safe_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let safe =

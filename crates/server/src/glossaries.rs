@@ -1,4 +1,4 @@
-//! Glossaries that clients make: kept in memory, and in a folder if there is one.
+//! Glossaries that clients create, stored in memory and in the folder if one is configured.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -24,11 +24,11 @@ pub(crate) struct Dictionary {
     /// The codes of the languages, without regions.
     pub(crate) from: String,
     pub(crate) to: String,
-    /// Source and target of each term, as they were given.
+    /// Target by source of each term, unchanged.
     entries: BTreeMap<String, String>,
 }
 
-/// A glossary as a request uses it. Two are equal if they have the same entries.
+/// The glossary of a request. Two are equal if they have the same entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Terms {
     key: Arc<str>,
@@ -50,20 +50,20 @@ impl Hash for Terms {
 }
 
 impl Terms {
-    /// The terms of a text in TSV.
+    /// Reads terms in TSV.
     pub(crate) fn read(tsv: &str) -> Outcome<Terms> {
         let glossary = Glossary::read("glossary.tsv", tsv.as_bytes());
         let glossary = glossary.map_err(|error| Problem::bad(error.to_string()))?;
         Ok(Terms { key: tsv.into(), glossary })
     }
 
-    /// The terms of pairs of source and target.
+    /// The terms with these pairs of source and target.
     pub(crate) fn of<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> Outcome<Terms> {
         Terms::read(&tsv(entries))
     }
 }
 
-/// Entries as lines. What a line cannot hold becomes a blank.
+/// Entries as lines of TSV. Tabs and line breaks become blanks.
 fn tsv<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {
     let plain = |text: &str| text.replace(['\t', '\n', '\r'], " ");
     entries
@@ -73,7 +73,7 @@ fn tsv<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {
 }
 
 impl Dictionary {
-    /// A dictionary from its entries in TSV or CSV.
+    /// Reads a dictionary from its entries in TSV or CSV.
     pub(crate) fn read(from: &str, to: &str, format: &str, entries: &str) -> Outcome<Dictionary> {
         if entries.len() > MOST_BYTES {
             return Err(Problem::new(Kind::TooLarge, "The entries are longer than 10 MiB"));
@@ -97,7 +97,7 @@ impl Dictionary {
         Ok(dictionary)
     }
 
-    /// Its entries, a line each.
+    /// The entries in TSV, a line each.
     pub(crate) fn tsv(&self) -> String {
         tsv(self.entries())
     }
@@ -137,13 +137,13 @@ impl Stored {
         self.dictionaries.iter().find(|dictionary| dictionary.is_of(from, to))
     }
 
-    /// Puts a dictionary in place of the one of its direction.
+    /// Replaces the dictionary of the same direction.
     pub(crate) fn put(&mut self, dictionary: Dictionary) {
         self.dictionaries.retain(|other| !other.is_of(&dictionary.from, &dictionary.to));
         self.dictionaries.push(dictionary);
     }
 
-    /// Adds the entries of a dictionary to those of its direction.
+    /// Adds the entries of a dictionary to the one of the same direction.
     pub(crate) fn add(&mut self, dictionary: Dictionary) -> Outcome<()> {
         let known = self.dictionary(&dictionary.from, &dictionary.to);
         let mut entries = known.map(|known| known.entries.clone()).unwrap_or_default();
@@ -184,7 +184,7 @@ pub(crate) struct Glossaries {
 }
 
 impl Glossaries {
-    /// The glossaries of a folder, which is made if it is not there.
+    /// Opens the glossaries of a folder, which is created if it does not exist.
     pub(crate) fn open(folder: Option<&Path>) -> Result<Glossaries, ConfigError> {
         let Some(folder) = folder else { return Ok(Glossaries::default()) };
         let problem = |path: &Path, what: &dyn std::fmt::Display| {
@@ -222,7 +222,7 @@ impl Glossaries {
         self.lock().get(id).cloned().ok_or_else(missing)
     }
 
-    /// Makes a glossary.
+    /// Creates a glossary.
     pub(crate) fn make(&self, name: &str, dictionaries: Vec<Dictionary>) -> Outcome<Stored> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut stored = Stored {
@@ -241,7 +241,7 @@ impl Glossaries {
         Ok(stored)
     }
 
-    /// Changes a glossary; if the change fails it stays as it was.
+    /// Changes a glossary; if the change fails, the glossary is unchanged.
     pub(crate) fn change(
         &self,
         id: &str,
@@ -281,7 +281,7 @@ fn unwritable() -> Problem {
     Problem::new(Kind::Internal, "The glossary cannot be written")
 }
 
-/// Thirty-two hexadecimal digits as clients expect ids to look.
+/// Formats thirty-two hexadecimal digits as a UUID.
 fn uuid(digits: &str) -> String {
     let part = |range: std::ops::Range<usize>| digits.get(range).unwrap_or_default();
     format!("{}-{}-{}-{}-{}", part(0..8), part(8..12), part(12..16), part(16..20), part(20..32))

@@ -47,13 +47,13 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     let prefix = app.config.url_prefix.clone();
     let router = match prefix.as_str() {
         "" => router.fallback(missing),
-        // `nest` leaves `prefix/` out, which is where the page is.
+        // `nest` does not match `prefix/`, the address of the page.
         prefix => {
             let page = move |State(app): State<Arc<App>>, request: Request<Body>| {
                 answer(app, "/", Vec::new(), request)
             };
             let place = format!("{prefix}/");
-            // The page's addresses are relative: without the slash they would miss the prefix.
+            // The page has relative links, which need the final slash.
             let redirect = move || std::future::ready(axum::response::Redirect::permanent(&place));
             let inner = Router::new().nest(prefix, router).route(&format!("{prefix}/"), any(page));
             inner.route(prefix, axum::routing::get(redirect)).fallback(missing)
@@ -62,7 +62,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     router.with_state(Arc::clone(app))
 }
 
-/// A request that is being answered. If it is dropped before, its client has left.
+/// A request that is being answered. If it is dropped before the answer, the client has
+/// disconnected.
 struct InFlight {
     app: Arc<App>,
     answered: bool,
@@ -77,7 +78,7 @@ impl Drop for InFlight {
     }
 }
 
-/// Answers a request to a path of the table; an empty one is not in it.
+/// Answers a request to a path of the table; the path is empty if it is not in the table.
 async fn answer(
     app: Arc<App>,
     path: &'static str,
@@ -146,7 +147,7 @@ async fn handle(
 ) -> Outcome<Response> {
     let address = address(app, &request);
     let (parts, body) = request.into_parts();
-    // Before anything else: a connection with an unread body cannot be used again.
+    // Read the body first: a connection with an unread body cannot be reused.
     let routes: Vec<&'static Route> = ROUTES.iter().filter(|route| route.path == path).collect();
     let most = match routes.iter().any(|route| route.takes_file()) {
         true => app.config.max_file,
@@ -186,10 +187,10 @@ async fn handle(
     (route.handler)(context).await
 }
 
-/// The most bytes of a body that is too long that are read and dropped, and how long that may take.
+/// The most bytes of a too long body that are read and dropped, and the most time for it.
 const DRAINED: (usize, Duration) = (64 << 20, Duration::from_secs(5));
 
-/// The body, if it is not too long and comes in time.
+/// Reads the body, within the limits of length and time.
 async fn read_body(app: &App, headers: &HeaderMap, mut body: Body, most: usize) -> Outcome<Bytes> {
     let mut read = Vec::new();
     let mut length = usize::try_from(content_length(headers)).unwrap_or(usize::MAX);
@@ -214,7 +215,8 @@ async fn read_body(app: &App, headers: &HeaderMap, mut body: Body, most: usize) 
     outcome.map(|()| Bytes::from(read))
 }
 
-/// Reads the rest of a body and drops it: a client that is still sending would see a broken connection, and not the answer.
+/// Reads and drops the rest of a body: a client that is still sending would see a broken connection
+/// instead of the answer.
 async fn drain(mut body: Body) {
     let dropping = async {
         let mut left = DRAINED.0;
@@ -230,21 +232,22 @@ fn content_length(headers: &HeaderMap) -> u64 {
     length.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The client's address: that of the connection, or behind a trusted proxy the one it adds.
+/// The client's address: that of the connection or, behind a trusted proxy, the one that the proxy
+/// adds.
 fn address(app: &App, request: &Request<Body>) -> IpAddr {
     let peer = request
         .extensions()
         .get::<SocketAddr>()
         .map_or(IpAddr::from([127, 0, 0, 1]), SocketAddr::ip);
     let forwarded = || {
-        // The proxy appends: what stands before may be the client's invention.
+        // The proxy appends the address; the client may have forged everything before it.
         let all = request.headers().get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
         all.rsplit(',').next()?.trim().parse().ok()
     };
     if app.config.trust_proxy { forwarded().unwrap_or(peer) } else { peer }
 }
 
-/// The id that the client sends, if it is one, or a new one.
+/// The client's request id if it is valid, or a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
     let is_id = |id: &&str| {

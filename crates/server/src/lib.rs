@@ -1,12 +1,12 @@
 //! `peregrine serve`: an HTTP server for translation.
 //!
-//! It has an API of its own, speaks those that clients already have (LibreTranslate, DeepL, Google, browser extensions), and
-//! serves a page. Requests of all callers meet in the running batches of [`peregrine::Service`]; this crate only reads, routes
-//! and writes.
+//! It has its own API and those that clients already use (LibreTranslate, DeepL, Google, browser
+//! extensions), and serves a page. Requests of all clients share the running batches of
+//! [`peregrine::Service`]; this crate only parses requests, routes them and formats answers.
 //!
 //! ```text
 //! connection ── http ──▶ params ──▶ api/<dialect> ──▶ translate ──▶ registry ──▶ Service
-//!                        (body)     (shape, errors)   (languages, cache, flights)
+//!                        (body)     (shape, errors)   (languages, cache, jobs)
 //! ```
 
 #![forbid(unsafe_code)]

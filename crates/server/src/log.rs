@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 use crate::config::LogFormat;
 
-/// How much a line matters.
+/// The severity of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Info,
     Warning,
 }
 
-/// Where log lines go.
+/// The form of log lines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Log {
     json: bool,
@@ -46,7 +46,7 @@ impl Log {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let line =
             self.line(level, message, fields, &timestamp(now.as_secs(), now.subsec_millis()));
-        // A full disk or a closed pipe is no reason not to translate.
+        // A full disk or a closed pipe must not stop the server.
         let _ = std::io::stderr().lock().write_all(line.as_bytes());
     }
 
@@ -77,8 +77,8 @@ impl Log {
     }
 }
 
-/// A time as RFC 3339 writes it, in UTC with milliseconds. The days follow the calendar of
-/// "chrono-Compatible Low-Level Date Algorithms" (H. Hinnant): years begin in March.
+/// A time in the format of RFC 3339, in UTC with milliseconds. The date is computed as in
+/// "chrono-Compatible Low-Level Date Algorithms" (H. Hinnant), with years that begin in March.
 pub(crate) fn timestamp(seconds: u64, millis: u32) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let days = days + 719_468;

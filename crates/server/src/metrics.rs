@@ -1,4 +1,5 @@
-//! Counts for Prometheus. No label holds anything a client sends: routes, pairs and models are those that exist.
+//! Metrics for Prometheus. Labels never contain input of clients: only existing routes, pairs and
+//! models.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -7,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Upper ends of the buckets for durations, in seconds.
+/// Upper bounds of the duration buckets, in seconds.
 const BUCKETS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,
 ];
@@ -15,7 +16,7 @@ const BUCKETS: [f64; 16] = [
 /// A histogram of durations.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Histogram {
-    /// Durations in each bucket; the last are longer than all.
+    /// The number of durations in each bucket; the last has no upper bound.
     counts: [u64; BUCKETS.len() + 1],
     seconds: f64,
 }
@@ -29,7 +30,7 @@ impl Histogram {
     }
 }
 
-/// What the server counts by itself. The counts of a model's service are read when they are asked for.
+/// The server's own counters. Those of a model's service are read for each scrape.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<(&'static str, &'static str, u16), u64>>,
@@ -37,12 +38,12 @@ pub(crate) struct Metrics {
     rejected: Mutex<BTreeMap<&'static str, u64>>,
     characters: Mutex<BTreeMap<String, u64>>,
     pub(crate) in_flight: AtomicU64,
-    /// Requests whose client left before the answer.
+    /// Requests whose client disconnected before the answer.
     pub(crate) abandoned: AtomicU64,
     pub(crate) connections: AtomicU64,
     pub(crate) cache_hits: AtomicU64,
     pub(crate) cache_misses: AtomicU64,
-    /// Texts that joined an equal one that was being translated.
+    /// Texts that joined the running translation of an equal one.
     pub(crate) coalesced: AtomicU64,
     pub(crate) panics: AtomicU64,
 }
@@ -75,7 +76,7 @@ impl Metrics {
         }
     }
 
-    /// Writes the server's own counts.
+    /// Writes the server's own counters.
     pub(crate) fn write(&self, page: &mut Exposition) {
         page.family("peregrine_http_requests_total", "counter", "Requests answered");
         for ((api, route, status), count) in lock(&self.requests).iter() {
@@ -145,7 +146,7 @@ impl Exposition {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// A sample of the metric begun last. Labels are names of this program's own or of its models.
+    /// A sample of the current metric. Label values are names of this program or of its models.
     pub(crate) fn sample(
         &mut self,
         suffix: &str,

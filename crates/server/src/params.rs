@@ -1,7 +1,8 @@
-//! The parameters of a request, from wherever clients put them: a JSON object, a form, a multipart form or the query.
+//! The parameters of a request, from a JSON object, a form, a multipart form or the query.
 //!
-//! Frameworks' extractors answer errors in a shape of their own, read no body of a GET, and lose repeated keys of forms; clients of
-//! the dialects need all three (docs/serve.md). `null` counts as absent everywhere.
+//! The extractors of web frameworks have their own form of errors, do not read the body of a GET,
+//! and lose repeated keys of forms; clients of the dialects need all three (docs/serve.md). `null`
+//! counts as absent everywhere.
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
@@ -16,7 +17,7 @@ const MOST_FIELDS: usize = 10_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Upload {
     pub(crate) field: String,
-    /// The name that the client gives it.
+    /// The file name sent by the client.
     pub(crate) name: String,
     pub(crate) bytes: Bytes,
 }
@@ -30,11 +31,11 @@ pub(crate) struct Params {
     pub(crate) files: Vec<Upload>,
 }
 
-/// One text or several, as they were given.
+/// One text or a list of texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Texts {
     pub(crate) texts: Vec<String>,
-    /// Whether they came as a list, and go back as one.
+    /// Whether the parameter is a list, so that the answer must be one too.
     pub(crate) is_list: bool,
 }
 
@@ -59,7 +60,7 @@ impl Params {
         if media == "multipart/form-data" {
             params.read_multipart(kind, body).await?;
         } else if is_json || starts_object {
-            // `curl -d '{…}'` calls it a form.
+            // `curl -d '{…}'` declares JSON as a form.
             params.json = Some(object(&body)?);
         } else {
             params.form = pairs(&body);
@@ -108,7 +109,7 @@ impl Params {
         place.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A parameter in the query, whatever the body is.
+    /// A parameter of the query, even if there is a body.
     pub(crate) fn in_query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -118,7 +119,7 @@ impl Params {
         self.json.as_ref()?.get(name).filter(|value| !value.is_null())
     }
 
-    /// A string. Numbers and truth values count as what they are written as.
+    /// A string. Numbers and booleans count as their text.
     pub(crate) fn string(&self, name: &str) -> Outcome<Option<String>> {
         if self.json.is_none() {
             return Ok(self.plain(name).next().map(str::to_owned));
@@ -136,7 +137,7 @@ impl Params {
         Ok(self.string(name)?.filter(|text| !text.trim().is_empty()))
     }
 
-    /// A text or a list of texts. In a form a list is a key that is repeated.
+    /// A text or a list of texts. In a form a list is a repeated key.
     pub(crate) fn texts(&self, name: &str) -> Outcome<Option<Texts>> {
         if self.json.is_none() {
             let texts: Vec<String> = self.plain(name).map(str::to_owned).collect();
@@ -165,7 +166,7 @@ impl Params {
         Ok(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
-    /// Yes or no: a truth value, or 1, 0, true, false as text.
+    /// A boolean, or 1, 0, true, false as text.
     pub(crate) fn flag(&self, name: &str) -> Outcome<Option<bool>> {
         match self.string(name)?.as_deref() {
             None | Some("") => Ok(None),

@@ -1,8 +1,8 @@
-//! Why a request is not answered. Each dialect writes it in its own shape ([`crate::api::Dialect`]).
+//! Errors of requests. Each dialect writes them in its own form ([`crate::api::Dialect`]).
 
 use std::time::Duration;
 
-/// What kind of problem it is. Dialects choose the status by it.
+/// The kind of a problem, from which dialects choose the HTTP status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// The request cannot be understood.
@@ -13,23 +13,23 @@ pub(crate) enum Kind {
     UnknownPair,
     /// The body, a text or a list is too large.
     TooLarge,
-    /// More was sent than the client may send in a minute.
+    /// The client has exceeded its rate limit.
     RateLimited,
-    /// A key is wanted, and there is none.
+    /// The API key is missing.
     NoKey,
-    /// The key is not one of those that may be used.
+    /// The API key is unknown.
     WrongKey,
     /// There is no such path, file or glossary.
     NotFound,
     /// The path exists, but not with this method.
     WrongMethod,
-    /// This server cannot do it.
+    /// The server does not support it.
     NotSupported,
-    /// Too much waits already.
+    /// The queue is full or the expected wait too long.
     Busy,
-    /// It took longer than it may.
+    /// The request has exceeded its timeout.
     Deadline,
-    /// The server is about to end.
+    /// The server is shutting down.
     Stopping,
     /// A model cannot be used, or a device failed.
     Internal,
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// The status that most dialects use.
+    /// The HTTP status in most dialects.
     pub(crate) fn status(self) -> u16 {
         match self {
             Kind::BadRequest | Kind::UnknownLanguage | Kind::UnknownPair => 400,
@@ -77,9 +77,9 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     pub(crate) kind: Kind,
-    /// A sentence that helps.
+    /// A sentence for the user.
     pub(crate) message: String,
-    /// When to try again.
+    /// The time after which to try again.
     pub(crate) retry_after: Option<Duration>,
 }
 

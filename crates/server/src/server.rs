@@ -1,4 +1,4 @@
-//! Listening, and ending well.
+//! Listening, and graceful shutdown.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub enum ServeError {
     /// A value of the configuration that cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An address that cannot be listened on, or a system that has no more to give.
+    /// An address that cannot be listened on, or an exhausted system resource.
     #[error("{0}")]
     System(String),
     /// None of the models can be used.
@@ -35,7 +35,7 @@ pub enum ServeError {
     NoModel(String),
 }
 
-/// A server that listens and is not serving yet.
+/// A server that listens but does not serve yet.
 pub struct Server {
     app: Arc<App>,
     listener: TcpListener,
@@ -52,12 +52,12 @@ impl Server {
         Ok(Server { app, listener })
     }
 
-    /// The address it listens on.
+    /// The address that the server listens on.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop` is done, then finishes what it has accepted.
+    /// Serves until `stop` completes, then finishes the accepted requests.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Server { app, listener } = self;
         let warming = Arc::clone(&app);
@@ -85,13 +85,13 @@ impl Server {
                         let app = Arc::clone(&app);
                         app.metrics.connections.fetch_add(1, Relaxed);
                         tokio::spawn(async move {
-                            // A client that breaks its connection is no matter.
+                            // A broken connection is not an error of the server.
                             let _ = watched.await;
                             app.metrics.connections.fetch_sub(1, Relaxed);
                             drop(place);
                         });
                     }
-                    // No file handles are left, say: let connections end.
+                    // For example no file descriptors are left: wait for connections to end.
                     _ => tokio::time::sleep(Duration::from_millis(50)).await,
                 },
             }
@@ -109,14 +109,14 @@ impl Server {
     }
 }
 
-/// One connection.
+/// Serves one connection.
 fn connection(
     app: &Arc<App>,
     router: Router,
     stream: TcpStream,
     peer: SocketAddr,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> + Send + 'static {
-    // Answers are small and wanted at once.
+    // Answers are small and must not be delayed.
     let _ = stream.set_nodelay(true);
     let router = router.layer(axum::Extension(peer));
     let service = TowerToHyperService::new(router);
@@ -125,7 +125,8 @@ fn connection(
     builder.serve_connection(TokioIo::new(stream), service)
 }
 
-/// Opens the models and translates a word with each, so that the first request is as fast as the next.
+/// Opens the models and translates a word with each, so that the first request is as fast as later
+/// ones.
 fn warm_up(app: &App) -> Result<(), ServeError> {
     let mut problems = Vec::new();
     let entries = app.registry.models();
@@ -165,8 +166,9 @@ fn warm_up(app: &App) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Runs a server until a signal ends it: SIGTERM or SIGINT finish what was accepted, a second one ends at once. SIGHUP reads the
-/// list of models again. `started` gets the address.
+/// Runs a server until a signal ends it. On SIGTERM or SIGINT it finishes the accepted requests; a
+/// second signal ends it at once. SIGHUP reloads the list of models. `started` is called with the
+/// address.
 pub fn run(config: Config, started: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
     let system = |error: std::io::Error| ServeError::System(error.to_string());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -180,12 +182,12 @@ pub fn run(config: Config, started: impl FnOnce(SocketAddr)) -> Result<(), Serve
         let app = Arc::clone(&server.app);
         server.run(signals(app)).await
     })?;
-    // Connections that outlast the time to finish are dropped, and what they wait for is cancelled.
+    // Connections that exceed the drain timeout are dropped, which cancels their translations.
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(())
 }
 
-/// Checks a configuration as far as that is possible without serving: files, keys, models.
+/// Checks a configuration without serving: files, keys, models.
 pub fn check(config: Config) -> Result<Vec<String>, ServeError> {
     let app = App::new(config)?;
     let mut report = Vec::new();
@@ -213,7 +215,7 @@ pub fn check(config: Config) -> Result<Vec<String>, ServeError> {
     }
 }
 
-/// Waits for a signal to end.
+/// Waits for a signal to end; reloads on SIGHUP.
 async fn signals(app: Arc<App>) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)) = (

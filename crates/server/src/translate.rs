@@ -1,5 +1,5 @@
-//! Translating for any dialect: languages are found, equal texts join, everything else meets in the models' running
-//! batches.
+//! Translation for all dialects: resolves languages and models, coalesces equal texts and submits
+//! the others to the models' services.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use peregrine::{
 };
 
 use crate::access::Client;
-use crate::app::{App, Turn};
-use crate::cache::{Flight, Key};
+use crate::app::{App, ModelSession};
+use crate::cache::{Key, SharedTranslation};
 use crate::documents::read_texts;
 use crate::problem::{Kind, Outcome, Problem};
 use crate::wanted::Wanted;
 
-/// Characters from which on a request counts as bulk, so that it does not hold up short ones.
-const BULK_CHARACTERS: usize = 20_000;
+/// A request of at least so many bytes has bulk priority, so that it does not delay short ones.
+const BULK_BYTES: usize = 20_000;
 
-/// Bytes from which on texts are tokenised on a thread that may block.
+/// Texts of at least so many bytes are tokenised on a thread that may block.
 const LARGE_BYTES: usize = 16 << 10;
 
-/// Texts to translate.
+/// The texts of a request and how to translate them.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct TranslationJob {
     pub(crate) texts: Vec<String>,
-    /// The language of the texts as the client calls it; none is detected for each.
+    /// The source language as the client names it; `None` means that it is detected for each text.
     pub(crate) from: Option<String>,
-    /// The language to translate to as the client calls it.
+    /// The target language as the client names it.
     pub(crate) to: String,
-    /// The kind of documents that the texts are, and how they are read, if they are any.
+    /// The format and options of texts with markup; `None` for plain text.
     pub(crate) markup: Option<(Format, DocumentOptions)>,
     pub(crate) wanted: Wanted,
     pub(crate) priority: Option<Priority>,
@@ -58,48 +58,49 @@ impl Translated {
     }
 }
 
-/// How a text gets translated.
-pub(crate) struct Course {
+/// The languages of a text and the model that translates it.
+pub(crate) struct Dispatch {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) detected: Option<Detection>,
-    /// The model; none if both languages are the same. Texts of a request share a turn.
-    pub(crate) turn: Option<Arc<Turn>>,
+    /// The session with the model, which the texts of a request share; `None` if both languages are
+    /// the same.
+    pub(crate) session: Option<Arc<ModelSession>>,
 }
 
-impl Course {
-    /// The name of the model; empty if there is none.
+impl Dispatch {
+    /// The name of the model; empty without one.
     pub(crate) fn model_name(&self) -> String {
-        let Some(turn) = &self.turn else { return String::new() };
-        match &turn.then {
-            None => turn.model.name.clone(),
-            Some(then) => format!("{} + {}", turn.model.name, then.model.name),
+        let Some(session) = &self.session else { return String::new() };
+        match &session.then {
+            None => session.model.name.clone(),
+            Some(then) => format!("{} + {}", session.model.name, then.model.name),
         }
     }
 }
 
 impl App {
-    /// Translates texts; the translations are in their order.
+    /// Translates texts and returns the translations in the same order.
     pub(crate) async fn translate(
         self: &Arc<Self>,
         client: Client,
-        ask: Ask,
+        job: TranslationJob,
     ) -> Outcome<Vec<Translated>> {
-        let deadline = Instant::now() + ask.timeout;
+        let deadline = Instant::now() + job.timeout;
         let work = async {
-            self.check_size(&ask)?;
-            if let Some((format, options)) = &ask.markup {
-                let documents = read_texts(&ask.texts, *format, options)?;
-                return self.translate_markup(client, ask, &documents).await;
+            self.check_size(&job)?;
+            if let Some((format, options)) = &job.markup {
+                let documents = read_texts(&job.texts, *format, options)?;
+                return self.translate_markup(client, job, &documents).await;
             }
-            let courses = self.courses(client, &ask).await?;
-            let flights = self.launch(&ask, &courses)?;
-            let mut translated = Vec::with_capacity(courses.len());
-            for (course, flight) in courses.into_iter().zip(flights) {
-                let model = course.model_name();
-                let Course { from, to, detected, .. } = course;
+            let dispatches = self.dispatch(client, &job).await?;
+            let running = self.launch(&job, &dispatches)?;
+            let mut translated = Vec::with_capacity(dispatches.len());
+            for (dispatch, shared) in dispatches.into_iter().zip(running) {
+                let model = dispatch.model_name();
+                let Dispatch { from, to, detected, .. } = dispatch;
                 translated.push(Translated {
-                    translation: flight.await?,
+                    translation: shared.await?,
                     from,
                     to,
                     model,
@@ -112,9 +113,9 @@ impl App {
     }
 
     /// Checks a request against the limits.
-    pub(crate) fn check_size(&self, ask: &Ask) -> Outcome<()> {
+    pub(crate) fn check_size(&self, job: &TranslationJob) -> Outcome<()> {
         let config = &self.config;
-        let count = ask.texts.len();
+        let count = job.texts.len();
         if count > config.max_texts {
             let message = format!(
                 "Invalid request: request ({count}) exceeds text limit ({})",
@@ -122,7 +123,7 @@ impl App {
             );
             return Err(Problem::new(Kind::TooLarge, message));
         }
-        let longest = ask.texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+        let longest = job.texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
         if longest > config.max_characters {
             let message = format!(
                 "Invalid request: request ({longest}) exceeds text limit ({})",
@@ -133,14 +134,18 @@ impl App {
         Ok(())
     }
 
-    /// Finds the way of each text. Models are opened if need be.
-    pub(crate) async fn courses(&self, client: Client, ask: &Ask) -> Outcome<Vec<Course>> {
-        let count = ask.texts.len();
+    /// Finds languages and model of each text. Models are opened if necessary.
+    pub(crate) async fn dispatch(
+        &self,
+        client: Client,
+        job: &TranslationJob,
+    ) -> Outcome<Vec<Dispatch>> {
+        let count = job.texts.len();
         self.access.charge(client, count, Instant::now())?;
-        let to = self.language(&ask.to, Side::Target)?;
-        let from = ask.from.as_deref().map(|from| self.language(from, Side::Source)).transpose()?;
-        let mut courses: Vec<Course> = Vec::with_capacity(count);
-        for text in &ask.texts {
+        let to = self.language(&job.to, Side::Target)?;
+        let from = job.from.as_deref().map(|from| self.language(from, Side::Source)).transpose()?;
+        let mut dispatches: Vec<Dispatch> = Vec::with_capacity(count);
+        for text in &job.texts {
             let (from, detected) = match &from {
                 Some(from) => (from.clone(), None),
                 None => {
@@ -148,25 +153,26 @@ impl App {
                     (detected.language.unwrap_or_default().to_owned(), Some(detected))
                 }
             };
-            let same = |course: &&Course| course.from == from && course.turn.is_some();
-            let turn = match courses.iter().find(same) {
+            let same = |dispatch: &&Dispatch| dispatch.from == from && dispatch.session.is_some();
+            let session = match dispatches.iter().find(same) {
                 _ if from == to || from.is_empty() => None,
-                Some(course) => course.turn.clone(),
-                None => Some(Arc::new(self.admit(client, &from, &to, ask.priority()).await?)),
+                Some(dispatch) => dispatch.session.clone(),
+                None => Some(Arc::new(self.admit(client, &from, &to, job.priority()).await?)),
             };
-            courses.push(Course { from, to: to.clone(), detected, turn });
+            dispatches.push(Dispatch { from, to: to.clone(), detected, session });
         }
-        Ok(courses)
+        Ok(dispatches)
     }
 
-    /// A turn at the model that translates a pair, or at two in a row, unless it would come too late.
+    /// Opens a session with the model of a language pair, or with the two of a pivot translation.
+    /// Refuses if the expected wait is too long.
     async fn admit(
         &self,
         client: Client,
         from: &str,
         to: &str,
         priority: Priority,
-    ) -> Outcome<Turn> {
+    ) -> Outcome<ModelSession> {
         let Some(route) = self.registry.routes().remove(&Pair::new(from, to)) else {
             let name =
                 |code: &str| Language::find(code).map_or(code, |language| language.name).to_owned();
@@ -182,22 +188,22 @@ impl App {
         for name in route.models.iter().rev() {
             let model = self.model(name)?;
             wait += self.expected_wait(&model, priority);
-            let mut turn = self.turn(client, model, priority);
-            turn.then = then.map(Box::new);
-            then = Some(turn);
+            let mut session = self.session(client, model, priority);
+            session.then = then.map(Box::new);
+            then = Some(session);
         }
         match then {
-            Some(turn) if wait <= self.config.max_wait => Ok(turn),
+            Some(session) if wait <= self.config.max_wait => Ok(session),
             _ => Err(Problem::busy(wait)),
         }
     }
 
-    /// The model of that name, opened on another thread if it is not open.
+    /// The model of that name, which is opened if it is not open.
     fn model(&self, name: &str) -> Outcome<Arc<OpenModel>> {
         if let Some(model) = self.registry.opened(name) {
             return Ok(model);
         }
-        // Opening reads files and packs weights: it must not hold up other requests.
+        // Opening reads files and packs weights, which must not block other requests.
         let opened = tokio::task::block_in_place(|| self.registry.open(name));
         opened.map_err(|error| {
             self.log.warning(
@@ -211,14 +217,18 @@ impl App {
         })
     }
 
-    /// Starts the translations, or joins equal ones.
-    fn launch(self: &Arc<Self>, ask: &Ask, courses: &[Course]) -> Outcome<Vec<Flight>> {
-        let bytes: usize = ask.texts.iter().map(String::len).sum();
+    /// Starts the translations or joins equal ones that are running.
+    fn launch(
+        self: &Arc<Self>,
+        job: &TranslationJob,
+        dispatches: &[Dispatch],
+    ) -> Outcome<Vec<SharedTranslation>> {
+        let bytes: usize = job.texts.iter().map(String::len).sum();
         let start = || {
-            ask.texts
+            job.texts
                 .iter()
-                .zip(courses)
-                .map(|(text, course)| self.start(text, course, &ask.wanted))
+                .zip(dispatches)
+                .map(|(text, dispatch)| self.start(text, dispatch, &job.wanted))
                 .collect()
         };
         match bytes < LARGE_BYTES {
@@ -230,11 +240,14 @@ impl App {
     pub(crate) fn start(
         self: &Arc<Self>,
         text: &str,
-        course: &Course,
+        dispatch: &Dispatch,
         wanted: &Wanted,
-    ) -> Outcome<Flight> {
-        let Some(turn) = &course.turn else { return Ok(ready(Ok(unchanged(text.to_owned())))) };
-        let key = Key { models: turn.numbers(), wanted: wanted.clone(), text: text.into() };
+    ) -> Outcome<SharedTranslation> {
+        let Some(session) = &dispatch.session else {
+            return Ok(ready(Ok(unchanged(text.to_owned()))));
+        };
+        let key =
+            Key { models: session.model_numbers(), wanted: wanted.clone(), text: text.into() };
         if self.cache.keeps() {
             if let Some(translation) = self.cache.get(&key) {
                 self.metrics.cache_hits.fetch_add(1, Relaxed);
@@ -242,38 +255,40 @@ impl App {
             }
             self.metrics.cache_misses.fetch_add(1, Relaxed);
         }
-        let (flight, start) = self.cache.fly(&key);
+        let (shared, start) = self.cache.join_or_register(&key);
         let Some(start) = start else {
             self.metrics.coalesced.fetch_add(1, Relaxed);
-            return Ok(flight);
+            return Ok(shared);
         };
-        self.metrics.translated(&format!("{}-{}", course.from, course.to), text.chars().count());
-        let options = self.first_options(turn, wanted);
+        self.metrics
+            .translated(&format!("{}-{}", dispatch.from, dispatch.to), text.chars().count());
+        let options = self.first_options(session, wanted);
         let request = Request::new(text).with_options(&options).with_kept(&wanted.keep);
-        let request = request.between(&course.from, &course.to);
-        let submitted = turn.caller.try_submit(&request).map_err(Problem::from);
+        let request = request.between(&dispatch.from, &dispatch.to);
+        let submitted = session.caller.try_submit(&request).map_err(Problem::from);
         let refused = submitted.as_ref().err().cloned();
-        let (app, turn, wanted) = (Arc::clone(self), Arc::clone(turn), wanted.clone());
+        let (app, session, wanted) = (Arc::clone(self), Arc::clone(session), wanted.clone());
         start.with(async move {
-            // The service lives as long as its request.
+            // The session keeps the service alive until the translation ends.
             let first = submitted?.await?;
-            Ok(Arc::new(match app.submit_second(&turn, &first, &wanted, false)? {
+            Ok(Arc::new(match app.submit_second(&session, &first, &wanted, false)? {
                 None => first,
                 Some(second) => second.await?.through(first),
             }))
         });
-        refused.map_or(Ok(flight), Err)
+        refused.map_or(Ok(shared), Err)
     }
 
-    /// Gives the second model of a way what the first one made of a text; none if there is one model.
+    /// Submits the translation of the first model to the second one of a pivot translation; `None`
+    /// if there is only one model.
     pub(crate) fn submit_second(
         &self,
-        turn: &Turn,
+        session: &ModelSession,
         first: &Translation,
         wanted: &Wanted,
         tokens: bool,
     ) -> Outcome<Option<Pending>> {
-        let Some(then) = &turn.then else { return Ok(None) };
+        let Some(then) = &session.then else { return Ok(None) };
         let options = self.options(&then.model, wanted).with_glossary_mode(GlossaryMode::Mask);
         let (sentences, keep) = (first.target_sentences(), first.kept_places());
         let request = Request::new(first.text()).with_options(&options).with_kept(&keep);
@@ -282,7 +297,7 @@ impl App {
         Ok(Some(then.caller.try_submit(&request)?))
     }
 
-    /// A model's options with what a request wants.
+    /// A model's options, overridden by those of a request.
     pub(crate) fn options(&self, model: &OpenModel, wanted: &Wanted) -> Options {
         let mut options = model.service.translator().text_options();
         let carry = if wanted.carry { options.carry } else { Carry::Off };
@@ -298,16 +313,16 @@ impl App {
             .with_glossary(wanted.terms.as_ref().map(|terms| terms.glossary.clone()))
     }
 
-    /// The options of the first model of a turn.
-    pub(crate) fn first_options(&self, turn: &Turn, wanted: &Wanted) -> Options {
-        let options = self.options(&turn.model, wanted);
-        match turn.then {
+    /// The options of a session's first model.
+    pub(crate) fn first_options(&self, session: &ModelSession, wanted: &Wanted) -> Options {
+        let options = self.options(&session.model, wanted);
+        match session.then {
             None => options,
             Some(_) => options.with_n_best(1).keeping_terms(),
         }
     }
 
-    /// The code of a language as the models have it.
+    /// The models' code of a language.
     pub(crate) fn language(&self, name: &str, side: Side) -> Outcome<String> {
         let codes = self.codes(side);
         let unknown = || {
@@ -327,12 +342,12 @@ impl App {
         if codes.contains(language.code) {
             return Ok(language.code.to_owned());
         }
-        // A model of Portuguese serves who asks for that of Brazil, and one of Brazil who asks for any.
+        // A model of Portuguese also serves Brazilian Portuguese, and the reverse.
         let base = |code: &str| code.split('-').next().unwrap_or_default().to_owned();
         let akin = |codes: &BTreeSet<String>| {
             codes.iter().find(|code| base(code) == base(language.code)).cloned()
         };
-        // Where only the other side has the language, it is the pair that is missing.
+        // If only the other side has the language, the later error names the missing pair.
         akin(&codes).or_else(|| akin(&self.codes(side.other()))).ok_or_else(unknown)
     }
 
@@ -345,7 +360,8 @@ impl App {
         self.registry.pairs().into_iter().map(code).collect()
     }
 
-    /// The language of a text, among those that can be translated to `to`. Where there is but one, it is that one.
+    /// Detects the language of a text among those with a route to `to`. If there is only one, the
+    /// result is that one.
     pub(crate) fn detect_source(&self, text: &str, to: &str) -> Detection {
         let routes = self.registry.routes();
         let to_it = routes.keys().filter(|pair| pair.to == to);
@@ -370,18 +386,18 @@ impl Side {
     }
 }
 
-impl Ask {
-    /// The priority: as asked for, or by size.
+impl TranslationJob {
+    /// The requested priority, or one by size.
     pub(crate) fn priority(&self) -> Priority {
-        let characters: usize = self.texts.iter().map(String::len).sum();
-        self.priority.unwrap_or(match characters < BULK_CHARACTERS {
+        let bytes: usize = self.texts.iter().map(String::len).sum();
+        self.priority.unwrap_or(match bytes < BULK_BYTES {
             true => Priority::Interactive,
             false => Priority::Bulk,
         })
     }
 }
 
-/// What a piece of work gives, if it is done in time.
+/// The result of some work, or an error if it is not done before the deadline.
 pub(crate) async fn before<T>(
     deadline: Instant,
     work: impl Future<Output = Outcome<T>>,
@@ -390,13 +406,13 @@ pub(crate) async fn before<T>(
     tokio::time::timeout_at(deadline.into(), work).await.unwrap_or_else(late)
 }
 
-/// A text that is its own translation.
+/// A translation that equals its source.
 pub(crate) fn unchanged(text: String) -> Arc<Translation> {
     let same = Alternative { text, ended: true, ..Alternative::default() };
     Arc::new(Translation { alternatives: vec![same], ..Translation::default() })
 }
 
-fn ready(made: crate::cache::Made) -> Flight {
+fn ready(made: crate::cache::Made) -> SharedTranslation {
     let making =
         Box::pin(std::future::ready(made)) as std::pin::Pin<Box<dyn Future<Output = _> + Send>>;
     making.shared()

@@ -1,4 +1,4 @@
-//! What a request wants of a translation.
+//! The options of a translation that a request may set.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use peregrine::text::Split;
 
 use crate::glossaries::Terms;
 
-/// What is wanted of a translation besides the text.
+/// The options of a request's translations.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
     pub(crate) beam: Option<usize>,
@@ -16,9 +16,9 @@ pub(crate) struct Wanted {
     pub(crate) split: Split,
     pub(crate) carry: bool,
     pub(crate) quality: bool,
-    /// Bytes of the text that stay as they are.
+    /// Byte ranges of the text that are not translated.
     pub(crate) keep: Vec<Range<usize>>,
-    /// How certain terms are to be translated.
+    /// The glossary terms.
     pub(crate) terms: Option<Terms>,
 }
 

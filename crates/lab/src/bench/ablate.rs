@@ -1,11 +1,11 @@
-//! `peregrine bench --ablate`: what each technique gives, alone and on top of those before it, and what those cost to miss
-//! that can be turned off by `--set without`.
+//! `peregrine bench --ablate`: the speed of each technique, alone and on top of those before it,
+//! and the speed of all techniques without each one that `--set without` can turn off.
 //!
-//! The ladder of Marian's Table 2 ("Cost-effective High-Quality Neural Machine Translation": shortlist, integer products,
-//! memoised packing, auto-tuning) and of OpenNMT's Table 5 (int8, sorting, packing, vocabulary
-//! reduction), as far as this engine has the rungs as switches. The bottom is float32, weights packed
-//! anew for every product, all target words, and batches in the order of the text whose ended
-//! sentences are computed on.
+//! The steps are those of Marian's Table 2 ("Cost-effective High-Quality Neural Machine
+//! Translation": shortlist, integer products, memoised packing, auto-tuning) and of OpenNMT's Table
+//! 5 (int8, sorting, packing, vocabulary reduction), as far as this engine has them as switches.
+//! The baseline is float32, weights packed again for every product, all target words, and batches
+//! in the order of the text in which finished sentences are still computed.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::plot::{Bar, Bars};
 use peregrine_args::console::show;
 use peregrine_args::search::Setup;
 
-/// A technique that can be on or off.
+/// A technique that can be turned on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rung {
     Int8,
@@ -46,15 +46,16 @@ impl Rung {
 /// A line of the table.
 struct Line {
     name: String,
-    /// Rungs that are on,
+    /// The rungs that are on.
     on: Vec<Rung>,
-    /// and what is off that is on elsewhere.
+    /// The technique that is turned off, in lines that leave one out.
     off: Option<Technique>,
     speeds: Vec<f64>,
     texts: Vec<String>,
 }
 
-/// How a model is prepared: the precision, whether kernels are timed, and the techniques that are not used.
+/// The precision of a prepared model, whether the auto-tuner times its kernels, and the techniques
+/// that are turned off.
 type Preparation = (Precision, bool, Vec<Technique>);
 
 impl Line {
@@ -71,13 +72,13 @@ impl Line {
         let without = packing.into_iter().chain(self.off).collect();
         match self.has(Rung::Int8) {
             true => (Precision::Int8, self.has(Rung::Tuned), without),
-            // Float32 has no kernels to choose from.
+            // Float32 has no kernels for the auto-tuner to choose from.
             false => (Precision::Float32, false, without),
         }
     }
 }
 
-/// What is measured.
+/// The options of an ablation.
 pub(crate) struct Ablation<'a> {
     pub(crate) model: Model,
     pub(crate) compute: Compute,
@@ -97,7 +98,7 @@ impl Ablation<'_> {
         let last = ladder.len() - 1;
         let mut lines: Vec<Line> = ladder.into_iter().chain(without).collect();
         let mut translators: Vec<(Preparation, Translator)> = Vec::new();
-        // The translator of each line. Many lines have the same.
+        // The index of each line's translator. Many lines share one.
         let mut of_line = Vec::new();
         for line in &lines {
             let preparation = line.preparation();
@@ -108,7 +109,8 @@ impl Ablation<'_> {
                 translators.push((preparation, translator));
             }
         }
-        // The last of the ladder has all techniques: its kernels are timed ahead, as by `peregrine tune`.
+        // The last line of the ladder has all techniques. A warm-up lets the auto-tuner choose its
+        // kernels, as by `peregrine tune`.
         self.measure(&translators[of_line[last]].1, &mut lines[last])?;
         lines[last].speeds.clear();
         for _ in 0..self.rounds {
@@ -132,7 +134,7 @@ impl Ablation<'_> {
         Translator::prepare(self.model.clone(), &compute)
     }
 
-    /// Nothing; each technique alone; each on top of those before it.
+    /// The baseline, each technique alone, and each on top of those before it.
     fn ladder(&self) -> Vec<Line> {
         let rungs = self.rungs();
         let mut lines = vec![Line::new("float32".into(), &[], None)];
@@ -151,7 +153,8 @@ impl Ablation<'_> {
         all.into_iter().filter(there).collect()
     }
 
-    /// All rungs but the tuner, and one technique less each. Packing is a rung already.
+    /// All rungs except the auto-tuner, with one technique turned off in each line. Packing is left
+    /// out because it is a rung.
     fn without(&self) -> Vec<Line> {
         let mut rungs = self.rungs();
         rungs.pop();

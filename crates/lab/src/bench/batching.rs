@@ -1,14 +1,16 @@
-//! `peregrine bench batching`: the papers' figures about batches, measured here and now.
+//! `peregrine bench batching`: the papers' figures about batching, measured on this machine.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use peregrine::measure::{TracedStep, of_length};
-use peregrine::{Policy, Request, Stats, Translator};
+use peregrine::measure::TracedStep;
+use peregrine::{Policy, Request, Translator};
 use serde_json::{Value, json};
 
-use crate::measures::{cpu_time, read_lengths};
+use crate::measures::{
+    Contestant, Measured, measure, milliseconds, plot_steps, quantile, read_lengths, requests,
+    thirds,
+};
 use crate::plot::{Plot, Series};
 use peregrine_args::console::show;
 use peregrine_args::lines::Lines;
@@ -62,35 +64,11 @@ pub(crate) struct Args {
     json: Option<PathBuf>,
 }
 
-/// A text with what is known of its translation.
+/// A text to translate, with target lengths if they are given.
 struct Text {
     name: String,
     lines: Vec<String>,
-    lengths: Option<Vec<usize>>,
-}
-
-/// A policy with its options.
-struct Contestant {
-    name: &'static str,
-    setup: Setup,
-}
-
-/// One contestant's measurements.
-#[derive(Default)]
-struct Measured {
-    seconds: Vec<f64>,
-    tokens: usize,
-    stats: Stats,
-}
-
-impl Measured {
-    fn median(&self) -> f64 {
-        median(&self.seconds)
-    }
-
-    fn speed(&self) -> f64 {
-        self.tokens as f64 / self.median()
-    }
+    lengths: Vec<usize>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -131,64 +109,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 impl Text {
     fn read(path: &Path, lengths: Option<&Path>, most: u32) -> anyhow::Result<Text> {
         let mut lines = Lines::read_all(path)?;
-        let mut lengths = lengths.map(read_lengths).transpose()?;
+        let lengths = lengths.map(read_lengths).transpose()?;
         if let Some(lengths) = lengths.as_ref().filter(|l| l.len() < lines.len()) {
             bail!("{}: {} lines and {} lengths", path.display(), lines.len(), lengths.len());
         }
         lines.truncate(most as usize);
-        if let Some(lengths) = &mut lengths {
-            lengths.truncate(lines.len());
-        }
         if lines.is_empty() {
             bail!("{}: there is nothing to translate", path.display());
         }
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Ok(Text { name, lines, lengths })
+        Ok(Text { name, lines, lengths: lengths.unwrap_or_default() })
     }
 
     fn requests(&self) -> Vec<Request<'_>> {
-        let lines = self.lines.iter().enumerate();
-        lines
-            .map(|(i, line)| match &self.lengths {
-                Some(lengths) => of_length(line, lengths[i]),
-                None => Request::new(line),
-            })
-            .collect()
+        requests(&self.lines, &self.lengths)
     }
 }
 
-/// Measures all contestants in turns.
-fn measure(
-    translator: &Translator,
-    requests: &[Request<'_>],
-    contestants: &[Contestant],
-    rounds: u32,
-) -> anyhow::Result<Vec<Measured>> {
-    let mut results: Vec<Measured> = contestants.iter().map(|_| Measured::default()).collect();
-    for _ in 0..rounds {
-        for (contestant, result) in contestants.iter().zip(&mut results) {
-            let mut stats = Stats { tracing: true, ..Stats::default() };
-            let (start, cpu_start) = (Instant::now(), cpu_time());
-            let translations = contestant.setup.measure(translator, requests, &mut stats)?;
-            let wall = start.elapsed().as_secs_f64();
-            let cpu = cpu_time().zip(cpu_start).map(|(end, start)| end - start);
-            let alone = contestant.setup.workers.threads == 1;
-            result.seconds.push(cpu.filter(|_| alone).unwrap_or(wall));
-            let best = translations.iter().filter_map(|t| t.alternatives.first());
-            result.tokens = best.map(|a| a.tokens.len() + usize::from(a.ended)).sum();
-            // The steps of the fastest round have been disturbed least.
-            let fastest = result.seconds.iter().copied().fold(f64::INFINITY, f64::min);
-            if result.seconds.last() == Some(&fastest) {
-                result.stats = stats;
-            }
-        }
-    }
-    Ok(results)
-}
-
-fn contestant(name: &'static str, policy: Policy, setup: &Setup) -> Contestant {
+fn contestant<'a>(
+    name: &'static str,
+    translator: &'a Translator,
+    policy: Policy,
+    setup: &Setup,
+) -> Contestant<'a> {
     let workers = setup.workers.clone().with_batching(policy);
-    Contestant { name, setup: Setup { workers, ..setup.clone() } }
+    Contestant { name, translator, setup: Setup { workers, ..setup.clone() } }
 }
 
 /// Amun's Figure 2: the time of each step of one batch.
@@ -200,51 +145,39 @@ fn life_of_a_batch(
 ) -> anyhow::Result<Value> {
     let requests = text.requests();
     let batch = &requests[..requests.len().min(setup.workers.batch.sentences)];
-    let contestants =
-        [contestant("naive", Policy::Naive, setup), contestant("shrink", Policy::Shrink, setup)];
-    let measured = measure(translator, batch, &contestants, args.rounds)?;
+    let contestants = [Policy::Naive, Policy::Shrink]
+        .map(|policy| contestant(policy.name(), translator, policy, setup));
+    let measured = args.measure(&contestants, batch)?;
     let mut report = json!({});
-    let mut series = Vec::new();
     for (contestant, measured) in contestants.iter().zip(&measured) {
-        let steps: Vec<f64> = measured.stats.trace.iter().map(|s| milliseconds(s.time)).collect();
-        let third =
-            |from: usize| mean(&steps[from * steps.len() / 3..(from + 1) * steps.len() / 3]);
+        let steps = measured.step_times();
+        let [first, second, last] = thirds(&steps);
         show!(
-            "step over a batch's life, {:8} {:4} steps; thirds {:.2} {:.2} {:.2} ms",
+            "step over a batch's life, {:8} {:4} steps; thirds {first:.2} {second:.2} {last:.2} ms",
             contestant.name,
-            steps.len(),
-            third(0),
-            third(1),
-            third(2)
+            steps.len()
         );
         report[contestant.name] = json!(steps);
-        let points = steps.iter().enumerate().map(|(i, &ms)| (i as f64 + 1.0, ms)).collect();
-        series.push(Series { name: contestant.name.to_owned(), points });
     }
-    let plot = Plot {
-        title: format!("Time of each decoding step, {} sentences of {}", batch.len(), text.name),
-        x_label: "step".to_owned(),
-        y_label: "milliseconds".to_owned(),
-        logarithmic: false,
-        series,
-    };
-    args.plot(&format!("step-time-{}", text.name), &plot)?;
+    let title = format!("Time of each decoding step, {} sentences of {}", batch.len(), text.name);
+    let plot = plot_steps(title, &contestants, &measured);
+    plot.write(args.plots.as_deref(), &format!("step-time-{}", text.name))?;
     Ok(report)
 }
 
-/// The draft's Figures 6, 7, 9 and 10: policies against each other, and what a step costs.
+/// The draft's Figures 6, 7, 9 and 10: policies against each other, and the cost of a step.
 fn policies(
     args: &Args,
     translator: &Translator,
     text: &Text,
     setup: &Setup,
 ) -> anyhow::Result<Value> {
-    let mut contestants: Vec<Contestant> =
-        Policy::ALL.iter().map(|&policy| contestant(policy.name(), policy, setup)).collect();
-    let mut half = contestant("top-up at half", Policy::TopUp, setup);
+    let mut contestants: Vec<Contestant<'_>> =
+        Policy::ALL.map(|policy| contestant(policy.name(), translator, policy, setup)).into();
+    let mut half = contestant("top-up at half", translator, Policy::TopUp, setup);
     half.setup.workers.top_up_threshold = Some(0.5);
     contestants.push(half);
-    let measured = measure(translator, &text.requests(), &contestants, args.rounds)?;
+    let measured = args.measure(&contestants, &text.requests())?;
     let against = |name: &str| {
         let place = contestants.iter().position(|c| c.name == name);
         place.map(|place| &measured[place])
@@ -311,15 +244,15 @@ fn policies(
     Ok(report)
 }
 
-/// The draft's Figure 8: how many sentences are in the batch.
+/// The draft's Figure 8: the number of sentences in the batch.
 fn occupancy(
     args: &Args,
     text: &Text,
-    contestants: &[Contestant],
+    contestants: &[Contestant<'_>],
     measured: &[Measured],
 ) -> anyhow::Result<()> {
     let series = contestants.iter().zip(measured).map(|(contestant, result)| {
-        // Share of the steps with at most so many sentences.
+        // The share of the steps with at most so many sentences.
         let steps = result.stats.steps.max(1) as f64;
         let mut sum = 0;
         let counts = result.stats.occupancy.iter().enumerate();
@@ -336,10 +269,10 @@ fn occupancy(
         logarithmic: false,
         series: series.collect(),
     };
-    args.plot(&format!("occupancy-{}", text.name), &plot)
+    plot.write(args.plots.as_deref(), &format!("occupancy-{}", text.name))
 }
 
-/// What a step of so many rows costs: the curve all policies live on.
+/// The cost of a step by its number of rows, which is the same for all policies.
 fn step_cost(args: &Args, text: &Text, measured: &[Measured]) -> anyhow::Result<Value> {
     let steps: Vec<TracedStep> =
         measured.iter().flat_map(|m| m.stats.trace.iter().copied()).collect();
@@ -349,8 +282,9 @@ fn step_cost(args: &Args, text: &Text, measured: &[Measured]) -> anyhow::Result<
     while rows <= most {
         let close = |s: &&TracedStep| s.rows >= rows && 10 * s.rows <= 11 * rows;
         let times: Vec<f64> = steps.iter().filter(close).map(|s| milliseconds(s.time)).collect();
+        // Other programs only ever make a step slower: the lower quartile is little disturbed.
         if times.len() >= 3 {
-            points.push((rows as f64, lower_quartile(&times)));
+            points.push((rows as f64, quantile(&times, 4)));
         }
         rows += rows.div_ceil(4);
     }
@@ -363,7 +297,7 @@ fn step_cost(args: &Args, text: &Text, measured: &[Measured]) -> anyhow::Result<
         logarithmic: false,
         series: vec![Series { name: "all policies".to_owned(), points: points.clone() }],
     };
-    args.plot(&format!("step-cost-{}", text.name), &plot)?;
+    plot.write(args.plots.as_deref(), &format!("step-cost-{}", text.name))?;
     Ok(json!(points))
 }
 
@@ -378,13 +312,13 @@ fn batch_sizes(
     let mut contestants = Vec::new();
     for &size in &args.batch_sizes {
         for policy in POLICIES {
-            let mut contestant = contestant(policy.name(), policy, setup);
+            let mut contestant = contestant(policy.name(), translator, policy, setup);
             contestant.setup.workers.batch.sentences = size.max(1) as usize;
             contestant.setup.workers.batch.tokens = usize::MAX;
             contestants.push(contestant);
         }
     }
-    let measured = measure(translator, &text.requests(), &contestants, args.rounds)?;
+    let measured = args.measure(&contestants, &text.requests())?;
     let mut report = json!({});
     let mut series: Vec<Series> = POLICIES
         .iter()
@@ -403,27 +337,27 @@ fn batch_sizes(
         logarithmic: true,
         series,
     };
-    args.plot(&format!("batch-size-{}", text.name), &plot)?;
+    plot.write(args.plots.as_deref(), &format!("batch-size-{}", text.name))?;
     Ok(report)
 }
 
-/// What a token costs in encoder batches of different sizes, which all policies share.
+/// The cost of a source token by the size of encoder batches, which is the same for all policies.
 fn encode_tokens(
     args: &Args,
     translator: &Translator,
     text: &Text,
     setup: &Setup,
 ) -> anyhow::Result<Value> {
-    let contestants: Vec<Contestant> = args
+    let contestants: Vec<Contestant<'_>> = args
         .encode_tokens
         .iter()
         .map(|&tokens| {
-            let mut contestant = contestant("auto", Policy::Auto, setup);
+            let mut contestant = contestant("auto", translator, Policy::Auto, setup);
             contestant.setup.workers.encode_tokens = tokens.max(1) as usize;
             contestant
         })
         .collect();
-    let measured = measure(translator, &text.requests(), &contestants, args.rounds)?;
+    let measured = args.measure(&contestants, &text.requests())?;
     let mut report = json!({});
     for (contestant, result) in contestants.iter().zip(&measured) {
         let tokens = contestant.setup.workers.encode_tokens;
@@ -439,40 +373,16 @@ fn encode_tokens(
 }
 
 impl Args {
-    fn plot(&self, name: &str, plot: &Plot) -> anyhow::Result<()> {
-        let Some(directory) = &self.plots else { return Ok(()) };
-        std::fs::create_dir_all(directory).context(directory.display().to_string())?;
-        let path = directory.join(format!("{name}.svg"));
-        std::fs::write(&path, plot.svg()).context(path.display().to_string())
+    fn measure(
+        &self,
+        contestants: &[Contestant<'_>],
+        requests: &[Request<'_>],
+    ) -> anyhow::Result<Vec<Measured>> {
+        measure(contestants, requests, self.rounds as usize, false)
     }
 }
 
-fn milliseconds(time: Duration) -> f64 {
-    1e3 * time.as_secs_f64()
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-fn median(values: &[f64]) -> f64 {
-    quantile(values, 2)
-}
-
-/// Other programs can only make a step slower, and single steps feel it: a step is timed by the
-/// clock on the wall.
-fn lower_quartile(values: &[f64]) -> f64 {
-    quantile(values, 4)
-}
-
-/// The value above one in `parts` of them.
-fn quantile(values: &[f64], parts: usize) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / parts).copied().unwrap_or(f64::NAN)
-}
-
-/// How much faster `one` was than `other`: median, least and most of the rounds.
+/// The speed of `one` relative to `other`: median, minimum and maximum of the rounds.
 fn ratios(other: &Measured, one: &Measured) -> [f64; 3] {
     let ratio = |(other, one): (&f64, &f64)| other / one;
     let mut ratios: Vec<f64> = other.seconds.iter().zip(&one.seconds).map(ratio).collect();

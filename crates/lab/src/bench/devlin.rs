@@ -1,17 +1,18 @@
 //! `peregrine bench devlin`: the tables of "Sharp Models on Dull Hardware" on this machine.
 //!
 //! Random weights of the paper's sizes, one sentence at a time, one thread, beam 6, candidate lists
-//! of some 500 words. Every translation has as many words as its source, so that all networks do
-//! the same work. The identity of outputs is not measured here: bench/runs/2026-11-17-notebook/recurrent.md has it for trained
-//! models.
+//! of about 500 words. Every translation has as many words as its source, so that all networks do
+//! the same work. Whether outputs stay the same is not measured here;
+//! bench/runs/2026-11-17-notebook/recurrent.md has that for trained models.
 
 use std::time::Instant;
 
 use anyhow::Context;
 use peregrine::measure::Functions;
 use peregrine::model::{Shortlist, made_up_model, preset};
-use peregrine::{BatchSize, Compute, Model, Precision, Request, Speedups, Translator};
+use peregrine::{BatchSize, Compute, Model, Precision, Speedups, Translator};
 
+use crate::measures::{count_tokens, cpu_time, requests};
 use peregrine_args::console::show;
 use peregrine_args::search::Setup;
 
@@ -130,21 +131,18 @@ fn networks() -> Vec<Line> {
 
 fn measure(args: &Args, lines: &mut [Line]) -> anyhow::Result<()> {
     let text = sentences(args);
-    let requests: Vec<Request<'_>> = text.iter().map(|line| Request::new(line)).collect();
+    let requests = requests(&text, &[]);
     for _ in 0..args.rounds {
         for line in &mut *lines {
             let model = model(args, line.shape, line.members)?;
             let translator = Translator::prepare(model, &line.compute)?;
             let setup = setup(&translator, args.length as usize);
             setup.translate(&translator, &requests[..1])?;
-            let clock = Clock::start();
+            let (start, cpu_start) = (Instant::now(), cpu_time());
             let translations = setup.translate(&translator, &requests)?;
-            let seconds = clock.seconds();
-            let tokens: usize = translations
-                .iter()
-                .filter_map(|t| t.alternatives.first())
-                .map(|best| best.tokens.len() + usize::from(best.ended))
-                .sum();
+            let cpu = cpu_time().zip(cpu_start).map(|(end, start)| end - start);
+            let seconds = cpu.unwrap_or(start.elapsed().as_secs_f64());
+            let tokens: usize = translations.iter().map(count_tokens).sum();
             line.speeds.push(tokens as f64 / seconds);
             line.ahead = translator.precomputed_bytes();
         }
@@ -153,34 +151,6 @@ fn measure(args: &Args, lines: &mut [Line]) -> anyhow::Result<()> {
         line.speeds.sort_by(f64::total_cmp);
     }
     Ok(())
-}
-
-/// Processor time where the system tells it, so that other programs do not count; else wall-clock time.
-struct Clock {
-    processor: Option<f64>,
-    wall: Instant,
-}
-
-impl Clock {
-    fn start() -> Clock {
-        Clock { processor: processor_seconds(), wall: Instant::now() }
-    }
-
-    fn seconds(&self) -> f64 {
-        match (self.processor, processor_seconds()) {
-            (Some(start), Some(end)) if end > start => end - start,
-            _ => self.wall.elapsed().as_secs_f64(),
-        }
-    }
-}
-
-/// User and system time of this process, ended threads included, in steps of a hundredth.
-fn processor_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is the program's name, which may hold anything.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|field| field.parse::<f64>().ok());
-    Some((ticks(11)? + ticks(12)?) / 100.0)
 }
 
 fn print(title: &str, lines: &[Line], paper_first: f64) {
@@ -237,7 +207,7 @@ fn model(args: &Args, shape: &str, members: usize) -> anyhow::Result<Model> {
     Ok(model)
 }
 
-/// Lines of words with the frequencies of natural text.
+/// Lines of words with a Zipf distribution, as in natural text.
 fn sentences(args: &Args) -> Vec<String> {
     let mut random = Random(3);
     let mut line = |_| {
@@ -260,7 +230,7 @@ impl Random {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A word id, the r-th word with a probability proportional to 1/r.
+    /// A random word id; the r-th word has a probability proportional to 1/r.
     fn word(&mut self, words: u32) -> u32 {
         let rank = f64::from(words - 2).powf(self.even());
         (1 + rank as u32).clamp(2, words - 1)

@@ -1,4 +1,4 @@
-//! `peregrine bench`: speed of one model, and the benchmarks of their own.
+//! `peregrine bench`: the speed of one model, and further benchmarks as subcommands.
 
 mod ablate;
 mod batching;
@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::bail;
-use peregrine::measure::of_length;
-use peregrine::{Request, Stats, Translator};
+use peregrine::{Stats, Translator};
 use serde_json::json;
 
 use crate::gpu;
-use crate::measures::{count_tokens, cpu_time, read_lengths};
+use crate::measures::{count_tokens, cpu_time, read_lengths, requests};
 use ablate::Ablation;
 use peregrine_args::console::show;
 use peregrine_args::lines::Lines;
@@ -126,12 +125,7 @@ fn run_text(args: &Args, source: &Path) -> anyhow::Result<()> {
     if args.lengths.is_some() && lengths.len() != lines.len() {
         bail!("there are {} lines and {} lengths", lines.len(), lengths.len());
     }
-    let lengths = lengths.into_iter().map(Some).chain(std::iter::repeat(None));
-    let requests: Vec<Request<'_>> = lines
-        .iter()
-        .zip(lengths)
-        .map(|(line, length)| length.map_or(Request::new(line), |n| of_length(line, n)))
-        .collect();
+    let requests = requests(&lines, &lengths);
     let warm_up = requests.len().min(workers.batch.sentences);
     setup.translate(&translator, &requests[..warm_up])?;
     let mut seconds = Vec::new();
@@ -204,7 +198,7 @@ impl Args {
 }
 
 fn ablate(args: &Args, lines: &[String]) -> anyhow::Result<()> {
-    let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
+    let requests = requests(lines, &[]);
     let ablation = Ablation {
         model: args.model.read()?,
         compute: args.model.compute()?,

@@ -1,4 +1,5 @@
-//! `peregrine bench service`: requests of many callers that meet in one batch.
+//! `peregrine bench service`: throughput and latency of requests of many callers that share a
+//! batch.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,11 +7,10 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use peregrine::measure::of_length;
 use peregrine::{Error, Priority, Request, Service, ServiceOptions, Translator};
 use serde_json::{Value, json};
 
-use crate::measures::read_lengths;
+use crate::measures::{read_lengths, requests};
 use peregrine_args::console::show;
 use peregrine_args::lines::Lines;
 use peregrine_args::model::ModelArgs;
@@ -64,15 +64,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What one kind of load came to.
+/// The measurements of one kind of load.
 #[derive(Default)]
 struct Measured {
     name: String,
-    /// Requests a second, a round each.
+    /// Requests a second of each round.
     speeds: Vec<f64>,
-    /// Seconds of each request.
+    /// The latency of each request in seconds.
     latencies: Vec<f64>,
-    /// Sentences in the batch, on average.
+    /// The mean number of sentences in the batch.
     fill: Option<f64>,
 }
 
@@ -114,7 +114,7 @@ struct Round {
     fill: Option<f64>,
 }
 
-/// Lets so many in at a time.
+/// A counting semaphore.
 struct Gate {
     free: Mutex<usize>,
     changed: Condvar,
@@ -144,11 +144,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let translator = args.model.open()?;
     let setup = args.search.setup(&translator, &args.model.settings());
-    let requests: Vec<Request<'_>> = (0..lines.len())
-        .map(|i| match &lengths {
-            Some(lengths) => of_length(&lines[i], lengths[i]),
-            None => Request::new(&lines[i]),
-        })
+    let requests: Vec<Request<'_>> = requests(&lines, &lengths.unwrap_or_default())
+        .into_iter()
         .map(|request| request.with_options(&setup.options))
         .collect();
     let load = Load { translator: &translator, setup: &setup, requests: &requests };
@@ -183,7 +180,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is translated, and how.
+/// The requests of a load, and how they are translated.
 struct Load<'a> {
     translator: &'a Translator,
     setup: &'a Setup,
@@ -192,7 +189,7 @@ struct Load<'a> {
 
 impl Load<'_> {
     fn measure(&self, args: &Args) -> anyhow::Result<Vec<Value>> {
-        // The first round of anything is warm-up.
+        // Warm up.
         self.whole()?;
         type Kind<'k> = Box<dyn Fn() -> Result<Round, Error> + 'k>;
         let mut kinds: Vec<(Measured, Kind<'_>)> = Vec::new();
@@ -234,7 +231,7 @@ impl Load<'_> {
         Service::new(self.translator, &ServiceOptions::new(self.setup.workers.clone()))
     }
 
-    /// All lines as one text.
+    /// Translates all lines as one text.
     fn whole(&self) -> Result<Round, Error> {
         let start = Instant::now();
         self.setup.translate(self.translator, self.requests)?;
@@ -242,7 +239,7 @@ impl Load<'_> {
         Ok(Round { seconds, latencies: vec![seconds; self.requests.len()], fill: None })
     }
 
-    /// A closed loop of calls that know nothing of each other.
+    /// A closed loop in which every line is a call of its own, without a service.
     fn calls(&self, callers: usize) -> Result<Round, Error> {
         let threads = self.setup.workers.threads.max(1);
         let gate = Gate { free: Mutex::new(threads), changed: Condvar::new() };
@@ -287,7 +284,7 @@ impl Load<'_> {
         Ok(Round { seconds, latencies: latencies.concat(), fill: None })
     }
 
-    /// Lines that come at a rate, with gaps as chance has them.
+    /// An open loop: lines arrive at a rate, with exponentially distributed gaps.
     fn open(&self, rate: f64) -> Result<Round, Error> {
         let service = self.service();
         let start = Instant::now();
@@ -315,7 +312,7 @@ impl Load<'_> {
         round
     }
 
-    /// Some lines at a steady rate, with nothing beside them.
+    /// Interactive requests at a fixed rate, without other load.
     fn trickle(&self, rate: f64) -> Result<Round, Error> {
         let service = self.service();
         let enough = AtomicUsize::new(self.requests.len().min((20.0 * rate) as usize).max(1));
@@ -339,7 +336,8 @@ impl Load<'_> {
         Ok(Round { seconds: start.elapsed().as_secs_f64(), latencies, fill: None })
     }
 
-    /// All lines as bulk requests of one caller, with a trickle beside them if asked for.
+    /// All lines as bulk requests of one caller, with interactive requests beside them if a rate is
+    /// given.
     fn bulk(&self, rate: Option<f64>) -> Result<(Round, Round), Error> {
         let service = self.service();
         let running = AtomicBool::new(true);
@@ -371,7 +369,7 @@ impl Load<'_> {
     }
 }
 
-/// Sentences in the batch, on average over the steps.
+/// The mean number of sentences in the batch over all steps.
 fn fill(service: &Service) -> Option<f64> {
     let counts = service.stats().counts;
     (counts.steps > 0).then(|| counts.sentences as f64 / counts.steps as f64)

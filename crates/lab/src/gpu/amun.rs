@@ -1,21 +1,20 @@
 //! `peregrine bench gpu --amun`: the tables and figures of "Fast Neural Machine Translation
 //! Implementation" (Hoang et al., 2018) on this machine's GPU.
 //!
-//! A GRU of 1024, embeddings of 512, 30,000 words, random weights; lengths spread as those of news
-//! are, every translation 1.1 times as long as its source. Whoever is compared is measured in turns.
+//! A GRU of 1024, embeddings of 512, 30,000 words, random weights; sentence lengths are distributed
+//! as in news, and every translation is 1.1 times as long as its source. Contestants are measured
+//! in turns.
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::Path;
 
 use anyhow::{Context, bail};
+use peregrine::measure::OutputLayer;
 use peregrine::measure::cuda::{Cuda, time_output_layers, try_output_layers};
-use peregrine::measure::{OutputLayer, of_length};
 use peregrine::model::{made_up_model, preset};
-use peregrine::{
-    BatchSize, Compute, Device, GpuPrecision, Model, Policy, Request, Stats, Translator,
-};
+use peregrine::{BatchSize, Compute, Device, GpuPrecision, Model, Policy, Translator};
 use serde_json::{Value, json};
 
+use crate::measures::{Contestant, Measured, measure, plot_steps, requests, thirds};
 use crate::plot::{Plot, Series};
 use peregrine_args::console::show;
 use peregrine_args::search::Setup;
@@ -32,9 +31,9 @@ pub(crate) enum Part {
 
 const ALL: [Part; 5] = [Part::Table3, Part::Table4, Part::Figure2, Part::Figure3, Part::Figure4];
 
-/// What is measured, and how.
+/// The options of the benchmark.
 pub(crate) struct Amun<'a> {
-    /// None are all.
+    /// The parts to measure; empty means all.
     pub(crate) parts: &'a [Part],
     pub(crate) device: Device,
     pub(crate) rounds: usize,
@@ -44,26 +43,8 @@ pub(crate) struct Amun<'a> {
 
 const WORDS: usize = 30_000;
 const BATCH: usize = 512;
-/// Sentences of Table 4 and Figure 4.
+/// Number of sentences of Table 4 and Figure 4.
 const SENTENCES: usize = 1024;
-
-/// One way to translate among those compared.
-struct Contestant<'a> {
-    translator: &'a Translator,
-    setup: Setup,
-}
-
-/// Seconds of each round, shortest first, and the steps of the last.
-struct Measured {
-    seconds: Vec<f64>,
-    stats: Stats,
-}
-
-impl Measured {
-    fn median(&self) -> f64 {
-        self.seconds[self.seconds.len() / 2]
-    }
-}
 
 impl Amun<'_> {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
@@ -99,10 +80,10 @@ impl Amun<'_> {
         Ok(Translator::prepare(model.clone(), &Compute { device: self.device, ..compute })?)
     }
 
-    /// Table 3: the parts of the output layer, apart and fused.
+    /// Table 3: the parts of the output layer, separate and fused.
     fn table_3(&self) -> anyhow::Result<Value> {
         const WIDTH: usize = 512;
-        /// Beam, and what fusion saved there, in percent.
+        /// The beam, and the time that fusion saved in the paper, in percent.
         const PAPER: [(usize, f64); 3] = [(1, -86.6), (3, -87.1), (9, -72.1)];
         let Device::Cuda(number) = self.device else { bail!("--amun table3: needs a GPU") };
         let gpu = Cuda::open(number, GpuPrecision::Float16)?;
@@ -162,13 +143,13 @@ impl Amun<'_> {
     /// Table 4: tensor cores off and on.
     fn table_4(&self, model: &Model) -> anyhow::Result<Value> {
         const PAPER: [(usize, f64); 2] = [(1, -13.6), (9, -20.0)];
-        const NUMBERS: [GpuPrecision; 3] =
+        const PRECISIONS: [GpuPrecision; 3] =
             [GpuPrecision::Float32, GpuPrecision::Tf32, GpuPrecision::Float16];
-        let translator = |numbers| {
-            self.translator(model, Compute { numbers: Some(numbers), ..Compute::default() })
+        let translator = |precision| {
+            self.translator(model, Compute { gpu_precision: Some(precision), ..Compute::default() })
         };
         let translators =
-            NUMBERS.into_iter().map(translator).collect::<anyhow::Result<Vec<Translator>>>()?;
+            PRECISIONS.into_iter().map(translator).collect::<anyhow::Result<Vec<Translator>>>()?;
         let lines = Lines::new(SENTENCES);
         self.say(&format!(
             "Table 4: seconds for {SENTENCES} sentences, batch {BATCH}; tensor cores off, then on\n\
@@ -189,8 +170,8 @@ impl Amun<'_> {
                 column(1),
                 column(2)
             ));
-            for (numbers, measured) in NUMBERS.iter().zip(&measured) {
-                report[beam.to_string()][numbers.name()] = json!(measured.seconds);
+            for (precision, measured) in PRECISIONS.iter().zip(&measured) {
+                report[beam.to_string()][precision.name()] = json!(measured.seconds);
             }
         }
         Ok(report)
@@ -207,39 +188,23 @@ impl Amun<'_> {
             "Figure 2: milliseconds of a step, a batch of {BATCH}, by thirds of its life"
         ));
         let mut report = json!({});
-        let mut series = Vec::new();
         for (contestant, measured) in contestants.iter().zip(&measured) {
-            let name = contestant.setup.workers.batching.name();
-            let steps: Vec<f64> =
-                measured.stats.trace.iter().map(|step| 1e3 * step.time.as_secs_f64()).collect();
-            let third = |i: usize| {
-                let part = &steps[i * steps.len() / 3..(i + 1) * steps.len() / 3];
-                part.iter().sum::<f64>() / part.len().max(1) as f64
-            };
+            let steps = measured.step_times();
+            let [first, second, last] = thirds(&steps);
             self.say(&format!(
-                "{name:8} {:3} steps: {:.3} {:.3} {:.3}; {:.3} s in all",
+                "{:8} {:3} steps: {first:.3} {second:.3} {last:.3}; {:.3} s in all",
+                contestant.name,
                 steps.len(),
-                third(0),
-                third(1),
-                third(2),
                 measured.median()
             ));
-            report[name] = json!({ "steps_ms": steps, "seconds": measured.seconds });
-            let points = steps.iter().enumerate().map(|(i, &ms)| (i as f64 + 1.0, ms)).collect();
-            series.push(Series { name: name.to_owned(), points });
+            report[contestant.name] = json!({ "steps_ms": steps, "seconds": measured.seconds });
         }
         self.say(&format!(
             "naive over shrink, in all: {:.2}",
             measured[0].median() / measured[1].median()
         ));
-        let plot = Plot {
-            title: format!("Time of each decoding step, {BATCH} sentences"),
-            x_label: "step".to_owned(),
-            y_label: "milliseconds".to_owned(),
-            logarithmic: false,
-            series,
-        };
-        self.plot("amun-figure-2", &plot)?;
+        let title = format!("Time of each decoding step, {BATCH} sentences");
+        plot_steps(title, &contestants, &measured).write(self.plots, "amun-figure-2")?;
         Ok(report)
     }
 
@@ -264,7 +229,8 @@ impl Amun<'_> {
         let mut series =
             competitors.map(|(name, ..)| Series { name: name.to_owned(), points: Vec::new() });
         for size in SIZES {
-            // Small batches see fewer sentences: the text would take minutes one by one.
+            // Small batches translate fewer sentences: one by one, the whole text would take
+            // minutes.
             let sentences = (4 * size).clamp(64, SIZES[SIZES.len() - 1]);
             let contestants =
                 competitors.map(|(_, translator, policy)| with(translator, 1, size, policy));
@@ -293,11 +259,11 @@ impl Amun<'_> {
             logarithmic: true,
             series: series.to_vec(),
         };
-        self.plot("amun-figure-3", &plot)?;
+        plot.write(self.plots, "amun-figure-3")?;
         Ok(report)
     }
 
-    /// Figure 4: what fusion does to the speed of the whole.
+    /// Figure 4: translation speed by output layer.
     fn figure_4(&self, model: &Model) -> anyhow::Result<Value> {
         const BEAMS: [usize; 5] = [1, 2, 3, 5, 9];
         const LAYERS: [OutputLayer; 4] =
@@ -336,44 +302,17 @@ impl Amun<'_> {
             logarithmic: false,
             series: series.to_vec(),
         };
-        self.plot("amun-figure-4", &plot)?;
+        plot.write(self.plots, "amun-figure-4")?;
         Ok(report)
     }
 
-    /// Measures all contestants in turns, after two rounds to warm up: what was seen twice is
-    /// replayed.
     fn measure(
         &self,
         contestants: &[Contestant<'_>],
         lines: &Lines,
     ) -> anyhow::Result<Vec<Measured>> {
-        let requests = lines.requests();
-        let empty = |_| Measured { seconds: Vec::new(), stats: Stats::default() };
-        let mut results: Vec<Measured> = contestants.iter().map(empty).collect();
-        for round in 0..self.rounds.max(1) + 2 {
-            for (contestant, result) in contestants.iter().zip(&mut results) {
-                let mut stats = Stats { tracing: true, ..Stats::default() };
-                let (translator, setup) = (contestant.translator, &contestant.setup);
-                let start = Instant::now();
-                setup.measure(translator, &requests, &mut stats)?;
-                let time = start.elapsed() - stats.tokenise - stats.detokenise;
-                if round >= 2 {
-                    result.seconds.push(time.as_secs_f64());
-                    result.stats = stats;
-                }
-            }
-        }
-        for result in &mut results {
-            result.seconds.sort_by(f64::total_cmp);
-        }
-        Ok(results)
-    }
-
-    fn plot(&self, name: &str, plot: &Plot) -> anyhow::Result<()> {
-        let Some(directory) = self.plots else { return Ok(()) };
-        std::fs::create_dir_all(directory).context(directory.display().to_string())?;
-        let path: PathBuf = directory.join(format!("{name}.svg"));
-        std::fs::write(&path, plot.svg()).context(path.display().to_string())
+        let requests = requests(&lines.lines, &lines.lengths);
+        measure(contestants, &requests, self.rounds, true)
     }
 }
 
@@ -385,17 +324,18 @@ fn with(translator: &Translator, beam: usize, batch: usize, batching: Policy) ->
     let batch = BatchSize { sentences: batch, tokens: usize::MAX };
     let options = translator.options().with_beam(beam);
     let workers = translator.workers().with_batch(batch).with_batching(batching);
-    Contestant { translator, setup: Setup { options, workers } }
+    Contestant { name: batching.name(), translator, setup: Setup { options, workers } }
 }
 
-/// Sentences of made-up words, with the lengths of their translations.
+/// Random sentences, with the lengths of their translations.
 struct Lines {
     lines: Vec<String>,
     lengths: Vec<usize>,
 }
 
 impl Lines {
-    /// Lengths are spread as in news: 25 tokens on average, half of them between 15 and 32.
+    /// Makes sentences with lengths distributed as in news: 25 tokens on average, half of them
+    /// between 15 and 32.
     fn new(sentences: usize) -> Lines {
         const MEAN: f64 = 25.0;
         let mut state = 1_u64;
@@ -405,7 +345,7 @@ impl Lines {
         };
         let (mut lines, mut lengths) = (Vec::new(), Vec::new());
         for _ in 0..sentences {
-            // The sum of three waiting times.
+            // A gamma distribution of shape 3: the sum of three exponential ones.
             let length = -MEAN / 3.0 * (random() * random() * random()).ln();
             let words = (length.round() as usize).clamp(1, 100);
             let line = (0..words).map(|_| format!("w{}", 10 + (random() * 29_000.0) as usize));
@@ -413,11 +353,6 @@ impl Lines {
             lengths.push((1.1 * words as f64).round() as usize + 1);
         }
         Lines { lines, lengths }
-    }
-
-    fn requests(&self) -> Vec<Request<'_>> {
-        let pairs = self.lines.iter().zip(&self.lengths);
-        pairs.map(|(line, &length)| of_length(line, length)).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `peregrine bench gpu`: a step of decoding on a GPU, batch by batch.
+//! `peregrine bench gpu`: the time of a decoding step on a GPU by batch size.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         show!(
             "{:10} {:9} {:>5} {:>6} {:>10} {:>12} {:>16}",
             "network",
-            "numbers",
+            "precision",
             "beam",
             "batch",
             "ms a step",
@@ -83,17 +83,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     for shape in &args.shapes {
-        for &numbers in &args.precision {
+        for &precision in &args.precision {
             let architecture = preset(shape, None)
                 .with_context(|| format!("--shapes: no network is called {shape}"))?;
-            let compute =
-                Compute { device: args.device, numbers: Some(numbers), ..Compute::default() };
+            let compute = Compute {
+                device: args.device,
+                gpu_precision: Some(precision),
+                ..Compute::default()
+            };
             let translator = Translator::prepare(made_up_model(architecture, 1)?, &compute)?;
             for &beam in &args.beam {
                 for &batch in &args.batch {
                     report(
                         args,
-                        (shape, numbers, beam, batch),
+                        (shape, precision, beam, batch),
                         &measure(args, &translator, beam, batch)?,
                     );
                 }
@@ -121,7 +124,7 @@ fn measure(
     let options = translator.options().with_beam(beam);
     let workers = translator.workers().with_batch(batch).with_threads(threads);
     let setup = Setup { options, workers };
-    // Twice: work seen a second time is recorded as a graph.
+    // Warm up twice: work seen a second time is recorded as a CUDA graph.
     for _ in 0..2 {
         setup.translate(translator, &requests)?;
     }
@@ -139,7 +142,7 @@ fn measure(
 
 fn report(
     args: &Args,
-    (shape, numbers, beam, batch): (&str, GpuPrecision, usize, usize),
+    (shape, precision, beam, batch): (&str, GpuPrecision, usize, usize),
     seconds: &[f64],
 ) {
     let step = |seconds: f64| 1e3 * seconds / LENGTH as f64;
@@ -148,7 +151,7 @@ fn report(
     let (least, most) = (seconds[0], seconds[seconds.len() - 1]);
     if args.json {
         let line = json!({
-            "network": shape, "precision": numbers.name(), "beam": beam, "batch": batch,
+            "network": shape, "precision": precision.name(), "beam": beam, "batch": batch,
             "ms_per_step": step(median), "tokens_per_second": speed(median),
             "tokens_per_second_least": speed(most), "tokens_per_second_most": speed(least),
         });
@@ -157,7 +160,7 @@ fn report(
         let range = format!("{:.0}-{:.0}", speed(most), speed(least));
         show!(
             "{shape:10} {:9} {beam:5} {batch:6} {:10.3} {:12.0} {range:>16}",
-            numbers.name(),
+            precision.name(),
             step(median),
             speed(median)
         );

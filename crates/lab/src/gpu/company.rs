@@ -1,4 +1,5 @@
-//! Requests of many callers on a GPU: each must get the words it gets alone.
+//! Requests of many callers in one batch on a GPU: each must have the translation that it has
+//! alone.
 
 use std::time::Duration;
 
@@ -7,26 +8,26 @@ use peregrine::{
     Translator,
 };
 
-/// Callers at a time.
+/// Number of concurrent callers.
 const CALLERS: usize = 8;
-/// Requests for each line.
+/// Number of requests for each line.
 const ROUNDS: usize = 4;
 
-/// How a service compared with requests of their own.
+/// The comparison of requests in a service with the same requests alone.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Requests answered.
+    /// Number of requests answered.
     pub(super) answered: usize,
-    /// Those with other words than alone.
+    /// Number of requests whose translation differs from the one alone.
     pub(super) wrong: usize,
-    /// Those with the same bits in all scores.
+    /// Number of requests whose scores are all identical to the last bit.
     pub(super) exact: usize,
-    /// Requests given up, or past their deadline.
+    /// Number of requests cancelled, or past their deadline.
     pub(super) given_up: usize,
 }
 
 /// Translates lines with settings that differ from line to line, each alone and all in one service,
-/// where some are given up.
+/// where some are cancelled.
 pub(super) fn mixed_company(translator: &Translator, lines: &[String]) -> Result<Outcome, Error> {
     let settings: Vec<Options> =
         (0..lines.len() * ROUNDS).map(|i| options(translator, i)).collect();
@@ -62,7 +63,7 @@ pub(super) fn mixed_company(translator: &Translator, lines: &[String]) -> Result
     }))
 }
 
-/// One caller: all its requests at once, then their answers.
+/// One caller: submits all its requests, then waits for the results.
 fn call<'a>(
     service: &Service,
     request: impl Fn(usize) -> Request<'a>,
@@ -97,7 +98,7 @@ fn call<'a>(
     Ok(outcome)
 }
 
-/// Settings that differ in most of what a request may ask for.
+/// The settings of request `i`: most options differ between requests.
 fn options(translator: &Translator, i: usize) -> Options {
     let beam = [1, 4, 1, 2, 6, 1, 3][i % 7];
     let mut options = translator.options().with_beam(beam);

@@ -1,4 +1,4 @@
-//! What needs a GPU. In builds without the feature `cuda`, `no_gpu.rs` stands in for it.
+//! Commands that need a GPU. Builds without the feature `cuda` have `no_gpu.rs` instead.
 
 mod amun;
 pub(crate) mod bench;

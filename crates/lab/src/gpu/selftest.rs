@@ -46,11 +46,11 @@ pub struct Args {
     quick: bool,
 }
 
-/// Lines that must have the same words in float32.
+/// The share of lines that must have the same words in float32.
 const SAME: f64 = 0.995;
-/// Largest relative difference of the log-probabilities of those.
+/// The largest relative difference of the log-probabilities of lines with the same words.
 const CLOSE: f32 = 1e-4;
-/// Batches that must give the same words.
+/// Batch sizes that must give the same words.
 const BATCHES: [usize; 3] = [64, 1, 512];
 
 /// Runs the command.
@@ -75,14 +75,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let subject = Subject { name: &name, lines, beam: args.beam };
         let processor = Translator::prepare(model, &Compute::float32())?;
         let reference = subject.translate(&processor, BATCHES[0])?;
-        for &numbers in precisions {
-            let gpu = Translator::prepare(open()?, &Compute::cuda(number, numbers))?;
-            failures += usize::from(!subject.compare(&reference, numbers, &gpu)?);
-            failures += usize::from(!subject.in_company(numbers, &gpu)?);
+        for &precision in precisions {
+            let gpu = Translator::prepare(open()?, &Compute::cuda(number, precision))?;
+            failures += usize::from(!subject.compare(&reference, precision, &gpu)?);
+            failures += usize::from(!subject.in_company(precision, &gpu)?);
         }
     }
-    for &numbers in precisions {
-        failures += usize::from(!output_layers_agree(number, numbers, args.quick)?);
+    for &precision in precisions {
+        failures += usize::from(!output_layers_agree(number, precision, args.quick)?);
     }
     failures += usize::from(!device_beams_agree(number)?);
     if failures > 0 {
@@ -92,16 +92,20 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether all output layers find what the processor finds in the same logits; says so in a line.
-fn output_layers_agree(number: usize, numbers: GpuPrecision, quick: bool) -> anyhow::Result<bool> {
-    let (questions, wrong) = try_output_layers(&Cuda::open(number, numbers)?, quick)?;
+/// Whether all output layers find the words that the CPU finds in the same logits; prints a line.
+fn output_layers_agree(
+    number: usize,
+    precision: GpuPrecision,
+    quick: bool,
+) -> anyhow::Result<bool> {
+    let (questions, wrong) = try_output_layers(&Cuda::open(number, precision)?, quick)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
-    show!("output layers {:9} {questions} questions, {verdict}", numbers.name());
+    show!("output layers {:9} {questions} questions, {verdict}", precision.name());
     wrong.iter().take(3).for_each(|difference| show!("  {difference}"));
     Ok(wrong.is_empty())
 }
 
-/// Whether the device lets those hypotheses go on that search would; says so in a line.
+/// Whether the device's beam search continues the same hypotheses as the CPU's; prints a line.
 fn device_beams_agree(number: usize) -> anyhow::Result<bool> {
     let (searches, wrong) = try_device_beams(&Cuda::open(number, GpuPrecision::Float32)?)?;
     let verdict = if wrong.is_empty() { "agree" } else { "DIFFER" };
@@ -112,7 +116,7 @@ fn device_beams_agree(number: usize) -> anyhow::Result<bool> {
 
 type Open = Box<dyn Fn() -> anyhow::Result<Model>>;
 
-/// What is compared: its name, a text it may know, and how to open it.
+/// The models to compare: name, text with words of the vocabulary, and a function that opens it.
 fn subjects(args: &Args) -> Vec<(String, Vec<String>, Open)> {
     if !args.model.is_empty() {
         let open = |path: &PathBuf| -> (String, Vec<String>, Open) {
@@ -152,7 +156,7 @@ fn english() -> Vec<String> {
     SENTENCES.map(str::to_owned).to_vec()
 }
 
-/// What made-up models know.
+/// Lines of words that random models have.
 fn numbered_words() -> Vec<String> {
     let line = |i: usize| {
         let words = (0..1 + i * 7 % 23).map(|j| format!("w{}", 10 + (i * 131 + j * 37) % 1900));
@@ -181,11 +185,11 @@ impl Subject<'_> {
         Setup { options, workers }.translate(translator, &requests)
     }
 
-    /// Whether a precision does what it must; says so in a line.
+    /// Whether a precision passes all comparisons; prints a line.
     fn compare(
         &self,
         reference: &[Translation],
-        numbers: GpuPrecision,
+        precision: GpuPrecision,
         gpu: &Translator,
     ) -> anyhow::Result<bool> {
         let first = self.translate(gpu, BATCHES[0])?;
@@ -199,12 +203,12 @@ impl Subject<'_> {
         let pairs = || first.iter().zip(reference);
         let identical = pairs().filter(same).count();
         let apart = pairs().filter(same).map(|(a, b)| apart(a, b)).fold(0.0, f32::max);
-        let exact = numbers != GpuPrecision::Float32
+        let exact = precision != GpuPrecision::Float32
             || (identical as f64 >= SAME * reference.len() as f64 && apart <= CLOSE);
         show!(
             "{:12} {:9} same words {identical:4} of {:4}, scores within {apart:.1e}, batches of 1, 64, 512 {} {}",
             self.name,
-            numbers.name(),
+            precision.name(),
             reference.len(),
             if independent { "agree" } else { "DIFFER" },
             if exact { "" } else { "NOT AS ON THE PROCESSOR" },
@@ -212,15 +216,16 @@ impl Subject<'_> {
         Ok(exact && independent)
     }
 
-    /// Whether requests with settings of their own get what they get alone; says so in a line.
-    fn in_company(&self, numbers: GpuPrecision, gpu: &Translator) -> anyhow::Result<bool> {
+    /// Whether requests in a shared batch have the translations that they have alone; prints a
+    /// line.
+    fn in_company(&self, precision: GpuPrecision, gpu: &Translator) -> anyhow::Result<bool> {
         let outcome = mixed_company(gpu, &self.lines)?;
         let Outcome { answered, wrong, exact, given_up } = outcome;
         let fine = wrong == 0 && answered > 0;
         show!(
             "{:12} {:9} in mixed company {answered} answered, {given_up} given up: {} ({exact} to the bit)",
             self.name,
-            numbers.name(),
+            precision.name(),
             if fine { "as alone" } else { "NOT AS ALONE" },
         );
         Ok(fine)

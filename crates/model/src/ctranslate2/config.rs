@@ -1,4 +1,4 @@
-//! A model's options: `config.json` since version 6, variables inside `model.bin` before.
+//! A model's options: `config.json` since version 6, variables of `model.bin` before that.
 
 use std::path::Path;
 
@@ -62,7 +62,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Asked for in every file, so that a stray variable does not look like an unknown layer.
+    /// Options stored as variables. They are read in every file, so that none of them counts as an
+    /// unknown layer.
     fn inside(variables: &Variables) -> Result<Config, ModelError> {
         let usual = Config::default();
         let flag = |name: &str, default| {

@@ -1,8 +1,8 @@
-//! Models of many languages: M2M-100, NLLB and mBART want a language token in front of each source, an
-//! end symbol behind it and a language token as the first target word.
+//! Multilingual models: M2M-100, NLLB and mBART need a language token before each source, an end
+//! symbol after it and a language token as the first target word.
 //!
-//! The library leaves all three to its caller, and nothing in the directory says so but the language
-//! tokens in the vocabulary. Text without them is translated into nonsense, so it is refused.
+//! The library leaves all three to its caller, and only the language tokens in the vocabulary show
+//! it. Text without them would be translated into nonsense, so these models are refused.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use peregrine_text::Tokenizer;
 use crate::ctranslate2::config::Config;
 use crate::{ModelError, Start};
 
-/// A kind of model, and how it spells languages.
+/// A family of models and the form of its language tokens.
 struct Family {
     name: &'static str,
     is_language: fn(&str) -> bool,
@@ -23,19 +23,20 @@ const FAMILIES: [Family; 3] = [
     Family { name: "an mBART", is_language: is_mbart },
 ];
 
-/// Refuses a model of many languages in one sentence that says what can be done.
+/// Refuses a multilingual model; the error says what can be done.
 pub(super) fn refuse(
     path: &Path,
     config: &Config,
     vocabulary: &Tokenizer,
     start: Start,
 ) -> Result<(), ModelError> {
-    // OpenNMT's models start with `<s>`, Marian's with nothing; neither has languages like these.
+    // OpenNMT's models start with `<s>` and Marian's with nothing; neither has such language
+    // tokens.
     let is_plain = match start {
         Start::Zero => true,
         Start::Token(id) => vocabulary.token(id) == "<s>",
     };
-    // Where the end symbol is added, it was fairseq's converter: of its models M2M-100 has languages.
+    // Only fairseq's converter adds the end symbol, and of its models only M2M-100 is multilingual.
     let families = if config.add_source_eos { &FAMILIES[..1] } else { &FAMILIES };
     for family in families.iter().filter(|_| !is_plain) {
         let tokens = (0..vocabulary.size() as u32).map(|id| vocabulary.token(id));

@@ -29,11 +29,11 @@ use crate::{
     files,
 };
 
-/// Revision 1 used other names; later ones differ in where attributes are.
+/// The supported revisions. Revision 1 used other names; later ones differ in where attributes are.
 const REVISIONS: std::ops::RangeInclusive<u32> = 2..=7;
 
-/// Opens a directory. `spm` is a SentencePiece model to use instead of one that is found. With `raw`,
-/// source lines are the pieces that the library takes, and no SentencePiece model is used.
+/// Opens a directory. `spm` overrides the SentencePiece model of the directory. With `raw`, source
+/// lines are the library's input, pieces separated by blanks, and no SentencePiece model is used.
 pub(crate) fn open(folder: &Path, spm: Option<&Path>, raw: bool) -> Result<Model, ModelError> {
     let path = folder.join("model.bin");
     let file = format::read(&Source::open(&path)?)?;
@@ -77,12 +77,12 @@ pub(crate) fn open(folder: &Path, spm: Option<&Path>, raw: bool) -> Result<Model
     })
 }
 
-/// The vocabulary map beside a `model.bin`, which the library uses when asked only (`use_vmap`).
+/// The vocabulary map beside a `model.bin`. The library uses it only with `use_vmap`.
 pub(crate) fn vmap(network: &Path) -> Option<PathBuf> {
     files::first_of(&files::folder_of(network), &["vmap.txt"])
 }
 
-/// The library's defaults, within what a position table allows.
+/// The library's search defaults, limited to the rows of the position table.
 fn search(description: &Transformer) -> Search {
     let mut search = Search::of(Dialect::Ctranslate2);
     if let Some(limit) = description.position_limit {
@@ -92,7 +92,8 @@ fn search(description: &Transformer) -> Search {
     search
 }
 
-/// Number of heads of files too old to store it.
+/// Checks name and revision of the specification. Returns the number of heads for files too old to
+/// store it.
 fn check_specification(path: &Path, file: &format::Model) -> Result<i64, ModelError> {
     if !REVISIONS.contains(&file.revision) {
         let what = format!("revision {} of {} is not supported", file.revision, file.spec);
@@ -108,7 +109,7 @@ fn check_specification(path: &Path, file: &format::Model) -> Result<i64, ModelEr
     }
 }
 
-/// A variable that was not needed belongs to a layer this engine does not support.
+/// Refuses unused variables: they belong to a layer that this engine does not support.
 fn refuse_unused(path: &Path, variables: &Variables) -> Result<(), ModelError> {
     match variables.unused().first() {
         None => Ok(()),
@@ -169,7 +170,7 @@ impl Context<'_> {
                     return Err(ModelError::unsupported(self.path, what));
                 }
             }
-            // Refinements of the above, and of several source embeddings: nothing by themselves.
+            // These only modify alibi or several source embeddings, so they have no effect here.
             for key in ["alibi_use_positive_positions", "scale_alibi", "embeddings_merge"] {
                 self.variables.attribute(side, key)?;
             }
@@ -224,7 +225,8 @@ impl Context<'_> {
         }
     }
 
-    /// A float is a factor; an integer says whether there is one, the root of the width.
+    /// The embedding scale: a float is the factor itself; an integer says whether the factor is the
+    /// square root of the width or 1.
     fn embedding_scale(&self, side: &str, width: usize) -> Result<f32, ModelError> {
         if let Some(factor) = self.variables.float(&format!("{side}/scale_embeddings")) {
             return Ok(factor);

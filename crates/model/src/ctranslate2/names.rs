@@ -1,14 +1,14 @@
 //! Canonical names to CTranslate2's: `encoder.0.self.key.weight` is the middle third of the rows of
 //! `encoder/layer_0/self_attention/linear_0/weight`.
 
-/// Some rows of a variable.
+/// A range of rows of a variable.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The variable.
     pub name: String,
-    /// Which of the equal groups of rows.
+    /// The index of the group of rows.
     pub part: usize,
-    /// How many groups there are.
+    /// The number of equal groups that the rows form.
     pub parts: usize,
 }
 
@@ -18,7 +18,7 @@ impl Place {
     }
 }
 
-/// Where CTranslate2 keeps a weight. `None` for what it has no variable for.
+/// The place of a weight in a CTranslate2 file; `None` for weights it has no variable for.
 pub(crate) fn place(canonical: &str) -> Option<Place> {
     let parts: Vec<&str> = canonical.split('.').collect();
     match parts[..] {
@@ -43,7 +43,8 @@ pub(crate) fn place(canonical: &str) -> Option<Place> {
     }
 }
 
-/// A pre-norm and a post-norm block keep their norm under one name.
+/// The variable of a weight within a block. Pre-norm and post-norm blocks use the same name for
+/// their norm.
 fn in_block(block: &str, rest: &[&str]) -> Option<(String, usize, usize)> {
     let folder = match block {
         "self" => "self_attention",

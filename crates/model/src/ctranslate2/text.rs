@@ -1,5 +1,5 @@
-//! The text side of a CTranslate2 model: the library takes tokens, so the SentencePiece model that
-//! makes them lies wherever the packager put it.
+//! The tokenizers of a CTranslate2 model. The library takes tokens, so packages keep the
+//! SentencePiece model in different places.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) fn tokenizers(
     Ok(both)
 }
 
-/// The same for lines of pieces, whatever SentencePiece models there are.
+/// Tokenizers for lines of pieces. SentencePiece models are ignored.
 pub(crate) fn without_spm(folder: &Path) -> Result<Tokenizers, ModelError> {
     build(folder, None, None)
 }
@@ -66,7 +66,7 @@ fn vocabulary(folder: &Path, stem: &str) -> Option<PathBuf> {
     files::first_of(folder, &[&format!("{stem}.json"), &format!("{stem}.txt")])
 }
 
-/// In the model's folder or, as in Argos packages, the one above.
+/// Finds a SentencePiece model in the model's folder or, as in Argos packages, in its parent.
 fn find_spm(folder: &Path) -> Result<Option<PathBuf>, ModelError> {
     if let Some(path) = files::first_of(folder, &SPM_NAMES) {
         return Ok(Some(path));
@@ -83,7 +83,8 @@ fn find_spm(folder: &Path) -> Result<Option<PathBuf>, ModelError> {
     Ok(files::first_of(&above, &SPM_NAMES))
 }
 
-/// Only needed to encode target text; translations are joined from the pieces themselves.
+/// Finds the target's SentencePiece model. Only encoding of target text needs it; translations are
+/// joined from the pieces themselves.
 fn find_target_spm(folder: &Path) -> Result<Option<Named>, ModelError> {
     files::first_of(folder, &["target.spm"]).map(named).transpose()
 }

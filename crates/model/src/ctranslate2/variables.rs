@@ -42,7 +42,7 @@ impl Variables<'_> {
         self.file.variables.get(name)?.shape.first().copied()
     }
 
-    /// An attribute of one side; old revisions keep it for both.
+    /// An attribute of the encoder or decoder; old revisions have one for both.
     pub(crate) fn attribute(&self, side: &str, key: &str) -> Result<Option<i64>, ModelError> {
         let own = format!("{side}/{key}");
         let name = if self.has(&own) { own } else { key.into() };
@@ -53,7 +53,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Like [`Self::attribute`], as a truth value.
+    /// Like [`Self::attribute`], as a boolean.
     pub(crate) fn flag(&self, side: &str, key: &str, default: bool) -> Result<bool, ModelError> {
         Ok(self.attribute(side, key)?.map_or(default, |value| value != 0))
     }
@@ -67,7 +67,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Text, stored as bytes.
+    /// A text, which is stored as bytes.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         let tensor = self.get(name)?;
         Some(String::from_utf8_lossy(&tensor.data).into_owned())
@@ -91,7 +91,8 @@ impl Variables<'_> {
         group.map(Some).ok_or_else(|| self.complain(name, &problem))
     }
 
-    /// CTranslate2 divides by its scales where weights here multiply.
+    /// A quantised weight. CTranslate2 divides by its scales, while weights here are multiplied by
+    /// theirs.
     fn integers(
         &self,
         name: &str,
@@ -108,7 +109,7 @@ impl Variables<'_> {
         integer_weight(self.path, name, precision, &tensor.shape, tensor.data.clone(), ours)
     }
 
-    /// Everything the importer did not ask for, but what cannot matter.
+    /// All variables that the importer did not read, except those without effect.
     pub(crate) fn unused(&self) -> Vec<&str> {
         let used = self.used.borrow();
         let matters = |(name, tensor): (&String, &Tensor)| {
@@ -124,7 +125,7 @@ impl Variables<'_> {
     }
 }
 
-/// Scales and zero points of aliased weights.
+/// Whether a variable is the scale or zero point of a weight that was read, perhaps by an alias.
 fn is_scale_of_used(name: &str, used: &BTreeSet<String>) -> bool {
     let weight = name.strip_suffix("_scale").or_else(|| name.strip_suffix("_zero"));
     weight.is_some_and(|weight| used.contains(weight))

@@ -14,10 +14,11 @@ use crate::{
     Transformer, Weight,
 };
 
-/// Rows of a position table whose description knows no limit.
+/// The rows of the position table if the description has no limit.
 const POSITIONS: usize = 1024;
 
-/// Writes a plain post-norm transformer as a CTranslate2 directory, which is made if need be.
+/// Writes a plain post-norm transformer as a CTranslate2 directory, which is created if it does not
+/// exist.
 ///
 /// Positions other than the library's own are stored as a table; epsilon and embedding scale too, so
 /// that the library computes what the description says.
@@ -48,7 +49,7 @@ pub fn ctranslate2(model: &Model, folder: &Path) -> Result<(), ModelError> {
     write_text(model, t, folder)
 }
 
-/// Weights by variable, fused where the library fuses them; tied tables are left to aliases.
+/// Weights by variable, fused where the library fuses them. Tied tables become aliases.
 fn weights(member: &Member, folder: &Path) -> Result<BTreeMap<String, Tensor>, ModelError> {
     let aliases = aliases(member);
     let mut groups: BTreeMap<String, BTreeMap<usize, Weight>> = BTreeMap::new();
@@ -65,7 +66,7 @@ fn weights(member: &Member, folder: &Path) -> Result<BTreeMap<String, Tensor>, M
     Ok(groups.into_iter().map(|(name, parts)| (name, fused(parts))).collect())
 }
 
-/// Rows of several weights one after the other.
+/// Concatenates the rows of several weights.
 fn fused(parts: BTreeMap<usize, Weight>) -> Tensor {
     let mut parts = parts.into_values();
     let mut whole =

@@ -14,15 +14,16 @@ use crate::{
     Activation, Member, Model, ModelError, Positions, Precision, Start, Transformer, Weight,
 };
 
-/// Positions of a checkpoint whose description knows no limit.
+/// The number of positions if the description has no limit.
 const POSITIONS: usize = 512;
-/// Precisions safetensors and the class both have.
+/// Precisions that both safetensors and the class support.
 const FLOATS: [Precision; 3] = [Precision::Float32, Precision::Float16, Precision::Bfloat16];
 
-/// Writes a plain post-norm transformer as a MarianMT checkpoint, as the conversion of Marian's models
-/// does: a padding word, with rows of zeros, is added to both vocabularies and starts the decoder.
+/// Writes a plain post-norm transformer as a MarianMT checkpoint, like Hugging Face's converter of
+/// Marian models: a padding word, with rows of zeros, is added to both vocabularies and starts the
+/// decoder.
 ///
-/// The class has its own positions and epsilon, which such a checkpoint is then computed with.
+/// The class computes with its own positions and epsilon, whatever the description says.
 pub fn huggingface(model: &Model, folder: &Path) -> Result<(), ModelError> {
     let member = only_member(model, folder)?;
     let t = plain(member, folder)?;
@@ -78,7 +79,7 @@ fn tensors(
     Ok(tensors)
 }
 
-/// One more row, of zeros.
+/// Appends a row of zeros, or an element to a vector.
 fn with_pad(weight: &Weight) -> Tensor {
     let mut tensor = stored(weight);
     let row = weight.columns() * weight.precision.size();

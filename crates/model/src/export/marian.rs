@@ -25,7 +25,7 @@ pub fn marian_npz(member: &Member, path: &Path) -> Result<(), ModelError> {
 /// Writes a network as Marian's `.bin`, in floating point. Vocabularies are not part of it.
 pub fn marian_bin(member: &Member, path: &Path) -> Result<(), ModelError> {
     let mut tensors: Vec<(String, Tensor)> = tensors(member, path)?.into_iter().collect();
-    // Marian's own files end with the options.
+    // Put the options last, as in Marian's own files.
     tensors.sort_by_key(|(name, _)| name == OPTIONS);
     let items: Vec<Item> = tensors
         .into_iter()
@@ -53,7 +53,7 @@ fn tensors(member: &Member, path: &Path) -> Result<Tensors, ModelError> {
         }
         let Some(place) = place(name, tied) else { return refuse(path, name) };
         let weight = as_float(weight, &[Precision::Float32, Precision::Float16]);
-        let mut tensor = stored(&if place.turned { transposed(&weight) } else { weight });
+        let mut tensor = stored(&if place.transposed { transposed(&weight) } else { weight });
         if tensor.shape.len() == 1 {
             tensor.shape.insert(0, 1);
         }
@@ -86,7 +86,7 @@ fn options(t: &Transformer, tied: Tied, path: &Path) -> Result<String, ModelErro
     let sets = if own { String::new() } else { sets.join(", ") };
     lines.add("transformer-tied-layers", format!("[{sets}]"));
     lines.add("transformer-guided-alignment-layer", t.alignment.layer + 1);
-    // The date tells importers what keys of pre-norm models see.
+    // The date tells importers which input the keys of pre-norm models are computed from.
     let old = t.encoder.self_keys == SelfKeys::Raw;
     let date = if old { "v1.9.0 00000000 2020-01-01" } else { "v1.12.0 00000000 2023-01-01" };
     lines.add("version", format!("{date} 00:00:00 +0000"));
@@ -103,7 +103,8 @@ impl Lines {
     }
 }
 
-/// Both stacks share nearly all options in Marian.
+/// Checks that Marian's options can express the description: encoder and decoder share nearly all
+/// of them.
 fn check_conventions(t: &Transformer, path: &Path) -> Result<(), ModelError> {
     if t.start != Start::Zero {
         return refuse(path, "start words");

@@ -1,8 +1,8 @@
-//! Writing networks in other tools' formats, so that the same numbers can be run by them, and so that
-//! every importer can be tested against the others.
+//! Writes networks in other tools' formats, so that those tools can run the same weights and every
+//! importer can be tested against the others.
 //!
-//! Marian files can hold anything this crate describes with Marian's conventions; CTranslate2 and
-//! Hugging Face get plain post-norm transformers. What a format cannot express is refused.
+//! Marian files can hold every description with Marian's conventions; CTranslate2 and Hugging Face
+//! files hold plain post-norm transformers. What a format cannot express is refused.
 
 mod ctranslate2;
 mod huggingface;
@@ -21,7 +21,7 @@ use crate::{
     Weights,
 };
 
-/// Floats as a format without scales can hold them: integers are expanded.
+/// A weight in a precision of `keep`: others, such as integers with scales, become float32.
 fn as_float(weight: &Weight, keep: &[Precision]) -> Weight {
     match keep.contains(&weight.precision) {
         true => weight.clone(),
@@ -41,7 +41,7 @@ fn only_member<'a>(model: &'a Model, path: &Path) -> Result<&'a Member, ModelErr
     }
 }
 
-/// A description if it is a plain post-norm transformer.
+/// The description of a plain post-norm transformer; others are refused.
 fn plain<'a>(member: &'a Member, path: &Path) -> Result<&'a Transformer, ModelError> {
     let Architecture::Transformer(t) = &member.architecture else {
         return refuse(path, "recurrent networks");
@@ -66,7 +66,7 @@ fn plain<'a>(member: &'a Member, path: &Path) -> Result<&'a Transformer, ModelEr
     Ok(t)
 }
 
-/// Which tables are the same bytes: (source and target, target and output).
+/// Whether tables share their bytes: (source and target, target and output).
 fn tied(weights: &Weights) -> (bool, bool) {
     let same = |a: &str, b: &str| match (weights.get(a), weights.get(b)) {
         (Some(a), Some(b)) => a.shares_data_with(b),

@@ -12,17 +12,17 @@ pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), ModelError> {
     Ok(write_whole(path, value.to_string().as_bytes())?)
 }
 
-/// All words in the order of their ids.
+/// All words of a tokenizer in the order of their ids.
 pub(super) fn words(tokenizer: &Tokenizer) -> Vec<String> {
     (0..tokenizer.size() as u32).map(|id| tokenizer.token(id).into()).collect()
 }
 
-/// A JSON list.
+/// The vocabulary as a JSON list.
 pub(super) fn list(tokenizer: &Tokenizer) -> Value {
     words(tokenizer).into()
 }
 
-/// A JSON map of words to ids, and a last word for padding.
+/// The vocabulary as a JSON map of words to ids, with a padding word at the end.
 pub(super) fn map_with_pad(tokenizer: &Tokenizer) -> Value {
     let mut map = Map::new();
     for (id, word) in words(tokenizer).into_iter().chain(["<pad>".into()]).enumerate() {
@@ -31,7 +31,7 @@ pub(super) fn map_with_pad(tokenizer: &Tokenizer) -> Value {
     map.into()
 }
 
-/// The SentencePiece models inside the tokenizers, as `source.spm` and `target.spm`.
+/// Writes the SentencePiece models of the tokenizers as `source.spm` and `target.spm`.
 pub(super) fn write_spm(model: &Model, folder: &Path) -> Result<(), ModelError> {
     for (tokenizer, name) in [(&model.source, "source.spm"), (&model.target, "target.spm")] {
         let recipe = tokenizer.recipe();

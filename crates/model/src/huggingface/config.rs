@@ -89,7 +89,7 @@ impl Config {
     }
 }
 
-/// What is not done with a beam here, and the value that means it is not asked for.
+/// Unsupported options of beam search, and the value that turns each off.
 const NOT_FOLLOWED: [(&str, f64); 5] = [
     ("repetition_penalty", 1.0),
     ("no_repeat_ngram_size", 0.0),
@@ -98,10 +98,10 @@ const NOT_FOLLOWED: [(&str, f64); 5] = [
     ("diversity_penalty", 0.0),
 ];
 
-/// The search a checkpoint asks for. `configs` are looked through in order of precedence.
+/// The search settings of a checkpoint. The first of `configs` takes precedence.
 pub(crate) fn search(configs: &[&Config], notes: &mut Vec<String>) -> Result<Search, ModelError> {
     let mut search = Search::of(Dialect::HuggingFace);
-    // The weakest first, so that stronger ones overwrite it.
+    // Apply the last first, so that the others override it.
     for config in configs.iter().rev() {
         override_lengths(config, &mut search)?;
         override_words(config, &mut search, notes)?;

@@ -1,8 +1,8 @@
 //! Hugging Face MarianMT checkpoints: `config.json`, weights in safetensors or PyTorch's own files,
 //! `vocab.json` and SentencePiece models.
 //!
-//! The class has one shape: post-norm, computed sinusoidal positions, biases everywhere. Whatever a
-//! checkpoint has beyond that is refused.
+//! The class has one form: post-norm, computed sinusoidal positions, biases everywhere. Everything
+//! else in a checkpoint is refused.
 
 mod config;
 pub(crate) mod names;
@@ -29,7 +29,7 @@ pub(crate) const EPSILON: f32 = 1e-5;
 /// The class's positions.
 pub(crate) const POSITIONS: Positions = Positions::Sinusoid { first: 0, spacing: Spacing::Half };
 
-/// Whether a folder's `config.json` is a Hugging Face one.
+/// Whether a folder has a `config.json` of Hugging Face.
 pub(crate) fn is_checkpoint(folder: &Path) -> bool {
     let config = Config::read(&folder.join("config.json"));
     config.is_ok_and(|config| matches!(config.text("model_type"), Ok(Some(_))))
@@ -88,7 +88,8 @@ fn refuse_other_models(config: &Config) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Pieces of `source.spm` numbered by `vocab.json`; target ids by `target_vocab.json` if there is one.
+/// Tokenizers of the SentencePiece models, with ids from `vocab.json`, and from `target_vocab.json`
+/// for the target if it exists.
 fn tokenizers(folder: &Path) -> Result<(Arc<Tokenizer>, Arc<Tokenizer>), ModelError> {
     let vocabulary = folder.join("vocab.json");
     let target = files::first_of(folder, &["target_vocab.json"]);
@@ -171,7 +172,7 @@ fn stack(config: &Config, side: &str, width: usize) -> Result<Stack, ModelError>
     })
 }
 
-/// What the checkpoint asks for, within its positions, and never the padding word.
+/// The search settings of the checkpoint, limited to its positions and without the padding word.
 fn search(
     configs: &[&Config],
     description: &Transformer,

@@ -1,7 +1,7 @@
 //! Canonical names to those of `MarianMTModel`: `encoder.0.self.query.weight` is
 //! `model.encoder.layers.0.self_attn.q_proj.weight`.
 
-/// The tensors in which a weight may be found, best first. Files leave out copies of tied tables.
+/// The tensors that may hold a weight, preferred first. Files leave out copies of tied tables.
 pub(crate) fn places(canonical: &str) -> Vec<String> {
     const SHARED: &str = "model.shared.weight";
     let embedding = |side: &str| format!("model.{side}.embed_tokens.weight");

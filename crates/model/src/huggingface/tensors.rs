@@ -1,4 +1,5 @@
-//! A checkpoint's tensors, in one file or several, and what among them would change the network.
+//! A checkpoint's tensors, in one file or several, and the refusal of those that would change the
+//! network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use crate::huggingface::names;
 use crate::names::transformer_weights;
 use crate::{ModelError, Transformer, files};
 
-/// Weight files, preferred first: safetensors need no interpreter. An index names shards.
+/// Names of weight files, preferred first: safetensors need no pickle interpreter. An index names
+/// shards.
 const FILES: [&str; 4] = [
     "model.safetensors",
     "model.safetensors.index.json",
@@ -23,7 +25,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// All tensors of a checkpoint and the file that stands for them in messages.
+/// All tensors of a checkpoint, and the file that messages name.
 pub(crate) fn read(folder: &Path) -> Result<(PathBuf, Tensors), ModelError> {
     let Some(path) = files::first_of(folder, &FILES) else {
         let problem = format!("no weights: none of {}", FILES.join(", "));
@@ -36,7 +38,7 @@ pub(crate) fn read(folder: &Path) -> Result<(PathBuf, Tensors), ModelError> {
     Ok((path, tensors))
 }
 
-/// The files of weights that a file stands for: those an index names, or itself.
+/// The weight files: those that an index names, or the file itself.
 pub(crate) fn shards(path: &Path) -> Result<Vec<PathBuf>, ModelError> {
     if path.extension().is_none_or(|ending| ending != "json") {
         return Ok(vec![path.into()]);
@@ -63,7 +65,7 @@ fn is_position_table(name: &str) -> bool {
     name.ends_with(".embed_positions.weight")
 }
 
-/// Tensors the class does not have belong to another class.
+/// Refuses tensors that the class does not have.
 pub(crate) fn refuse_unknown(
     path: &Path,
     tensors: &Tensors,
@@ -80,7 +82,8 @@ pub(crate) fn refuse_unknown(
     }
 }
 
-/// Positions are computed; some files hold the table all the same. One that differs was trained.
+/// Refuses trained positions. The class computes its positions, but some files hold the table as
+/// well; one that differs from the sinusoids was trained.
 pub(crate) fn refuse_trained_positions(
     path: &Path,
     tensors: &Tensors,
@@ -96,7 +99,7 @@ pub(crate) fn refuse_trained_positions(
     }
 }
 
-/// Looks at the first rows; tables may be stored in float16.
+/// Whether a table is sinusoidal, by its first rows. The tolerance allows for float16.
 fn is_sinusoidal(table: &Tensor, width: usize) -> bool {
     const ROWS: usize = 16;
     const TOLERANCE: f32 = 1e-2;

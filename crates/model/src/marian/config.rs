@@ -1,4 +1,4 @@
-//! `decoder.yml`: which files make up a model, and how Marian is told to search with it.
+//! `decoder.yml`: the files of a model and the search settings for Marian's decoder.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use crate::marian::yaml::{Yaml, switch};
 use crate::shortlist::ShortlistFile;
 use crate::{ModelError, Search};
 
-/// What a configuration for Marian's decoder says.
+/// A configuration for Marian's decoder.
 pub(crate) struct DecoderConfig {
     /// The configuration itself, for messages.
     pub path: PathBuf,
     pub models: Vec<PathBuf>,
-    /// Source and target.
+    /// Source and target vocabulary.
     pub vocabularies: Option<(PathBuf, PathBuf)>,
     pub weights: Vec<f32>,
     pub shortlist: Option<ShortlistFile>,
@@ -21,7 +21,7 @@ pub(crate) struct DecoderConfig {
     settings: Settings,
 }
 
-/// What overrides the search's defaults.
+/// The search settings that override the defaults.
 struct Settings {
     beam: Option<usize>,
     normalize: Option<f32>,
@@ -31,7 +31,7 @@ struct Settings {
     allow_unk: bool,
 }
 
-/// Keys that change Marian's output in ways not followed here.
+/// Keys that change Marian's output and are not supported here.
 const NOT_FOLLOWED: [&str; 5] =
     ["no-spm-encode", "no-spm-decode", "force-decode", "output-sampling", "output-approx-knn"];
 
@@ -81,7 +81,7 @@ impl DecoderConfig {
         })
     }
 
-    /// Changes what the configuration says and leaves the rest.
+    /// Overrides the configured search settings and leaves the others.
     pub(crate) fn apply(&self, search: &mut Search) {
         let s = &self.settings;
         search.beam = s.beam.unwrap_or(search.beam);
@@ -113,7 +113,7 @@ fn settings(yaml: &Yaml) -> Result<Settings, ModelError> {
     })
 }
 
-/// A number, or a switch that means 1.
+/// Reads `normalize`: a number, or a switch that means 1.
 fn normalize(yaml: &Yaml) -> Result<Option<f32>, ModelError> {
     match yaml.text("normalize")?.as_deref().and_then(switch) {
         Some(on) => Ok(Some(f32::from(u8::from(on)))),
@@ -121,7 +121,7 @@ fn normalize(yaml: &Yaml) -> Result<Option<f32>, ModelError> {
     }
 }
 
-/// `path first best prune`, or for a binary file `path check`.
+/// Reads `shortlist`: `path first best prune`, or for a binary file `path check`.
 fn shortlist(yaml: &Yaml, files: &mut Files) -> Result<Option<ShortlistFile>, ModelError> {
     let fields = yaml.list("shortlist")?;
     let Some(path) = fields.first() else { return Ok(None) };
@@ -143,7 +143,7 @@ fn shortlist(yaml: &Yaml, files: &mut Files) -> Result<Option<ShortlistFile>, Mo
     Ok(Some(file))
 }
 
-/// Finds the files a configuration names.
+/// Resolves the paths of a configuration.
 struct Files<'a> {
     yaml: &'a Yaml,
     folder: PathBuf,
@@ -178,7 +178,7 @@ impl Files<'_> {
         if named.exists() {
             return Ok(named);
         }
-        // Training writes absolute paths, which a model that was moved no longer has.
+        // Training writes absolute paths, which no longer exist once a model is moved.
         let moved = Some(beside).into_iter().chain(file_name).find(|path| path.exists());
         let found = moved.ok_or_else(|| self.missing(key, &named))?;
         let config = self.yaml.path().display();

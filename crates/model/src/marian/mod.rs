@@ -47,7 +47,7 @@ pub(crate) fn open(
     let stored = files.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
     let limit = match stored[0].has_options() {
         true => stored[0].options(first)?.numbers("dim-vocabs")?.first().copied().unwrap_or(0),
-        // Without options the table's rows are all there is to know.
+        // A file without options gives its vocabulary size only by the rows of the table.
         false => stored[0].rows("encoder_Wemb").or(stored[0].rows("Wemb")).unwrap_or(0),
     };
     let (source, target) = vocabularies.tokenizers(limit)?;
@@ -84,12 +84,12 @@ pub(crate) fn read(path: &Path) -> Result<Stored, ModelError> {
     Ok(stored)
 }
 
-/// Whether a file is a network this engine knows, vocabularies aside.
+/// Checks that a file is a supported network, without its vocabularies.
 pub(crate) fn examine(path: &Path) -> Result<(), ModelError> {
     member(path, &read(path)?, 0, &mut Vec::new()).map(|_| ())
 }
 
-/// One network.
+/// Reads one network.
 fn member(
     path: &Path,
     stored: &Stored,
@@ -118,7 +118,7 @@ fn member(
     }
     let mut weights = check::gather(path, &transformer, |expected| {
         let place = found_place(&expected.name, tied, stored);
-        let weight = stored.weight(path, &place.name, place.turned)?;
+        let weight = stored.weight(path, &place.name, place.transposed)?;
         Ok(Lookup { stored: place.name, weight })
     })?;
     let linear: Vec<String> =
@@ -131,17 +131,17 @@ fn member(
     Ok(Member { path: path.into(), architecture: Architecture::Transformer(transformer), weights })
 }
 
-/// Where a weight is in this very file: old files hold the output matrix the other way round, and
-/// then it counts whatever the options say.
+/// The place of a weight in this file. Old files may hold a transposed output matrix, which then
+/// overrides the options.
 fn found_place(name: &str, tied: Tied, stored: &Stored) -> Place {
     const OLD_OUTPUT: &str = "decoder_ff_logit_out_W";
     if name == canonical::OUTPUT_WEIGHT && stored.has(OLD_OUTPUT) {
-        return Place { name: OLD_OUTPUT.into(), turned: true };
+        return Place { name: OLD_OUTPUT.into(), transposed: true };
     }
-    place(name, tied).unwrap_or_else(|| Place { name: name.into(), turned: false })
+    place(name, tied).unwrap_or_else(|| Place { name: name.into(), transposed: false })
 }
 
-/// The multiplier with which the input of a product was quantised when the model was tuned.
+/// The fixed multiplier by which the input of a product is quantised, from tuning.
 fn alpha(
     path: &Path,
     linear: &str,
@@ -153,7 +153,8 @@ fn alpha(
         return Ok(Some(alpha));
     }
     match linear {
-        // Bergamot's name for the product that has no parameter of its own.
+        // Bergamot's name for the multiplier of the output layer, whose matrix is the embedding
+        // table.
         "output" => stored.multiplier(path, "none_QuantMultA"),
         _ => Ok(None),
     }

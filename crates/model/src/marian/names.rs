@@ -2,20 +2,21 @@
 
 use crate::marian::options::Tied;
 
-/// A parameter of a Marian file.
+/// The place of a weight in a Marian file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Its name.
+    /// The parameter's name.
     pub name: String,
-    /// Whether its shape is (inputs, outputs), the transpose of the canonical form.
-    pub turned: bool,
+    /// Whether the parameter's shape is (inputs, outputs), the transpose of the canonical form.
+    pub transposed: bool,
 }
 
-/// Where Marian keeps a weight. `None` for names Marian has no parameter for (stored positions).
+/// The place of a weight in a Marian file; `None` for weights Marian has no parameter for (stored
+/// positions).
 pub(crate) fn place(canonical: &str, tied: Tied) -> Option<Place> {
     let name = parameter(canonical, tied)?;
-    let turned = canonical.ends_with(".weight") && canonical != "output.weight";
-    Some(Place { name, turned })
+    let transposed = canonical.ends_with(".weight") && canonical != "output.weight";
+    Some(Place { name, transposed })
 }
 
 fn parameter(canonical: &str, tied: Tied) -> Option<String> {
@@ -39,9 +40,9 @@ fn parameter(canonical: &str, tied: Tied) -> Option<String> {
     }
 }
 
-/// Marian's name of a block, and what follows it.
+/// Marian's name of a block, and the rest of a parameter's name.
 fn in_block(block: &str, rest: &[&str]) -> Option<(&'static str, String)> {
-    // The second is where the processing ops of the block hang.
+    // `ops` is the part of the name that precedes the block's processing ops.
     let (name, ops) = match (block, rest.first()) {
         ("self", _) => ("self", "_Wo"),
         ("cross", _) => ("context", "_Wo"),
@@ -128,12 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn tied_tables_are_one_parameter_and_never_turned() {
+    fn tied_tables_are_one_parameter_and_never_transposed() {
         let all = Tied { source: true, output: true };
         for canonical in ["source.embedding", "target.embedding", "output.weight"] {
-            assert_eq!(place(canonical, all), Some(Place { name: "Wemb".into(), turned: false }));
+            assert_eq!(
+                place(canonical, all),
+                Some(Place { name: "Wemb".into(), transposed: false })
+            );
         }
-        assert!(place("encoder.0.self.query.weight", all).unwrap().turned);
+        assert!(place("encoder.0.self.query.weight", all).unwrap().transposed);
         let target = Tied { source: false, output: true };
         assert_eq!(place("output.weight", target).unwrap().name, "decoder_Wemb");
     }

@@ -1,7 +1,7 @@
 //! Marian's model options (`special:model.yml`) as a description.
 //!
-//! Defaults are those of Marian for keys a file lacks. What would change the network in a way that is
-//! not described here is refused by the key's name, never ignored.
+//! Keys that a file lacks have Marian's defaults. A key that changes the network in an unsupported
+//! way is refused by name, never ignored.
 
 use crate::compat::{MARIAN_EPSILON, MARIAN_POSITIONS, normalises};
 use crate::marian::version;
@@ -11,14 +11,14 @@ use crate::{
     SourceFrame, Stack, Start, Transformer,
 };
 
-/// A description, and which embeddings are tied.
+/// A description and the tied embeddings.
 pub(crate) struct Described {
     pub transformer: Transformer,
     pub tied: Tied,
     pub notes: Vec<String>,
 }
 
-/// Which tables are one.
+/// The tables that are tied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tied {
     /// Source and target embeddings are `Wemb`.
@@ -27,7 +27,8 @@ pub(crate) struct Tied {
     pub output: bool,
 }
 
-/// Reads a description. `sizes` are the rows of the embeddings, where options leave them open.
+/// Reads a description. `sizes` are the rows of the embeddings, used where the options do not give
+/// them.
 pub(crate) fn describe(
     options: &Yaml,
     sizes: (usize, usize),
@@ -55,7 +56,7 @@ pub(crate) fn describe(
     Ok(Described { transformer, tied: tied(options)?, notes })
 }
 
-/// Which tables the options tie.
+/// The tables that the options tie.
 pub(crate) fn tied(options: &Yaml) -> Result<Tied, ModelError> {
     let all = options.flag("tied-embeddings-all")?;
     Ok(Tied {
@@ -66,7 +67,7 @@ pub(crate) fn tied(options: &Yaml) -> Result<Tied, ModelError> {
 
 /// Refuses types other than the transformer.
 fn check_type(options: &Yaml) -> Result<(), ModelError> {
-    // Files without the key were written by programs that had only this type.
+    // Files without the key were written by programs that knew only this type.
     let kind = options.text("type")?.unwrap_or_else(|| "amun".into());
     let why = match kind.as_str() {
         "transformer" => return Ok(()),
@@ -161,7 +162,7 @@ fn stacks(
     Ok((encoder, decoder))
 }
 
-/// The letters of a processing string; `d`, dropout, does nothing when translating.
+/// The ops of a processing string; `d`, dropout, has no effect in translation.
 fn ops(options: &Yaml, key: &str, default: &str, legal: &str) -> Result<Vec<Op>, ModelError> {
     let letters = options.text(key)?.unwrap_or_else(|| default.into());
     let mut ops = Vec::new();

@@ -1,7 +1,7 @@
 //! Marian's recurrent models: options to a description, parameters to canonical weights.
 //!
-//! Where a bias stands is the only thing in which the cells of the different types differ; here each
-//! is put where the canonical form has it (see [`Recurrent`]).
+//! The cells of the different model types differ only in where the bias is added; here it is moved
+//! to where the canonical form has it (see [`Recurrent`]).
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::{
     check,
 };
 
-/// A network's shape, and how its file names and orders things.
+/// A network's shape, and its file's conventions for names and orders.
 pub(crate) struct Shape {
     pub encoder_kind: EncoderKind,
     pub encoder_layers: usize,
@@ -27,17 +27,18 @@ pub(crate) struct Shape {
     pub skip: bool,
     pub cell_norm: RecurrentNorm,
     pub dense_norm: RecurrentNorm,
-    /// Amun's LSTMs: gates f, i, o, candidate; other bias names; zeros as first cell vector.
+    /// Whether LSTMs follow Amun: gates f, i, o, candidate; other bias names; zeros as first cell
+    /// vector.
     pub amun: bool,
     pub needs_output_bias: bool,
 }
 
-/// Whether a type is one of these.
+/// Whether a model type is recurrent.
 pub(crate) fn is_recurrent(kind: &str) -> bool {
     matches!(kind, "s2s" | "nematus" | "amun")
 }
 
-/// The shape Marian's options describe.
+/// The shape given by Marian's options.
 pub(crate) fn shape(options: &Yaml) -> Result<Shape, ModelError> {
     let kind = options.text("type")?.unwrap_or_else(|| "amun".into());
     let shallow = kind == "amun";
@@ -157,7 +158,7 @@ pub(crate) fn member(
     Ok(Member { path: path.into(), architecture, weights })
 }
 
-/// Sizes are taken from the parameters, as Nematus' files have nothing else.
+/// The description, with sizes from the parameters, because Nematus files have no options.
 fn description(
     file: &mut File<'_>,
     shape: &Shape,
@@ -198,7 +199,7 @@ fn description(
     })
 }
 
-/// A file being read; what is missing is collected and reported at once.
+/// A file being read; missing parameters are collected and reported together.
 struct File<'a> {
     path: &'a Path,
     stored: &'a Stored,
@@ -215,7 +216,7 @@ impl File<'_> {
         self.stored.weight(self.path, name, false)
     }
 
-    /// A parameter as it is stored. A missing one is noted and replaced by an empty one.
+    /// A parameter as stored. A missing one is recorded and replaced by an empty one.
     fn need(&mut self, name: &str) -> Result<Weight, ModelError> {
         match self.maybe(name)? {
             Some(weight) => Ok(weight),
@@ -226,7 +227,7 @@ impl File<'_> {
         }
     }
 
-    /// A matrix the canonical way round.
+    /// A matrix in canonical orientation.
     fn matrix(&mut self, name: &str) -> Result<Weight, ModelError> {
         Ok(transposed(&self.need(name)?))
     }
@@ -255,8 +256,8 @@ impl File<'_> {
         Ok(())
     }
 
-    /// One cell; a `last` one follows attention in the decoder's first layer and has its biases on
-    /// the state's side.
+    /// Reads one cell. A `last` cell follows attention in the decoder's first layer, and its bias
+    /// belongs to the state part.
     fn cell(
         &mut self,
         shape: &Shape,
@@ -289,7 +290,7 @@ impl File<'_> {
         }
         let bias = match cell.kind.has_state_product() {
             true => self.joined_vectors(&p, "b", parts)?,
-            // The candidate of a simple unit has no bias.
+            // The candidate of an SRU or SSRU has no bias.
             false => {
                 let gates = self.joined_vectors(&p, "b", &parts[1..])?;
                 joined(&[Weight::from_f32(vec![d], &vec![0.0; d]), gates])
@@ -314,7 +315,7 @@ impl File<'_> {
         let (p, name) = (marian_prefix(&cell.prefix), &cell.prefix);
         let has_input = cell.input.is_some();
         let width = cell.kind.parts() * d;
-        // LSTMs and plain cells add their bias outside anyway.
+        // For LSTMs and plain cells it makes no difference which part has the bias.
         let on_state = last && matches!(cell.kind, CellKind::Gru | CellKind::Mgru);
         let side = if on_state { "state" } else { "input" };
         match shape.cell_norm {
@@ -333,7 +334,7 @@ impl File<'_> {
                 }
                 let scale = first(&self.vector(&format!("{p}_gamma2"))?, width);
                 weights.insert(format!("{name}.state.norm.scale"), scale);
-                // A cell without input adds its bias as a constant.
+                // The bias of a cell without input is a constant input part.
                 let place = if has_input || on_state { ".norm" } else { "" };
                 weights.insert(format!("{name}.{side}{place}.bias"), bias);
             }
@@ -355,7 +356,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// The factors of a multiplicative cell.
+    /// Reads the factors of a multiplicative cell.
     fn multiply(
         &mut self,
         shape: &Shape,
@@ -377,7 +378,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Matrices of one input, their outputs one after the other.
+    /// Concatenates the outputs of matrices that have the same input.
     fn side_by_side(
         &mut self,
         p: &str,
@@ -448,7 +449,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// A dense layer; `norms` are the names of Marian's scale, and of Nematus' scale and bias.
+    /// Reads a dense layer; `norms` are the names of Marian's scale and of Nematus' scale and bias.
     fn dense(
         &mut self,
         shape: &Shape,
@@ -477,7 +478,7 @@ impl File<'_> {
     }
 }
 
-/// The first entries of a vector; `tanh` cells store more than they use.
+/// The first elements of a vector; `tanh` cells store more than they use.
 fn first(vector: &Weight, count: usize) -> Weight {
     rows_of(vector, 0, count).unwrap_or_else(|| vector.clone())
 }

@@ -1,4 +1,4 @@
-//! A Marian model file, `.npz` or `.bin`, as named parameters, whatever their storage.
+//! The named parameters of a Marian model file, `.npz` or `.bin`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,8 +29,8 @@ struct Quantised {
     /// (inputs, outputs), as in a float file.
     shape: [usize; 2],
     /// Whether the integers are laid out (outputs, inputs).
-    turned: bool,
-    /// Written by mainline Marian, which transposes matrices of odd sizes incorrectly.
+    transposed: bool,
+    /// Whether mainline Marian wrote it, which transposes matrices of odd sizes incorrectly.
     mainline: bool,
     data: Bytes,
     multiplier: f32,
@@ -59,7 +59,7 @@ impl Stored {
         self.items.contains_key(OPTIONS)
     }
 
-    /// Gives parameters other names; those without one are dropped.
+    /// Renames all parameters; those without a new name are dropped.
     pub(crate) fn rename(&mut self, name: impl Fn(&str) -> Option<String>) {
         let items = std::mem::take(&mut self.items);
         let renamed = items.into_iter().filter_map(|(old, item)| match old.as_str() {
@@ -82,20 +82,21 @@ impl Stored {
         }
     }
 
-    /// A parameter; with `turned`, its transpose. Copies only what the file holds the other way round.
+    /// A parameter or, with `transpose`, its transpose. Copies the data only if it is not stored in
+    /// that orientation.
     pub(crate) fn weight(
         &self,
         path: &Path,
         name: &str,
-        turned: bool,
+        transpose: bool,
     ) -> Result<Option<Weight>, ModelError> {
         match self.items.get(name) {
             None => Ok(None),
             Some(Parameter::Plain(tensor)) => {
                 let weight = float_weight(path, name, tensor)?;
-                Ok(Some(if turned { transposed(&weight) } else { weight }))
+                Ok(Some(if transpose { transposed(&weight) } else { weight }))
             }
-            Some(Parameter::Quantised(item)) => item.weight(path, name, turned).map(Some),
+            Some(Parameter::Quantised(item)) => item.weight(path, name, transpose).map(Some),
         }
     }
 
@@ -112,7 +113,7 @@ impl Stored {
 }
 
 impl Quantised {
-    fn weight(&self, path: &Path, name: &str, turned: bool) -> Result<Weight, ModelError> {
+    fn weight(&self, path: &Path, name: &str, transpose: bool) -> Result<Weight, ModelError> {
         let [inputs, outputs] = self.shape;
         if self.mainline && !(inputs.is_multiple_of(16) && outputs.is_multiple_of(16)) {
             let problem = format!(
@@ -121,10 +122,10 @@ impl Quantised {
             );
             return Err(ModelError::invalid(path, problem));
         }
-        let shape = if self.turned { [outputs, inputs] } else { [inputs, outputs] };
+        let shape = if self.transposed { [outputs, inputs] } else { [inputs, outputs] };
         let scale = vec![1.0 / self.multiplier];
         let stored = integer_weight(path, name, self.precision, &shape, self.data.clone(), scale)?;
-        Ok(if self.turned == turned { stored } else { transposed(&stored) })
+        Ok(if self.transposed == transpose { stored } else { transposed(&stored) })
     }
 }
 
@@ -161,8 +162,8 @@ fn parameter(path: &Path, item: Item) -> Result<Parameter, ModelError> {
     Ok(Parameter::Quantised(Quantised {
         precision,
         shape: [inputs, outputs],
-        // Bergamot keeps embeddings row by row, as look-ups need them.
-        turned: mainline || !item.name.contains("Wemb"),
+        // Bergamot stores embeddings by word, as look-ups need them.
+        transposed: mainline || !item.name.contains("Wemb"),
         mainline,
         data: item.data,
         multiplier,

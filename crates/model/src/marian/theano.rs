@@ -1,9 +1,9 @@
-//! Nematus' names of parameters, as Theano-era Nematus, Amun and Marian's types `amun` and `nematus`
-//! write them, to Marian's own.
+//! Nematus' parameter names, as used by Theano-era Nematus, Amun and Marian's types `amun` and
+//! `nematus`, to Marian's own.
 
 use crate::marian::stored::Stored;
 
-/// What tells such a file apart.
+/// A parameter that only such files have.
 const MARK: &str = "decoder_c_tt";
 
 /// Whether a file's parameters have Nematus' names.
@@ -11,12 +11,12 @@ pub(crate) fn has_nematus_names(stored: &Stored) -> bool {
     stored.has(MARK) || stored.has("ff_state_W")
 }
 
-/// Gives the parameters of such a file Marian's names, and drops what is no parameter.
+/// Gives the parameters of such a file Marian's names, and drops everything else.
 pub(crate) fn rename(stored: &mut Stored) {
     if !has_nematus_names(stored) {
         return;
     }
-    // One table for both sides keeps its name.
+    // A table shared by both sides keeps its name.
     let apart = stored.has("Wemb_dec");
     stored.rename(|name| match name {
         MARK | "uidx" | "history_errs" | "zipped_params" => None,
@@ -63,7 +63,7 @@ fn marian_name(name: &str) -> String {
     }
 }
 
-/// `X_drt_k` as X and the number of the cell it belongs to; norms hang behind.
+/// Splits `X_drt_k` into X and the number of its cell; the suffix of a norm is moved to X.
 fn transition(rest: &str, mark: &str, before: usize) -> Option<(String, usize)> {
     let (parameter, behind) = rest.split_once(mark)?;
     let (number, norm) = match behind.split_once('_') {

@@ -1,18 +1,17 @@
-//! What a Marian version says about a pre-norm model.
+//! The input of self-attention's keys in a pre-norm model, by Marian's version.
 //!
-//! In February 2022 Marian changed what keys and values of self-attention are computed from when
-//! blocks are pre-processed: the raw input before, the normalised input since. Models must be run
-//! the way they were trained.
+//! In February 2022 Marian changed the input of self-attention's keys and values in pre-norm
+//! blocks: the raw input before, the normalised input since. A model must be run as it was trained.
 
 use crate::marian::yaml::Yaml;
 use crate::{ModelError, SelfKeys};
 
-/// The year and month in which normalised keys came.
+/// The year and month of the change to normalised keys.
 const CHANGED: (u32, u32) = (2022, 2);
 /// The release after the change, for versions without a date.
 const RELEASED: [u32; 2] = [1, 11];
 
-/// The rule a pre-norm model was trained with, and a note that says so.
+/// The rule a pre-norm model was trained with; adds a note that names it.
 pub(crate) fn self_keys(options: &Yaml, notes: &mut Vec<String>) -> Result<SelfKeys, ModelError> {
     let version = options.text("version")?;
     let path = options.path().display();
@@ -31,7 +30,8 @@ pub(crate) fn self_keys(options: &Yaml, notes: &mut Vec<String>) -> Result<SelfK
     Ok(keys)
 }
 
-/// `v1.9.56 94aeaa46 2021-04-28 00:28:35 +0100`: the date decides, or else the number.
+/// Whether a version such as `v1.9.56 94aeaa46 2021-04-28 00:28:35 +0100` is older than the change,
+/// by its date or, without one, by its number.
 fn is_before_change(version: &str) -> Option<bool> {
     if let Some(date) = version.split_whitespace().find_map(year_and_month) {
         return Some(date < CHANGED);

@@ -8,7 +8,7 @@ use peregrine_text::{PieceOptions, Tokenizer, UserDefinedScore};
 use crate::marian::yaml::Yaml;
 use crate::{ModelError, files};
 
-/// The two vocabularies of a model; where both are one file, they are one value.
+/// The two vocabularies of a model. If both are the same file, they share one value.
 pub(crate) struct Pair {
     source: Side,
     target: Side,
@@ -20,13 +20,13 @@ struct Side {
 }
 
 impl Pair {
-    /// Whether both sides are the same words, which shortlists ask.
+    /// Whether both sides have the same words, which shortlists need to know.
     pub(crate) fn is_shared(&self) -> bool {
         self.source.path == self.target.path || self.source.bytes == self.target.bytes
     }
 
-    /// Tokenizers of both sides. Source ids from `limit` on (0: none) have no embedding and read as
-    /// unknown.
+    /// Tokenizers of both sides. Source ids from `limit` on (0: no limit) have no embedding and
+    /// become the unknown word.
     pub(crate) fn tokenizers(
         &self,
         limit: usize,
@@ -55,8 +55,8 @@ impl Side {
         Ok(Side { path: path.into(), bytes: files::read(path)? })
     }
 
-    /// `spm` is the name of a SentencePiece model that OPUS-MT packages put beside a word list: there
-    /// the list numbers its pieces.
+    /// The tokenizer of one side. `spm` is the name of a SentencePiece model that OPUS-MT packages
+    /// put beside a word list, which then gives the ids of its pieces.
     fn tokenizer(&self, spm: &str) -> Result<Tokenizer, ModelError> {
         let name = self.path.display().to_string();
         if self.path.extension().is_some_and(|ending| ending == "spm") {
@@ -84,8 +84,8 @@ pub(crate) fn pair(source: &Path, target: &Path) -> Result<Pair, ModelError> {
     Ok(Pair { source: Side::read(source)?, target: Side::read(target)? })
 }
 
-/// Vocabularies with usual names in a model's folder: one for both sides, or two whose names say
-/// which side they are (`vocab.en.spm` and `vocab.pt.spm` do not).
+/// Vocabularies with usual names in a model's folder: one for both sides, or two whose names tell
+/// the side (`vocab.en.spm` and `vocab.pt.spm` do not).
 pub(crate) fn beside(model: &Path) -> Result<Option<(PathBuf, PathBuf)>, ModelError> {
     let folder = files::folder_of(model);
     let found: Vec<PathBuf> = files::list(&folder)?
@@ -102,8 +102,8 @@ pub(crate) fn beside(model: &Path) -> Result<Option<(PathBuf, PathBuf)>, ModelEr
     }
 }
 
-/// The vocabularies a network was trained with, as the options that training leaves beside it
-/// (`model.npz.yml`) name them; where they are not found, the names.
+/// The vocabularies a network was trained with, as named by the training options beside it
+/// (`model.npz.yml`); the paths as written there if the files are not found.
 pub(crate) fn trained_with(model: &Path) -> Option<(PathBuf, PathBuf)> {
     let mut options = model.as_os_str().to_owned();
     options.push(".yml");
@@ -112,7 +112,7 @@ pub(crate) fn trained_with(model: &Path) -> Option<(PathBuf, PathBuf)> {
     let folder = files::folder_of(model);
     let find = |name: &String| {
         let named = PathBuf::from(name);
-        // Training names files from where it ran, which may be another machine.
+        // Paths are those of the training machine.
         let beside = named.file_name().map(|file| folder.join(file));
         let places = [Some(named.clone()), Some(folder.join(&named)), beside];
         places.into_iter().flatten().find(|path| path.is_file()).unwrap_or(named)

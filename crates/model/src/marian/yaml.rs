@@ -1,5 +1,5 @@
-//! Marian's way with YAML: a flat map in which a scalar may stand for a list of one, numbers may be
-//! quoted and `~` means "not set".
+//! Marian's YAML: a flat map in which a scalar may replace a list of one, numbers may be quoted and
+//! `~` means "not set".
 
 use std::path::{Path, PathBuf};
 
@@ -35,12 +35,12 @@ impl Yaml {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whatever a key holds, unless it is null.
+    /// The value of a key; `None` if it is null.
     pub(crate) fn value(&self, key: &str) -> Option<&Value> {
         self.get(key)
     }
 
-    /// Whether a key is there and not null.
+    /// Whether a key exists and is not null.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
@@ -51,7 +51,7 @@ impl Yaml {
         ModelError::invalid(&self.path, format!("{key}: {value}: {problem}"))
     }
 
-    /// Like [`Self::complain`], for what is sound but not done here.
+    /// Like [`Self::complain`], for a valid value that is not supported.
     pub(crate) fn unsupported(&self, key: &str) -> ModelError {
         let value = self.get(key).map(show).unwrap_or_default();
         ModelError::unsupported(&self.path, format!("{key}: {value} is not supported"))
@@ -113,7 +113,7 @@ impl Yaml {
     }
 }
 
-/// What YAML 1.1, which Marian reads, takes for a truth value.
+/// Parses a boolean of YAML 1.1, which Marian reads.
 pub(crate) fn switch(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "y" => Some(true),

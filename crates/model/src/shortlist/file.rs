@@ -43,7 +43,7 @@ pub(super) fn read_text(
     let (mut known, mut total) = (0, 0);
     for (number, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let line = String::from_utf8_lossy(line);
-        // Blanks of other scripts may be part of words.
+        // Only ASCII blanks separate fields: other Unicode blanks may be part of words.
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let (words, probability) = match fields[..] {
             [] => continue,
@@ -71,7 +71,7 @@ pub(super) fn read_text(
     Ok(prune(table, source.size(), file))
 }
 
-/// The best translations of every source word, by probability and then id, falling.
+/// The best translations of every source word, by descending probability and then descending id.
 fn prune(table: Table, source_size: usize, file: &ShortlistFile) -> Vec<Vec<u32>> {
     let mut lists = vec![Vec::new(); source_size];
     for (source, translations) in table {
@@ -90,10 +90,10 @@ fn prune(table: Table, source_size: usize, file: &ShortlistFile) -> Vec<Vec<u32>
     lists
 }
 
-/// CTranslate2's vocabulary map. Besides the end symbol, the unknown word and the start symbol are
-/// always allowed, and nothing is filled up. The library matches source words by their text, before
-/// it adds an end symbol; here ids are matched, so that a key with a word the source vocabulary
-/// lacks can never match and is left out, as is one with the end symbol.
+/// Reads CTranslate2's vocabulary map. Besides the end symbol, the unknown word and the start
+/// symbol are always allowed, and selections are not filled up to a multiple. The library matches
+/// source words by their text, before it adds an end symbol. Here ids are matched, so keys with the
+/// end symbol or with words that the source vocabulary lacks are left out.
 pub(super) fn read_vmap(
     path: &Path,
     mut rules: Rules,

@@ -1,13 +1,13 @@
 //! Lexical shortlists: the target words worth scoring for a given source sentence.
 //!
-//! A table lists likely translations of every source word. The output layer then runs over a few
-//! hundred words instead of the whole vocabulary, and the softmax over those only. Words in a row
+//! A table lists likely translations of every source word. The output layer and the softmax are
+//! then computed over a few hundred words instead of the whole vocabulary. Phrases of source words
 //! may have lists of their own, as in CTranslate2's vocabulary maps.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `file.rs` | reads tables: text, Marian's binary form, `vmap.txt` |
-//! | `phrases.rs` | lists of words in a row |
+//! | `phrases.rs` | lists of phrases |
 //! | `learn.rs` | makes a table from parallel text |
 //! | `write.rs` | writes one |
 
@@ -30,26 +30,26 @@ pub use write::write_shortlist;
 /// The length of a selection is rounded up to this, as Marian does in every build.
 const MULTIPLE: usize = 8;
 
-/// A table, and the rules by which words are selected from it.
+/// A table and the rules by which target words are selected from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shortlist {
     rules: Rules,
-    /// Where the list of each source word begins in `lists`, and one end.
+    /// The start of each source word's list in `lists`, and the end of the last.
     offsets: Vec<u32>,
     lists: Vec<u32>,
     phrases: Phrases,
 }
 
-/// What a selection needs besides the table.
+/// The rules of a selection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Rules {
     /// Words 0 .. first are always selected.
     pub first: usize,
-    /// Words of the target side.
+    /// Size of the target vocabulary.
     pub target_size: usize,
     /// The end symbol, always selected.
     pub end: u32,
-    /// Whether source ids are target ids too and stand for themselves.
+    /// Whether source ids are target ids too and select themselves.
     pub include_source: bool,
     /// More words that are always selected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,44 +63,43 @@ fn marian_multiple() -> usize {
     MULTIPLE
 }
 
-/// A table as it is saved.
+/// The stored form of a table.
 pub(crate) struct Parts {
     pub rules: Rules,
     pub offsets: Vec<u32>,
     pub lists: Vec<u32>,
-    /// Lists of words in a row, see [`Phrases::to_numbers`].
+    /// Lists of phrases, see [`Phrases::to_numbers`].
     pub phrases: Vec<u32>,
 }
 
 /// Where a shortlist comes from.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum ShortlistChoice {
-    /// From the file the model's configuration names, if it names one.
+    /// The file that the model's configuration names, if it names one.
     #[default]
     Auto,
-    /// None, whatever the configuration says.
+    /// No shortlist, whatever the configuration says.
     Off,
-    /// From the `vmap.txt` beside a CTranslate2 model, which that library uses when asked only.
+    /// The `vmap.txt` beside a CTranslate2 model, which that library uses only with `use_vmap`.
     Vmap,
-    /// From this file.
+    /// The given file.
     File(ShortlistFile),
 }
 
-/// A shortlist file and Marian's settings for reading it. A binary file (`.bin`) was made with its
-/// own settings, and a vocabulary map (`vmap*.txt` or `.vmap`) has none; there the numbers are not
-/// used.
+/// A shortlist file and Marian's settings for reading it. The settings are not used for a binary
+/// file (`.bin`), which contains its own, nor for a vocabulary map (`vmap*.txt` or `.vmap`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortlistFile {
     /// Lines `target source probability`, Marian's binary form, or CTranslate2's vocabulary map.
     pub path: PathBuf,
     /// The number of first target words that are always selected.
     pub first: usize,
-    /// The number of translations of a word that are kept.
+    /// The most translations of a word.
     pub best: usize,
     /// The probability that a translation must exceed to be kept.
     pub prune: f32,
-    /// Amun's reading: lines with tabs are `source target probability`, and only words that are not
-    /// selected anyway count as translations.
+    /// Whether to read the file as Amun does: lines with tabs are `source target probability`, and
+    /// words that are always selected do not count as translations.
     pub amun: bool,
 }
 
@@ -114,7 +113,7 @@ impl ShortlistFile {
         self.path.extension().is_some_and(|ending| ending == "bin")
     }
 
-    /// Whether its name is that of a CTranslate2 vocabulary map.
+    /// Whether the file name is that of a CTranslate2 vocabulary map.
     pub(crate) fn is_vmap(&self) -> bool {
         let ending = self.path.extension().unwrap_or_default();
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
@@ -123,7 +122,8 @@ impl ShortlistFile {
 }
 
 impl Shortlist {
-    /// From the translations of every source word, `first` words always selected.
+    /// A shortlist from the translations of every source word. The words 0 .. `first` are always
+    /// selected.
     pub fn new(lists: Vec<Vec<u32>>, first: usize, target_size: usize, end: u32) -> Shortlist {
         let exists = |&word: &u32| (word as usize) < target_size;
         let lists = lists.into_iter().map(|list| list.into_iter().filter(exists).collect());
@@ -182,7 +182,7 @@ impl Shortlist {
         self.rules.first
     }
 
-    /// Source words that may have a list.
+    /// Number of source words in the table.
     pub fn source_words(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
@@ -199,7 +199,7 @@ impl Shortlist {
         })
     }
 
-    /// What is saved.
+    /// The table in its stored form.
     pub(crate) fn parts(&self) -> Parts {
         Parts {
             rules: self.rules.clone(),
@@ -260,7 +260,8 @@ impl Shortlist {
     }
 }
 
-/// Text tables are far below 2^32 entries: each took a line.
+/// Lists as offsets and one array. Text tables have far fewer than 2^32 entries, since each takes a
+/// line.
 fn flatten(lists: Vec<Vec<u32>>) -> (Vec<u32>, Vec<u32>) {
     let (mut offsets, mut flat) = (vec![0], Vec::new());
     for list in lists {
@@ -270,7 +271,7 @@ fn flatten(lists: Vec<Vec<u32>>) -> (Vec<u32>, Vec<u32>) {
     (offsets, flat)
 }
 
-/// A set of words as a bit each: vocabularies are small, and the ids come out sorted.
+/// A set of words as a bit set: vocabularies are small, and the ids come out sorted.
 struct Selection {
     bits: Vec<u64>,
     size: usize,

@@ -1,17 +1,17 @@
-//! Target words for source words in a row.
+//! Target words for phrases of source words.
 
 use rustc_hash::FxHashMap;
 
-/// Lists of two or more source words in a row.
+/// Target words by phrases of two or more source words.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Phrases {
     lists: FxHashMap<Vec<u32>, Vec<u32>>,
-    /// Words of the longest key.
+    /// Number of words of the longest key.
     longest: usize,
 }
 
 impl Phrases {
-    /// Sets the list of a key; of several the last counts.
+    /// Sets the list of a key, in place of an earlier one.
     pub(crate) fn insert(&mut self, key: Vec<u32>, targets: Vec<u32>) {
         self.longest = self.longest.max(key.len());
         self.lists.insert(key, targets);
@@ -21,7 +21,7 @@ impl Phrases {
         self.lists.len()
     }
 
-    /// All target words there are.
+    /// All target words of all keys.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &u32> {
         self.lists.values().flatten()
     }
@@ -39,7 +39,7 @@ impl Phrases {
         }
     }
 
-    /// As numbers in a row: for each key its length, its words, the length of its list, the list.
+    /// A flat array: for each key its length, its words, the length of its list, the list.
     pub(crate) fn to_numbers(&self) -> Vec<u32> {
         let mut sorted: Vec<_> = self.lists.iter().collect();
         sorted.sort();
@@ -53,7 +53,7 @@ impl Phrases {
         numbers
     }
 
-    /// The opposite; nothing if the numbers end in the middle of a list.
+    /// The inverse of [`Phrases::to_numbers`]; `None` if the array ends in the middle of a list.
     pub(crate) fn from_numbers(mut numbers: &[u32]) -> Option<Phrases> {
         let mut phrases = Phrases::default();
         while !numbers.is_empty() {

@@ -1,4 +1,4 @@
-//! Writers of tables that were learned, each in the form its name asks for.
+//! Writes learned tables, in the format given by the file name.
 
 use std::fmt::Write;
 use std::path::Path;

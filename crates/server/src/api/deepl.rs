@@ -1,4 +1,4 @@
-//! DeepL, versions 2 and 3, as its own clients speak it.
+//! The dialect of DeepL, versions 2 and 3, for its own clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -40,18 +40,18 @@ pub(crate) const DOCUMENT: &[(&str, &str, &str)] = &[
     ("source_lang", "string", "Language of the file"),
 ];
 
-/// The limit of characters that clients are told: none that anybody reaches.
+/// The character limit reported to clients, far above any use.
 const LIMIT: u64 = 1_000_000_000_000;
 
-/// How long the answer to an upload waits for the translation.
+/// The time that the response to an upload waits for the translation.
 const UPLOAD_WAITS: Duration = Duration::from_secs(2);
 
-/// The code by which DeepL knows a language.
+/// DeepL's code of a language.
 pub(crate) fn code(code: &str) -> String {
     code.to_ascii_uppercase()
 }
 
-/// Refuses what would change the translation and is not there.
+/// Refuses parameters that would change the translation and are not supported.
 fn refuse(context: &Context) -> Outcome<()> {
     for name in ["style_id", "translation_memory_id", "custom_instructions"] {
         let given = context.params.texts(name).map_or(true, |given| {
@@ -62,7 +62,7 @@ fn refuse(context: &Context) -> Outcome<()> {
         }
     }
     match context.params.filled("formality")?.as_deref() {
-        // The last two mean: if the language has it.
+        // The last two apply only if the language has formality.
         None | Some("default" | "prefer_less" | "prefer_more") => Ok(()),
         Some(_) => Err(Problem::not_supported("formality")),
     }
@@ -84,13 +84,13 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
         Some(_) => return Err(Problem::bad("Value for 'split_sentences' not supported.")),
     };
     let counts: Vec<usize> = texts.iter().map(|text| text.chars().count()).collect();
-    let mut ask = context.ask(texts, source, target)?;
-    let terms = terms(&context, ask.from.as_deref(), &ask.to)?;
-    ask.wanted = Wanted { split, terms, ..ask.wanted };
-    ask.markup = markup(&context)?;
-    let translated = context.app.translate(context.client, ask).await?;
+    let mut job = context.job(texts, source, target)?;
+    let terms = terms(&context, job.from.as_deref(), &job.to)?;
+    job.wanted = Wanted { split, terms, ..job.wanted };
+    job.markup = markup(&context)?;
+    let translated = context.app.translate(context.client, job).await?;
     let shape = |(translated, count): (&Translated, &usize)| {
-        // A client of DeepL fails without a language: where nothing can be said it is English.
+        // DeepL's clients fail without a language: if none was detected, say English.
         let from =
             if translated.from.is_empty() { "EN".to_owned() } else { code(&translated.from) };
         json!({"detected_source_language": from, "text": translated.text(), "billed_characters": count})
@@ -99,7 +99,7 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     Ok(json_answer(&json!({"translations": translations})))
 }
 
-/// How the tags of texts are read; none if they are not.
+/// The format and options of texts with tags; `None` for plain text.
 pub(crate) fn markup(context: &Context) -> Outcome<Option<(Format, DocumentOptions)>> {
     let params = &context.params;
     let format = match params.filled("tag_handling")?.as_deref() {
@@ -115,7 +115,7 @@ pub(crate) fn markup(context: &Context) -> Outcome<Option<(Format, DocumentOptio
     Ok(Some((format, options)))
 }
 
-/// The terms of the glossaries that a request names: those of its direction.
+/// The terms of the glossaries that a request names, in its language direction.
 fn terms(context: &Context, from: Option<&str>, to: &str) -> Outcome<Option<Terms>> {
     let mut ids = context.params.names("glossary_id")?;
     ids.extend(context.params.names("glossary_ids")?);
@@ -131,7 +131,7 @@ fn terms(context: &Context, from: Option<&str>, to: &str) -> Outcome<Option<Term
         let dictionary = stored
             .dictionary(from, to)
             .ok_or_else(|| Problem::bad("The glossary has no dictionary of these languages"))?;
-        // The first that has a term counts.
+        // The first glossary that has a term takes precedence.
         for (source, target) in dictionary.entries() {
             entries.entry(source.to_owned()).or_insert_with(|| target.to_owned());
         }
@@ -172,7 +172,8 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
     Ok(json_answer(&listed.iter().map(shape).collect()))
 }
 
-/// The targets that stand for a language: DeepL's clients refuse `EN` and `PT` before they send anything.
+/// The target codes of a language: DeepL's clients refuse plain `EN` and `PT` before they send a
+/// request.
 fn variants(code: &str) -> Vec<String> {
     let variants: &[&str] = match code {
         "en" => &["en-GB", "en-US"],
@@ -195,16 +196,17 @@ pub(crate) async fn upload(context: Context) -> Outcome<Response> {
         return Err(Problem::not_supported("output_format other than that of the file"));
     }
     let source = context.params.filled("source_lang")?;
-    let mut ask = context.ask(Vec::new(), source, target)?;
-    ask.wanted.terms = terms(&context, ask.from.as_deref(), &ask.to)?;
+    let mut job = context.job(Vec::new(), source, target)?;
+    job.wanted.terms = terms(&context, job.from.as_deref(), &job.to)?;
     let (id, key) = context.app.files.begin(&name)?;
     let (app, client, file_id) = (Arc::clone(&context.app), context.client, id.clone());
     let mut work = tokio::spawn(async move {
-        let made = AssertUnwindSafe(app.translate_file(client, ask, &file)).catch_unwind().await;
+        let made = AssertUnwindSafe(app.translate_file(client, job, &file)).catch_unwind().await;
         let bug = |_| Err(Problem::new(Kind::Internal, "An internal error: this is a bug"));
         app.files.finish(&file_id, made.unwrap_or_else(bug))
     });
-    // Most are done before the client asks for the first time: clients wait five seconds between questions.
+    // Wait a little: most translations finish before the client polls, which it does every five
+    // seconds.
     if let Ok(Ok(Err(problem))) = tokio::time::timeout(UPLOAD_WAITS, &mut work).await {
         context.app.files.remove(&id);
         return Err(problem);
@@ -212,7 +214,7 @@ pub(crate) async fn upload(context: Context) -> Outcome<Response> {
     Ok(json_answer(&json!({"document_id": id, "document_key": key})))
 }
 
-/// The document that a request names, if it has its key.
+/// The document that a request names, if the request has the document's key.
 fn document(context: &Context) -> Outcome<File> {
     let key = context.params.string("document_key")?.unwrap_or_default();
     let file = context.app.files.get(context.in_path("id"));

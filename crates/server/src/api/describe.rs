@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Context, Dialect, ROUTES, Route, json_answer};
 use crate::problem::Outcome;
 
-/// The OpenAPI description of everything.
+/// The OpenAPI description of all routes.
 pub(crate) async fn openapi(context: Context) -> Outcome<Response> {
     let mut description = json!({
         "openapi": "3.1.0",
@@ -26,7 +26,7 @@ pub(crate) async fn openapi(context: Context) -> Outcome<Response> {
     Ok(json_answer(&description))
 }
 
-/// LibreTranslate's description: Swagger 2.0.
+/// The description of LibreTranslate's API in Swagger 2.0.
 pub(crate) async fn swagger(context: Context) -> Outcome<Response> {
     let form = |route: &Route| {
         let field = |(name, kind, help): &(&str, &str, &str)| {
@@ -75,7 +75,7 @@ fn paths(wanted: impl Fn(&Route) -> bool, body: impl Fn(&Route) -> (&'static str
     Value::Object(paths)
 }
 
-/// The parameters of a route: a query for GET, an object else.
+/// The schema of a route's parameters: a query for GET, an object otherwise.
 fn schema(route: &Route) -> (&'static str, Value) {
     let kind = |kind: &str| match kind {
         "strings" => {

@@ -18,8 +18,8 @@ pub(crate) const DEEPLX: &[(&str, &str, &str)] = &[
     ("target_lang*", "string", "Language to translate to"),
 ];
 
-/// The dialect of a request to `/translate`, which three of them use: LibreTranslate has `q`, DeepLX `target_lang`,
-/// MTranServer `to`.
+/// The dialect of a request to `/translate`, a path of three dialects: LibreTranslate has `q`,
+/// DeepLX `target_lang`, MTranServer `to`.
 pub(crate) fn dialect_of(params: &Params) -> Dialect {
     match params {
         params if params.has("q") => Dialect::Libre,
@@ -37,21 +37,22 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     }
 }
 
-/// Translates the texts of a parameter between the languages of two others; `html` says that they have tags.
+/// Translates the texts of a parameter between the languages of two others; with `html` the texts
+/// have tags.
 async fn between(
     context: &Context,
     texts: Vec<String>,
     from: &str,
     to: &str,
 ) -> Outcome<Vec<Translated>> {
-    let mut ask = context.ask(texts, context.params.filled(from)?, context.needed(to)?)?;
+    let mut job = context.job(texts, context.params.filled(from)?, context.needed(to)?)?;
     if context.params.flag("html")? == Some(true) {
-        ask.markup = Some((Format::Html, DocumentOptions::default()));
+        job.markup = Some((Format::Html, DocumentOptions::default()));
     }
-    context.app.translate(context.client, ask).await
+    context.app.translate(context.client, job).await
 }
 
-/// The texts of a parameter that must be given.
+/// The texts of a required parameter.
 fn texts(context: &Context, name: &str) -> Outcome<Vec<String>> {
     let missing = || Problem::bad(format!("Invalid request: missing {name} parameter"));
     Ok(context.params.texts(name)?.ok_or_else(missing)?.texts)
@@ -103,14 +104,14 @@ pub(crate) async fn deepl(context: Context) -> Outcome<Response> {
 
 pub(crate) async fn deeplx(context: Context) -> Outcome<Response> {
     let text = texts(&context, "text")?.join("\n");
-    let mut ask = context.ask(
+    let mut job = context.job(
         vec![text],
         context.params.filled("source_lang")?,
         context.needed("target_lang")?,
     )?;
-    ask.wanted = Wanted { n_best: 4, ..ask.wanted };
-    ask.markup = deepl::markup(&context)?;
-    let translated = context.app.translate(context.client, ask).await?;
+    job.wanted = Wanted { n_best: 4, ..job.wanted };
+    job.markup = deepl::markup(&context)?;
+    let translated = context.app.translate(context.client, job).await?;
     let Some(best) = translated.first() else { return Err(Problem::bad("No text")) };
     let others = best.translation.alternatives.iter().skip(1).map(|other| other.text.as_str());
     let others: Value = others.filter(|other| *other != best.text()).collect();
@@ -125,14 +126,14 @@ pub(crate) async fn deeplx(context: Context) -> Outcome<Response> {
     })))
 }
 
-/// A number for clients that want one; nothing depends on it.
+/// A random id for clients that expect one.
 fn random() -> [u8; 4] {
     let mut bytes = [0; 4];
     let _ = getrandom::fill(&mut bytes);
     bytes
 }
 
-/// Names of languages as hcfy writes them.
+/// Names of languages in hcfy's spelling.
 const CHINESE_NAMES: &[(&str, &str)] = &[
     ("中文(简体)", "zh"),
     ("中文(繁体)", "zh-Hant"),
@@ -185,8 +186,8 @@ pub(crate) async fn hcfy(context: Context) -> Outcome<Response> {
     let same = source.as_deref().is_some_and(|source| code(source) == code(&first));
     let target = second.filter(|_| same).unwrap_or(first);
     let lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
-    let ask = context.ask(lines, source, target)?;
-    let translated = context.app.translate(context.client, ask).await?;
+    let job = context.job(lines, source, target)?;
+    let translated = context.app.translate(context.client, job).await?;
     let chinese = |code: &str| {
         CHINESE_NAMES
             .iter()
@@ -204,7 +205,7 @@ pub(crate) async fn google_single(context: Context) -> Outcome<Response> {
     let translated = between(&context, vec![text.clone()], "sl", "tl").await?;
     let from = translated.first().map(|translated| translated.from.clone()).unwrap_or_default();
     let best = first(&translated);
-    // kiss-translator asks for an object, older extensions for an array.
+    // kiss-translator expects an object, older extensions an array.
     Ok(json_answer(&match context.params.in_query("dj") {
         Some("1") => json!({"sentences": [{"trans": best, "orig": text}], "src": from}),
         _ => json!([[[best, text, null, null, 1]], null, from]),

@@ -1,4 +1,4 @@
-//! Glossaries as DeepL's clients make and use them: version 2, one direction each, and version 3, several.
+//! DeepL's glossaries: version 2 with one language direction each, version 3 with several.
 
 use axum::body::Bytes;
 use axum::response::Response;
@@ -36,7 +36,7 @@ fn missing(name: &str) -> Problem {
     Problem::bad(format!("Bad request. Reason: value for '{name}' is missing"))
 }
 
-/// A glossary as version 2 shows it: its first dictionary is all it has.
+/// A glossary in the form of version 2, which has one dictionary.
 fn shape(stored: &Stored) -> Value {
     let mut shape = shape_many(stored);
     let first = shape["dictionaries"][0].clone();
@@ -47,7 +47,7 @@ fn shape(stored: &Stored) -> Value {
     shape
 }
 
-/// A glossary as version 3 shows it.
+/// A glossary in the form of version 3.
 fn shape_many(stored: &Stored) -> Value {
     let dictionaries: Value = stored.dictionaries.iter().map(shape_dictionary).collect();
     let created = timestamp(stored.created.0, stored.created.1);
@@ -55,11 +55,11 @@ fn shape_many(stored: &Stored) -> Value {
 }
 
 fn shape_dictionary(dictionary: &Dictionary) -> Value {
-    // Clients of version 2 compare codes with their own, which are in capitals; those of version 3 do not mind.
+    // Clients of version 2 expect codes in capitals; those of version 3 accept both.
     json!({"source_lang": code(&dictionary.from), "target_lang": code(&dictionary.to), "entry_count": dictionary.len()})
 }
 
-/// A dictionary whose fields have these names.
+/// Reads a dictionary by a function that returns its fields.
 fn read(field: impl Fn(&str) -> Outcome<Option<String>>) -> Outcome<Dictionary> {
     let needed = |name: &str| field(name)?.ok_or_else(|| missing(name));
     let format = field("entries_format")?.unwrap_or_else(|| "tsv".to_owned());
@@ -89,7 +89,7 @@ pub(crate) async fn pairs(context: Context) -> Outcome<Response> {
 }
 
 pub(crate) async fn list(context: Context) -> Outcome<Response> {
-    // What has several directions is nothing that version 2 can show.
+    // Version 2 cannot represent a glossary with several directions.
     let of_one = context.app.glossaries.list().into_iter().filter(|g| g.dictionaries.len() == 1);
     Ok(json_answer(&json!({"glossaries": of_one.map(|g| shape(&g)).collect::<Vec<_>>()})))
 }
@@ -164,7 +164,7 @@ fn no_dictionary() -> Problem {
     )
 }
 
-/// Gives a glossary another name, and adds entries.
+/// Renames a glossary and adds entries.
 pub(crate) async fn change(context: Context) -> Outcome<Response> {
     let dictionaries = dictionaries(&context)?;
     let name = context.params.filled("name")?;

@@ -16,10 +16,10 @@ pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("format", "string", "text or html; without it text with tags is HTML"),
 ];
 
-/// The most texts of a request, as Google has it.
+/// The most texts of a request, which is Google's limit.
 const MOST_TEXTS: usize = 128;
 
-/// The code by which Google knows a language.
+/// Google's code of a language.
 fn code(code: &str) -> &str {
     match code {
         "zh" | "zh-Hans" => "zh-CN",
@@ -48,15 +48,16 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     let source = context.params.filled("source")?;
     let format = context.params.filled("format")?;
     let is_html = match format.as_deref() {
-        // Google takes text for HTML unless it is told not to, and escapes it: few who leave the format out expect that.
+        // Google treats text without a format as HTML and escapes it, which few clients expect.
+        // Here it is HTML only if it has tags.
         None => texts.iter().any(|text| has_tag(text)),
         Some("text") => false,
         Some("html") => true,
         Some(_) => return Err(Problem::bad("Invalid value for format: text or html is expected")),
     };
-    let mut ask = context.ask(texts, source, target)?;
-    ask.markup = is_html.then(|| (Format::Html, DocumentOptions::default()));
-    let translated = context.app.translate(context.client, ask).await?;
+    let mut job = context.job(texts, source, target)?;
+    job.markup = is_html.then(|| (Format::Html, DocumentOptions::default()));
+    let translated = context.app.translate(context.client, job).await?;
     let shape = |translated: &Translated| {
         let mut shaped = json!({"translatedText": translated.text(), "model": "nmt"});
         if translated.detected.is_some() {
@@ -69,7 +70,7 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
     Ok(json_answer(&json!({"data": {"translations": translations}})))
 }
 
-/// Whether there is something like a tag in it.
+/// Whether a text looks as if it had a tag.
 fn has_tag(text: &str) -> bool {
     text.match_indices('<').any(|(at, _)| {
         text[at + 1..].starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!'))

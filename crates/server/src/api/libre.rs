@@ -30,7 +30,7 @@ pub(crate) const FILE: &[(&str, &str, &str)] = &[
 /// The most alternatives of a text.
 const MOST_ALTERNATIVES: usize = 10;
 
-/// The code by which LibreTranslate knows a language.
+/// LibreTranslate's code of a language.
 fn code(code: &str) -> &str {
     match code {
         "zh" => "zh-Hans",
@@ -38,7 +38,7 @@ fn code(code: &str) -> &str {
     }
 }
 
-/// How sure a detection is, in per cent.
+/// The detected language with its confidence in percent.
 fn detection(translated: &Translated) -> Value {
     let detected = translated.detected.as_ref();
     let language = detected.and_then(|detected| detected.language);
@@ -81,12 +81,12 @@ pub(crate) async fn translate(context: Context) -> Outcome<Response> {
             return Err(Problem::bad(format!("{format} format is not supported")));
         }
     };
-    let mut ask = context.ask(texts.texts, Some(source), target)?;
-    let detects = ask.from.is_none();
+    let mut job = context.job(texts.texts, Some(source), target)?;
+    let detects = job.from.is_none();
     let n_best = if alternatives > 0 { alternatives + 1 } else { 1 };
-    ask.wanted = Wanted { n_best, ..ask.wanted };
-    ask.markup = markup;
-    let translated = context.app.translate(context.client, ask).await?;
+    job.wanted = Wanted { n_best, ..job.wanted };
+    job.markup = markup;
+    let translated = context.app.translate(context.client, job).await?;
     let others = |translated: &Translated| -> Value {
         let mut seen = vec![translated.text()];
         for other in &translated.translation.alternatives {
@@ -142,7 +142,8 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
         targets.dedup();
         json!({"code": code(from), "name": name(from), "targets": targets})
     };
-    // A language that is only translated to has no targets but itself; clients look its code up here all the same.
+    // A language that is only a target has no targets but itself. It is listed because clients look
+    // its code up here.
     let targets = context.app.codes(Side::Target);
     let all = sources.union(&targets);
     Ok(json_answer(&all.map(language).collect()))
@@ -157,8 +158,8 @@ pub(crate) async fn translate_file(context: Context) -> Outcome<Response> {
     let file = context.file().ok_or_else(missing)?;
     let (source, target) = (context.needed("source")?, context.needed("target")?);
     let name = name_with(&safe_name(&file.name), &format!("_{target}"));
-    let ask = context.ask(Vec::new(), Some(source), target)?;
-    let made = context.app.translate_file(context.client, ask, &file).await;
+    let job = context.job(Vec::new(), Some(source), target)?;
+    let made = context.app.translate_file(context.client, job, &file).await;
     let made = made.map_err(|problem| match problem.kind {
         Kind::NotSupported => Problem::bad("Invalid request: file format not supported"),
         _ => problem,
@@ -170,7 +171,7 @@ pub(crate) async fn translate_file(context: Context) -> Outcome<Response> {
     Ok(json_answer(&json!({"translatedFileUrl": url})))
 }
 
-/// The address under which the client reaches the server.
+/// The server's URL as the client sees it.
 fn base_url(context: &Context) -> String {
     let header = |name: &str| context.headers.get(name).and_then(|value| value.to_str().ok());
     let forwarded = |name: &str| header(name).filter(|_| context.app.config.trust_proxy);

@@ -1,4 +1,4 @@
-//! The dialects: which paths there are, who answers them, and how each writes its errors.
+//! The dialects: their routes, handlers and forms of errors.
 //!
 //! One table, [`ROUTES`], drives the router, the OpenAPI description and the list in docs/serve.md.
 
@@ -28,13 +28,13 @@ use crate::app::App;
 use crate::documents::TranslatedFile;
 use crate::params::{Params, Upload};
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::Ask;
+use crate::translate::TranslationJob;
 use crate::wanted::Wanted;
 
-/// A way of speaking to the server.
+/// A dialect: an API with its own paths, parameters and forms of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Dialect {
-    /// The server's own.
+    /// The server's own API.
     Native,
     /// LibreTranslate.
     Libre,
@@ -50,7 +50,7 @@ pub(crate) enum Dialect {
     Operations,
 }
 
-/// What a handler gets.
+/// The input of a handler.
 pub(crate) struct Context {
     pub(crate) app: Arc<App>,
     pub(crate) dialect: Dialect,
@@ -63,22 +63,22 @@ pub(crate) struct Context {
 
 type Answer = Pin<Box<dyn Future<Output = Outcome<Response>> + Send>>;
 
-/// A path and who answers it.
+/// A path and its handler.
 pub(crate) struct Route {
     /// The method; GET answers HEAD too.
     pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) dialect: Dialect,
-    /// Whether it is answered without a key.
+    /// Whether the route needs no API key.
     pub(crate) open: bool,
     pub(crate) summary: &'static str,
-    /// The parameters: name, type and what it is. A name that ends with `*` must be given.
+    /// The parameters: name, type and description. A name that ends with `*` is required.
     pub(crate) fields: &'static [(&'static str, &'static str, &'static str)],
     pub(crate) handler: fn(Context) -> Answer,
 }
 
 impl Route {
-    /// Whether a file is sent to it.
+    /// Whether the route has a file as parameter.
     pub(crate) fn takes_file(&self) -> bool {
         self.fields.iter().any(|(_, kind, _)| *kind == "file")
     }
@@ -175,7 +175,7 @@ pub(crate) const ROUTES: &[Route] = &[
 ];
 
 impl Dialect {
-    /// Its name in metrics and logs.
+    /// The dialect's name in metrics and logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Dialect::Native => "native",
@@ -198,7 +198,7 @@ impl Dialect {
         }
     }
 
-    /// The key of a request, wherever this dialect's clients put it.
+    /// The API key of a request, from where this dialect's clients put it.
     pub(crate) fn key(self, params: &Params, headers: &HeaderMap) -> Option<String> {
         let field = |name: &str| params.string(name).ok().flatten();
         let query = |name: &str| params.in_query(name).map(str::to_owned);
@@ -224,11 +224,11 @@ impl Dialect {
         own.filter(|key| !key.is_empty()).or(authorization)
     }
 
-    /// The status of a problem: what this dialect's clients understand.
+    /// The HTTP status of a problem that this dialect's clients understand.
     fn status(self, kind: Kind) -> u16 {
         match (self, kind) {
             (Dialect::Libre, Kind::NoKey | Kind::TooLarge | Kind::NotSupported) => 400,
-            // Clients of DeepL send a request again after most 5xx, and take 401 for no error of theirs.
+            // DeepL's clients retry after most 5xx statuses, and do not treat 401 as a wrong key.
             (Dialect::DeepL, Kind::NoKey) | (Dialect::Google, Kind::NoKey) => 403,
             (Dialect::DeepL | Dialect::Google, Kind::NotSupported) => 400,
             (Dialect::DeepL, Kind::Busy | Kind::Deadline) => 429,
@@ -238,7 +238,7 @@ impl Dialect {
         }
     }
 
-    /// A problem in the dialect's own shape.
+    /// A problem in the dialect's own form.
     pub(crate) fn problem(self, problem: &Problem, request_id: &str) -> Response {
         let status = self.status(problem.kind);
         let message = &problem.message;
@@ -280,11 +280,11 @@ pub(crate) fn json_answer(value: &Value) -> Response {
 }
 
 fn with_status(status: u16, value: &Value) -> Response {
-    // LibreTranslate and others end their bodies with a line break.
+    // LibreTranslate and others end their bodies with a line feed.
     bytes_answer(status, "application/json", Bytes::from(format!("{value}\n")))
 }
 
-/// An answer of bytes. The type is one of this program's own.
+/// An answer of bytes with a content type.
 pub(crate) fn bytes_answer(status: u16, kind: &'static str, bytes: Bytes) -> Response {
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() =
@@ -293,7 +293,7 @@ pub(crate) fn bytes_answer(status: u16, kind: &'static str, bytes: Bytes) -> Res
     response
 }
 
-/// A file to be saved under its name.
+/// An answer with a file, to be saved under `name`.
 pub(crate) fn file_answer(name: &str, file: TranslatedFile) -> Response {
     let mut response = bytes_answer(200, file.format.media_type(), file.bytes);
     let ascii: String = name.chars().map(|c| if c.is_ascii() { c } else { '_' }).collect();
@@ -309,7 +309,7 @@ impl Context {
         self.path.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 
-    /// How long this request may take: as its header says, up to ten minutes, or as configured.
+    /// The timeout of this request: that of its header, up to ten minutes, or the configured one.
     pub(crate) fn timeout(&self) -> Outcome<Duration> {
         let Some(value) = self.headers.get("x-request-timeout") else {
             return Ok(self.app.config.timeout);
@@ -322,10 +322,16 @@ impl Context {
         Ok(Duration::from_secs_f64(seconds))
     }
 
-    /// Texts to translate with the usual settings. An empty source language or `auto` is detected.
-    pub(crate) fn ask(&self, texts: Vec<String>, from: Option<String>, to: String) -> Outcome<Ask> {
+    /// A job that translates texts with default settings. An empty source language or `auto` is
+    /// detected.
+    pub(crate) fn job(
+        &self,
+        texts: Vec<String>,
+        from: Option<String>,
+        to: String,
+    ) -> Outcome<TranslationJob> {
         let from = from.filter(|from| !from.is_empty() && !from.eq_ignore_ascii_case("auto"));
-        Ok(Ask {
+        Ok(TranslationJob {
             texts,
             from,
             to,
@@ -342,7 +348,7 @@ impl Context {
         named.or(self.params.files.first()).cloned()
     }
 
-    /// A parameter that must be given.
+    /// A required parameter.
     pub(crate) fn needed(&self, name: &str) -> Outcome<String> {
         let missing = || Problem::bad(format!("Invalid request: missing {name} parameter"));
         self.params.filled(name)?.ok_or_else(missing)

@@ -17,7 +17,7 @@ use crate::documents::name_with;
 use crate::files::safe_name;
 use crate::glossaries::Terms;
 use crate::problem::{Outcome, Problem};
-use crate::translate::{Ask, Side};
+use crate::translate::{Side, TranslationJob};
 use crate::wanted::Wanted;
 
 pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
@@ -63,7 +63,7 @@ pub(crate) const DOCUMENT: &[(&str, &str, &str)] = &[
 pub(crate) const DETECT: &[(&str, &str, &str)] =
     &[("text*", "strings", "A text or a list of texts")];
 
-/// The most translations of a text.
+/// The most alternatives of a text.
 const MOST_N_BEST: usize = 20;
 
 fn one_of<'a, T: Copy>(name: &str, value: Option<&str>, known: &'a [(&'a str, T)]) -> Outcome<T> {
@@ -80,20 +80,20 @@ fn needed_target(context: &Context) -> Outcome<String> {
 }
 
 /// Reads a request.
-fn read(context: &Context) -> Outcome<(Ask, Shape)> {
+fn read(context: &Context) -> Outcome<(TranslationJob, Shape)> {
     let params = &context.params;
     let texts = params
         .texts("text")?
         .ok_or_else(|| Problem::bad("text is missing: a string or a list of strings"))?;
     let to = needed_target(context)?;
-    let mut ask = context.ask(texts.texts, params.filled("from")?, to)?;
-    ask.markup = match params.filled("format")?.as_deref() {
+    let mut job = context.job(texts.texts, params.filled("from")?, to)?;
+    job.markup = match params.filled("format")?.as_deref() {
         None | Some("text") => None,
         Some(name) => Some((name.parse().map_err(Problem::bad)?, DocumentOptions::default())),
     };
-    read_wanted(context, &mut ask)?;
+    read_wanted(context, &mut job)?;
     let units = [("codepoint", Unit::CodePoint), ("utf16", Unit::Utf16), ("byte", Unit::Byte)];
-    let Wanted { scores, alignments, n_best, .. } = ask.wanted;
+    let Wanted { scores, alignments, n_best, .. } = job.wanted;
     let shape = Shape {
         unit: one_of("offsets", params.filled("offsets")?.as_deref(), &units)?,
         sentences: scores || alignments || n_best > 1,
@@ -101,14 +101,14 @@ fn read(context: &Context) -> Outcome<(Ask, Shape)> {
         alignments,
         n_best,
     };
-    Ok((ask, shape))
+    Ok((job, shape))
 }
 
-/// Reads what is wanted of a translation.
-fn read_wanted(context: &Context, ask: &mut Ask) -> Outcome<()> {
+/// Reads the options of a translation.
+fn read_wanted(context: &Context, job: &mut TranslationJob) -> Outcome<()> {
     let params = &context.params;
     let split = [("sentence", Split::Sentence), ("none", Split::None)];
-    ask.wanted = Wanted {
+    job.wanted = Wanted {
         beam: params.count("beam", 1..=100)?,
         n_best: params.count("n_best", 1..=MOST_N_BEST)?.unwrap_or(1),
         scores: params.flag("scores")?.unwrap_or(false),
@@ -124,17 +124,17 @@ fn read_wanted(context: &Context, ask: &mut Ask) -> Outcome<()> {
         ("interactive", Some(Priority::Interactive)),
         ("bulk", Some(Priority::Bulk)),
     ];
-    ask.priority = one_of("priority", params.filled("priority")?.as_deref(), &priority)?;
+    job.priority = one_of("priority", params.filled("priority")?.as_deref(), &priority)?;
     if let Some(text) = params.filled("timeout")? {
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 600.0);
         let seconds =
             seconds.ok_or_else(|| Problem::bad("timeout must be a number of seconds up to 600"))?;
-        ask.timeout = Duration::from_secs_f64(seconds);
+        job.timeout = Duration::from_secs_f64(seconds);
     }
     Ok(())
 }
 
-/// The terms of a request: an object, or lines of a source, a tab and a target.
+/// The glossary terms of a request: an object, or lines of a source, a tab and a target.
 fn terms(context: &Context) -> Outcome<Option<Terms>> {
     let wrong = || Problem::bad("glossary must be an object of strings");
     match context.params.value("glossary") {
@@ -152,30 +152,31 @@ fn terms(context: &Context) -> Outcome<Option<Terms>> {
 }
 
 pub(crate) async fn translate(context: Context) -> Outcome<Response> {
-    let (ask, shape) = read(&context)?;
+    let (job, shape) = read(&context)?;
     if context.params.flag("stream")?.unwrap_or(false) {
-        if ask.markup.is_some() {
+        if job.markup.is_some() {
             return Err(Problem::bad("stream needs the format text"));
         }
-        return stream::translate(&context.app, context.client, ask, shape).await;
+        return stream::translate(&context.app, context.client, job, shape).await;
     }
     let start = Instant::now();
-    let texts = ask.texts.clone();
-    let translated = context.app.translate(context.client, ask).await?;
+    let texts = job.texts.clone();
+    let translated = context.app.translate(context.client, job).await?;
     Ok(json_answer(&answer(&texts, &translated, shape, start)))
 }
 
 pub(crate) async fn document(context: Context) -> Outcome<Response> {
     let file = context.file().ok_or_else(|| Problem::bad("file is missing: a multipart form"))?;
     let to = needed_target(&context)?;
-    let mut ask = context.ask(Vec::new(), context.params.filled("from")?, to)?;
-    read_wanted(&context, &mut ask)?;
-    let name = name_with(&safe_name(&file.name), &format!(".{}", ask.to));
-    let made = context.app.translate_file(context.client, ask, &file).await?;
+    let mut job = context.job(Vec::new(), context.params.filled("from")?, to)?;
+    read_wanted(&context, &mut job)?;
+    let name = name_with(&safe_name(&file.name), &format!(".{}", job.to));
+    let made = context.app.translate_file(context.client, job, &file).await?;
     Ok(file_answer(&name, made))
 }
 
-/// The language of a text among those that can be translated, or if there is but one, among all that are known.
+/// The language of a text among the source languages or, if there is only one, among all known
+/// languages.
 pub(crate) fn detect_any(app: &App, text: &str) -> Detection {
     let sources = app.codes(Side::Source);
     let targets = app.codes(Side::Target);
@@ -222,7 +223,7 @@ pub(crate) async fn models(context: Context) -> Outcome<Response> {
             model["memory"] = translator.weight_bytes().into();
         }
         if state.problem.is_some() {
-            // The reason names files of this machine: it is in the log.
+            // The reason names files of this machine, so it is only in the log.
             model["problem"] = "it cannot be opened".into();
         }
         model

@@ -11,7 +11,7 @@ use super::{Context, bytes_answer};
 use crate::metrics::Exposition;
 use crate::problem::{Kind, Outcome, Problem};
 
-/// What the page may do: use this server, and nothing else.
+/// The content security policy of the page: it may use this server only.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -1,4 +1,4 @@
-//! How the server's own API writes translations.
+//! The JSON form of translations in the server's own API.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::translate::Translated;
 
-/// How an answer is written.
+/// The options of an answer's form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) unit: Unit,
@@ -73,7 +73,7 @@ impl Shape {
         answer
     }
 
-    /// What came of the terms of a glossary.
+    /// The glossary terms of a text and whether each was applied.
     fn terms(self, text: &str, translated: &Translated) -> Value {
         let source = Offsets::new(text, self.unit);
         let target = Offsets::new(translated.text(), self.unit);
@@ -125,7 +125,7 @@ impl Shape {
     }
 }
 
-/// A score with four digits: what follows is noise to people, and bytes on the wire.
+/// A score rounded to four decimal places, to save bytes.
 fn rounded(score: f32) -> Value {
     json!((f64::from(score) * 1e4).round() / 1e4)
 }

@@ -1,4 +1,4 @@
-//! Server-sent events: sentences as they end, tokens as they come.
+//! Server-sent events: sentences as they finish, tokens as they are decoded.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,16 +20,16 @@ use super::shape::{Shape, answer};
 use crate::access::Client;
 use crate::app::App;
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Ask, Course, Translated};
+use crate::translate::{Dispatch, Translated, TranslationJob};
 use crate::wanted::Wanted;
 
 /// A text that is being translated.
 struct Running {
     text: String,
-    course: Course,
-    /// None when it is done, or was never to be translated.
+    dispatch: Dispatch,
+    /// The running translation; `None` if it is finished or nothing is to be translated.
     pending: Option<Pending>,
-    /// What the first of two models made of it, while the second one works.
+    /// The translation of the first of two models, while the second one runs.
     first: Option<Translation>,
     made: Option<Translation>,
 }
@@ -49,48 +49,48 @@ struct Events {
 pub(crate) async fn translate(
     app: &Arc<App>,
     client: Client,
-    ask: Ask,
+    job: TranslationJob,
     shape: Shape,
 ) -> Outcome<Response> {
     let start = Instant::now();
-    app.check_size(&ask)?;
-    let courses = app.courses(client, &ask).await?;
+    app.check_size(&job)?;
+    let dispatches = app.dispatch(client, &job).await?;
     let submit = || {
-        courses
+        dispatches
             .into_iter()
-            .zip(&ask.texts)
-            .map(|(course, text)| run(app, &ask, text, course))
+            .zip(&job.texts)
+            .map(|(dispatch, text)| run(app, &job, text, dispatch))
             .collect()
     };
     let running: Outcome<Vec<Running>> = tokio::task::block_in_place(submit);
-    let deadline = Box::pin(tokio::time::sleep(ask.timeout.max(Duration::from_millis(1))));
-    let (app, wanted) = (Arc::clone(app), ask.wanted.clone());
+    let deadline = Box::pin(tokio::time::sleep(job.timeout.max(Duration::from_millis(1))));
+    let (app, wanted) = (Arc::clone(app), job.wanted.clone());
     let events = Events { app, wanted, running: running?, shape, start, deadline, ended: false };
     let mut response = bytes_answer(200, "text/event-stream", Bytes::new());
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // A proxy that gathers the answer would hold the events back.
+    // A buffering proxy would delay the events.
     response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     *response.body_mut() = Body::from_stream(events);
     Ok(response)
 }
 
-fn run(app: &Arc<App>, ask: &Ask, text: &str, course: Course) -> Outcome<Running> {
+fn run(app: &Arc<App>, job: &TranslationJob, text: &str, dispatch: Dispatch) -> Outcome<Running> {
     let text_of = text.to_owned();
-    let mut running = Running { text: text_of, course, pending: None, first: None, made: None };
-    let Some(turn) = &running.course.turn else {
+    let mut running = Running { text: text_of, dispatch, pending: None, first: None, made: None };
+    let Some(session) = &running.dispatch.session else {
         let same = Alternative { text: text.to_owned(), ended: true, ..Alternative::default() };
         running.made = Some(Translation { alternatives: vec![same], ..Translation::default() });
         return Ok(running);
     };
-    let options = app.first_options(turn, &ask.wanted);
-    let (from, to) = (&running.course.from, &running.course.to);
+    let options = app.first_options(session, &job.wanted);
+    let (from, to) = (&running.dispatch.from, &running.dispatch.to);
     let request = Request::new(text).with_options(&options).between(from, to).with_tokens();
     app.metrics.translated(&format!("{from}-{to}"), text.chars().count());
-    running.pending = Some(turn.caller.try_submit(&request)?);
+    running.pending = Some(session.caller.try_submit(&request)?);
     Ok(running)
 }
 
-/// An event as it is sent.
+/// An event in wire format.
 fn event(name: &str, data: &Value) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }
@@ -103,10 +103,10 @@ impl Events {
         context: &mut TaskContext<'_>,
     ) -> Poll<Result<Bytes, Problem>> {
         let running = &mut self.running[number];
-        let turn = running.course.turn.clone();
-        // What the first of two models says is not for the client.
-        let silent =
-            running.first.is_none() && turn.as_ref().is_some_and(|turn| turn.then.is_some());
+        let session = running.dispatch.session.clone();
+        // The output of the first of two models is not sent to the client.
+        let silent = running.first.is_none()
+            && session.as_ref().is_some_and(|session| session.then.is_some());
         let Some(pending) = &mut running.pending else { return Poll::Pending };
         match pending.poll_progress(context) {
             Poll::Pending => Poll::Pending,
@@ -128,8 +128,8 @@ impl Events {
             Poll::Ready(Some(_)) => Poll::Pending,
             Poll::Ready(None) => match pending.poll_ready() {
                 Some(Ok(translation)) if silent => {
-                    let Some(turn) = turn else { return Poll::Pending };
-                    match self.app.submit_second(&turn, &translation, &self.wanted, true) {
+                    let Some(session) = session else { return Poll::Pending };
+                    match self.app.submit_second(&session, &translation, &self.wanted, true) {
                         Ok(second) => running.pending = second,
                         Err(problem) => return Poll::Ready(Err(problem)),
                     }
@@ -154,11 +154,11 @@ impl Events {
     fn done(&mut self) -> Bytes {
         let texts: Vec<String> = self.running.iter().map(|running| running.text.clone()).collect();
         let translated = self.running.drain(..).map(|running| Translated {
-            model: running.course.model_name(),
+            model: running.dispatch.model_name(),
             translation: Arc::new(running.made.unwrap_or_default()),
-            from: running.course.from,
-            to: running.course.to,
-            detected: running.course.detected,
+            from: running.dispatch.from,
+            to: running.dispatch.to,
+            detected: running.dispatch.detected,
         });
         let translated: Vec<Translated> = translated.collect();
         event("done", &answer(&texts, &translated, self.shape, self.start))
