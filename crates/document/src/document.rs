@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
-use crate::{Error, Format, html, markdown, text, xml};
+use crate::{Error, Format, html, markdown, office, text, xml};
 
 /// How a document is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +96,7 @@ impl Document {
                 // What is no XML is still a page.
                 Err(_) => html::read(bytes, options)?,
             },
+            Format::Docx | Format::Pptx | Format::Xlsx => office::read(bytes, format, options)?,
             Format::Pdf => return Err(Error::whole("PDF has no text that could be put back")),
             Format::OldOffice => {
                 let problem = "an Office file of the old kind or an encrypted one; save it as docx, pptx or xlsx";

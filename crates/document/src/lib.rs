@@ -40,6 +40,7 @@ mod format;
 mod html;
 mod markdown;
 mod markup;
+mod office;
 mod project;
 mod splice;
 mod text;

@@ -1,6 +1,7 @@
 //! XML of any kind, and HTML written as XML. What is not well-formed is refused with its place.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
@@ -40,11 +41,27 @@ pub(crate) fn read(
 }
 
 /// The tokens of a document, which follow each other without a gap.
-fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Error> {
+pub(crate) fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Error> {
+    let mut tokens: Vec<Token> = Vec::new();
+    scan(bytes, |what, raw| {
+        match tokens.last_mut() {
+            // A text with references in it is one text.
+            Some(last) if what == What::Text && last.what == What::Text => last.raw.end = raw.end,
+            _ => tokens.push(Token { what, raw }),
+        }
+        Ok(())
+    })?;
+    Ok(tokens)
+}
+
+/// Hands out the tokens of a document one by one; references in a text are texts of their own.
+pub(crate) fn scan(
+    bytes: &[u8],
+    mut each: impl FnMut(What, Range<usize>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let start = bom(bytes);
     let mut reader = Reader::from_reader(&bytes[start..]);
     reader.config_mut().check_end_names = true;
-    let mut tokens: Vec<Token> = Vec::new();
     let mut open: Vec<usize> = Vec::new();
     loop {
         let from = start + reader.buffer_position() as usize;
@@ -73,17 +90,13 @@ fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Error> {
             }
             Event::Eof => break,
         };
-        match tokens.last_mut() {
-            // A text with references in it is one text.
-            Some(last) if what == What::Text && last.what == What::Text => last.raw.end = to,
-            _ => tokens.push(Token { what, raw: from..to }),
-        }
+        each(what, from..to)?;
     }
     match open.last() {
         Some(&start) => {
             Err(Error::at(bytes, start, "not well-formed: this element is never closed"))
         }
-        None => Ok(tokens),
+        None => Ok(()),
     }
 }
 

@@ -63,7 +63,8 @@ impl Attributes {
         }
     }
 
-    fn get<'b>(&self, name: &str, document: &'b [u8]) -> Option<&'b [u8]> {
+    /// The value of an attribute, whose name is given in small letters.
+    pub(crate) fn get<'b>(&self, name: &str, document: &'b [u8]) -> Option<&'b [u8]> {
         let found = self.list.iter().find(|attribute| attribute.name == name)?;
         document.get(found.value.range.clone())
     }
