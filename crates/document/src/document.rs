@@ -91,12 +91,10 @@ impl Document {
             Format::Html => html::read(bytes, options)?,
             Format::Markdown => markdown::read(bytes, options)?,
             Format::Xml => xml::read(bytes, options)?,
-            Format::Xhtml => match xml::read(bytes.clone(), options) {
-                Ok(read) => read,
-                // What is no XML is still a page.
-                Err(_) => html::read(bytes, options)?,
-            },
+            Format::Xhtml => xml::read_page(bytes, options)?,
             Format::Docx | Format::Pptx | Format::Xlsx => office::read(bytes, format, options)?,
+            Format::Odt => office::read_open_document(bytes, options)?,
+            Format::Epub => office::read_book(bytes, options)?,
             Format::Pdf => return Err(Error::whole("PDF has no text that could be put back")),
             Format::OldOffice => {
                 let problem = "an Office file of the old kind or an encrypted one; save it as docx, pptx or xlsx";

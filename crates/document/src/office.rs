@@ -4,7 +4,10 @@
 //! new text; all else in it is copied as the bytes it was.
 
 mod archive;
+mod book;
 mod dialect;
+mod fields;
+mod open_document;
 mod paragraph;
 mod runs;
 mod write;
@@ -14,12 +17,16 @@ use std::ops::Range;
 
 use crate::block::{Block, Translated};
 use crate::document::{Body, Note, Options, Written};
+use crate::format::find;
 use crate::markup::What;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
 use crate::{Error, Format, xml};
 use archive::Archive;
 use dialect::Dialect;
+
+pub(crate) use book::read as read_book;
+pub(crate) use open_document::read as read_open_document;
 
 /// Blocks and how they are put back.
 type Content = (Vec<Block>, Box<dyn Body>);
@@ -164,7 +171,17 @@ impl Package {
     ) -> Result<Option<T>, Error> {
         let Some(entry) = self.archive.find(name)? else { return Ok(None) };
         let bytes = self.archive.unpack(entry)?;
+        if let Some(at) = find(&bytes, b"<!ENTITY") {
+            let problem = "an entity is declared, which is not allowed in an archive";
+            return Err(Error::at(&bytes, at, problem).in_part(name));
+        }
         read(bytes).map(Some).map_err(|error| error.in_part(name))
+    }
+
+    /// Whether an entry says something.
+    fn says(&mut self, name: &str, text: &str) -> Result<bool, Error> {
+        let said = self.unpack(name, |bytes| Ok(find(&bytes, text.as_bytes()).is_some()))?;
+        Ok(said.unwrap_or(false))
     }
 
     /// Reads a part and adds its blocks.

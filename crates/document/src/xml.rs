@@ -6,7 +6,6 @@ use std::ops::Range;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use crate::Error;
 use crate::block::Block;
 use crate::document::{Body, Options};
 use crate::escape::Escape;
@@ -14,6 +13,7 @@ use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
 use crate::markup::{Markup, Role, Token, What, role_in_html};
 use crate::text::{bom, refuse_utf16};
+use crate::{Error, html};
 
 /// Reads XML. In the vocabulary of HTML elements have the meaning they have there.
 pub(crate) fn read(
@@ -27,17 +27,39 @@ pub(crate) fn read(
         true => html_roles(&tokens),
         false => roles(&bytes, &tokens, &ends),
     };
+    Ok(read_tokens(bytes, &tokens, &ends, &roles, options))
+}
+
+/// Reads a page of HTML written as XML. What is no XML is still a page.
+pub(crate) fn read_page(
+    bytes: Vec<u8>,
+    options: &Options,
+) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+    match read(bytes.clone(), options) {
+        Ok(read) => Ok(read),
+        Err(_) => html::read(bytes, options),
+    }
+}
+
+/// The blocks of tokens whose meaning is known.
+pub(crate) fn read_tokens(
+    bytes: Vec<u8>,
+    tokens: &[Token],
+    ends: &[usize],
+    roles: &[Role],
+    options: &Options,
+) -> (Vec<Block>, Box<dyn Body>) {
     let markup = Markup {
         bytes: &bytes,
-        tokens: &tokens,
-        ends: &ends,
-        roles: &roles,
+        tokens,
+        ends,
+        roles,
         references: References::Xml,
         escape: Escape::Xml,
         latin: false,
     };
     let places = markup.read(options);
-    Ok(places.finish(bytes))
+    places.finish(bytes)
 }
 
 /// The tokens of a document, which follow each other without a gap.
@@ -115,7 +137,7 @@ fn check_encoding(
 }
 
 /// For each start tag the number of its end tag; for other tokens their own number.
-fn ends(tokens: &[Token]) -> Vec<usize> {
+pub(crate) fn ends(tokens: &[Token]) -> Vec<usize> {
     let mut ends: Vec<usize> = (0..tokens.len()).collect();
     let mut open = Vec::new();
     for (number, token) in tokens.iter().enumerate() {

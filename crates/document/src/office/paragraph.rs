@@ -12,6 +12,7 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use super::dialect::{Class, Dialect};
+use super::fields::{FieldPart, join_fields, text_inside};
 use crate::block::Block;
 use crate::builder::{Builder, is_no_text};
 use crate::markup::reference::References;
@@ -74,17 +75,6 @@ pub(crate) enum What {
     Close,
     /// A run of a field.
     Field(FieldPart),
-}
-
-/// What a run of a field has in it, in this order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct FieldPart {
-    pub(crate) begins: bool,
-    pub(crate) separates: bool,
-    pub(crate) ends: bool,
-    /// Whether it is something else: several fields or parts of them.
-    pub(crate) is_odd: bool,
-    pub(crate) code: String,
 }
 
 /// A paragraph that is being read.
@@ -345,127 +335,6 @@ fn style_key(properties: &[u8], dialect: Dialect) -> Vec<u8> {
     }
 }
 
-/// The text that is shown of some elements.
-pub(crate) fn text_inside(raw: &[u8]) -> String {
-    let mut text = String::new();
-    let mut reader = Reader::from_reader(raw);
-    reader.config_mut().check_end_names = false;
-    reader.config_mut().allow_unmatched_ends = true;
-    let mut inside = false;
-    loop {
-        let from = reader.buffer_position() as usize;
-        let Ok(event) = reader.read_event() else { return text };
-        let to = reader.buffer_position() as usize;
-        match event {
-            Event::Start(tag) => inside = tag.local_name().as_ref() == "t",
-            Event::End(_) => inside = false,
-            Event::Text(_) | Event::GeneralRef(_) if inside => {
-                References::Xml.decode(&raw[from..to], &mut text);
-            }
-            Event::Eof => return text,
-            _ => {}
-        }
-    }
-}
-
-/// Makes one atom of each field that begins and ends in the paragraph. A link goes round its words.
-fn join_fields(atoms: &mut Vec<Atom>, document: &[u8]) {
-    if !atoms.iter().any(|atom| matches!(atom.what, What::Field(_))) {
-        return;
-    }
-    let fields = match_fields(atoms);
-    let mut joined: Vec<Atom> = Vec::with_capacity(atoms.len());
-    let mut closing: HashMap<usize, usize> = HashMap::new();
-    let mut number = 0;
-    while number < atoms.len() {
-        let atom = &atoms[number];
-        let start = atom.raw.start;
-        let single = |what| Atom { what, raw: atom.raw.clone(), style: None };
-        let (new, next) = match (&atom.what, fields.get(&number)) {
-            (_, Some(&(separator, end))) => {
-                match separator.filter(|_| is_link(&atoms[number..end])) {
-                    Some(separator) => {
-                        closing.insert(end, number);
-                        let raw = start..atoms[separator].raw.end;
-                        (Atom { what: What::Open, raw, style: None }, separator + 1)
-                    }
-                    None => {
-                        let raw = start..atoms[end].raw.end;
-                        (Atom { what: What::Mark(Class::Keep), raw, style: None }, end + 1)
-                    }
-                }
-            }
-            (What::Field(_), None) if closing.contains_key(&number) => {
-                (single(What::Close), number + 1)
-            }
-            (What::Field(_), None) => (single(What::Mark(Class::Point)), number + 1),
-            _ => (atom.clone(), number + 1),
-        };
-        joined.push(new);
-        number = next;
-    }
-    // A result without text stands as a word.
-    for atom in &mut joined {
-        if atom.what == What::Mark(Class::Keep)
-            && text_inside(&document[atom.raw.clone()]).is_empty()
-        {
-            atom.what = What::Mark(Class::Object);
-        }
-    }
-    *atoms = joined;
-}
-
-/// For each atom with which a field begins, that with its separator and that with its end.
-fn match_fields(atoms: &[Atom]) -> HashMap<usize, (Option<usize>, usize)> {
-    let mut fields = HashMap::new();
-    let mut open: Vec<(usize, Option<usize>)> = Vec::new();
-    // The fields that were open when a container began: none of them may end inside of it.
-    let mut outside: Vec<usize> = Vec::new();
-    for (number, atom) in atoms.iter().enumerate() {
-        let floor = outside.last().copied().unwrap_or(0);
-        match &atom.what {
-            What::Open => outside.push(open.len()),
-            What::Close => {
-                open.truncate(floor);
-                outside.pop();
-            }
-            What::Field(part) if part.is_odd => open.truncate(floor),
-            What::Field(part) if part.begins && part.ends => {
-                fields.insert(number, (None, number));
-            }
-            What::Field(part) if part.begins => {
-                open.push((number, part.separates.then_some(number)));
-            }
-            What::Field(part) if part.ends => {
-                if open.len() > floor {
-                    if let Some((begin, separator)) = open.pop() {
-                        let separator = separator.or(part.separates.then_some(number));
-                        fields.insert(begin, (separator.filter(|&at| at < number), number));
-                    }
-                }
-            }
-            What::Field(part) if part.separates => {
-                if open.len() > floor {
-                    if let Some((_, separator)) = open.last_mut() {
-                        separator.get_or_insert(number);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    fields
-}
-
-/// Whether a field is a link.
-fn is_link(atoms: &[Atom]) -> bool {
-    let code = atoms.iter().find_map(|atom| match &atom.what {
-        What::Field(part) if !part.code.trim().is_empty() => Some(part.code.trim_start()),
-        _ => None,
-    });
-    code.is_some_and(|code| code.starts_with("HYPERLINK"))
-}
-
 /// The block of what stands between two breaks, its place, and the formatting of text that is in no pair. Sets the formatting of
 /// what goes round runs.
 fn read_segment(document: &[u8], atoms: &mut [Atom]) -> Option<(Block, Range<usize>, usize)> {
@@ -473,33 +342,30 @@ fn read_segment(document: &[u8], atoms: &mut [Atom]) -> Option<(Block, Range<usi
     let first = visible.iter().position(|&length| length > 0)?;
     let last = visible.iter().rposition(|&length| length > 0)?;
     let owners = Owners::new(atoms, &visible);
-    let mut feeder =
-        Feeder { document, builder: Builder::new(true), pair: None, last_style: BARE, end: 0 };
+    let mut feeder = Feeder { document, builder: Builder::new(true), pair: None, last_style: BARE };
     for (number, atom) in atoms.iter().enumerate() {
         let base = owners.style(owners.of[number]);
         match &atom.what {
             What::Text if visible[number] == 0 => {
                 feeder.blank(atom, (first..last).contains(&number))
             }
-            What::Text => feeder.text(atom, base, number == first, number == last),
+            What::Text => {
+                feeder.text(atom, base, number == first, number == last);
+                if !goes_on(atoms, &visible, number) {
+                    feeder.close_pair(atom.raw.end);
+                }
+            }
             What::Mark(Class::Hyphen) => feeder.builder.spelled("\u{2011}", atom.raw.clone()),
             What::Mark(Class::Keep) => {
                 let text = text_inside(&document[atom.raw.clone()]);
                 feeder.builder.keep(&text, atom.raw.clone());
             }
             What::Mark(Class::Object) => feeder.builder.object(atom.raw.clone()),
-            What::Open => {
-                feeder.close_pair();
-                feeder.builder.open("container", atom.raw.clone());
-            }
-            What::Close => {
-                feeder.close_pair();
-                feeder.builder.close("container", atom.raw.clone());
-            }
+            What::Open => feeder.builder.open("container", atom.raw.clone()),
+            What::Close => feeder.builder.close("container", atom.raw.clone()),
             _ => feeder.builder.point(atom.raw.clone()),
         }
     }
-    feeder.close_pair();
     let (mut block, slot) = feeder.builder.finish()?;
     // A hyphen that is an element is written as a character.
     block.spellings.retain(|(_, raw)| document[raw.start] != b'<');
@@ -510,6 +376,18 @@ fn read_segment(document: &[u8], atoms: &mut [Atom]) -> Option<(Block, Range<usi
         }
     }
     Some((block, slot, style))
+}
+
+/// Whether the next words behind a text have its formatting, and no container begins or ends before them.
+fn goes_on(atoms: &[Atom], visible: &[usize], number: usize) -> bool {
+    let is_next = |next: &usize| match atoms[*next].what {
+        What::Text => visible[*next] > 0,
+        ref what => matches!(what, What::Open | What::Close),
+    };
+    let next = (number + 1..atoms.len()).find(is_next);
+    next.is_some_and(|next| {
+        atoms[next].what == What::Text && atoms[next].style == atoms[number].style
+    })
 }
 
 /// The bytes of an atom that people see as words.
@@ -594,9 +472,8 @@ struct Feeder<'a> {
     builder: Builder,
     /// The formatting of the open pair.
     pair: Option<usize>,
-    /// That of the last text, and where it ended.
+    /// That of the last text.
     last_style: usize,
-    end: usize,
 }
 
 impl Feeder<'_> {
@@ -604,10 +481,7 @@ impl Feeder<'_> {
         let style = atom.style.unwrap_or(PLAIN);
         let wanted = (style != base).then_some(style);
         if wanted != self.pair {
-            self.close_pair();
-            if wanted.is_some() {
-                self.builder.open("run", atom.raw.start..atom.raw.start);
-            }
+            self.builder.open("run", atom.raw.start..atom.raw.start);
             self.pair = wanted;
         }
         let text = &self.document[atom.raw.clone()];
@@ -621,7 +495,7 @@ impl Feeder<'_> {
         self.point(atom.raw.start..inside.start);
         self.words(inside.clone());
         self.point(inside.end..atom.raw.end);
-        (self.last_style, self.end) = (style, atom.raw.end);
+        self.last_style = style;
     }
 
     /// White space between words. That of another formatting may be a line to write on.
@@ -654,9 +528,9 @@ impl Feeder<'_> {
         }
     }
 
-    fn close_pair(&mut self) {
+    fn close_pair(&mut self, end: usize) {
         if self.pair.take().is_some() {
-            self.builder.close("run", self.end..self.end);
+            self.builder.close("run", end..end);
         }
     }
 }
