@@ -178,7 +178,7 @@ impl Builder {
 }
 
 /// Whether a character cannot be translated or would be taken for an object.
-fn is_no_text(c: char) -> bool {
+pub(crate) fn is_no_text(c: char) -> bool {
     c == OBJECT || c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\x0c')
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::block::{Block, Translated};
 use crate::markup::Role;
-use crate::{Error, Format, html, json, markdown, po, subtitles, text, xliff, xml, yaml};
+use crate::{Error, Format, html, json, markdown, office, po, subtitles, text, xliff, xml, yaml};
 
 /// How a document is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,8 +124,8 @@ pub enum NoteKind {
 impl Document {
     /// Reads a document.
     ///
-    /// HTML, Markdown and text are never refused for what they hold, XML is if it is not well-formed. A format that is known
-    /// but not supported is an error.
+    /// HTML, Markdown and text are never refused for what they hold, XML is if it is not well-formed. PDF and
+    /// Office files of the old kind always are.
     pub fn read(bytes: Vec<u8>, format: Format, options: &Options) -> Result<Document, Error> {
         if bytes.len() > options.largest {
             let (size, largest) = (bytes.len(), options.largest);
@@ -142,17 +142,15 @@ impl Document {
             Format::Json => json::read(bytes, options)?,
             Format::Yaml => yaml::read(bytes, options)?,
             Format::Xml => xml::read(bytes, options)?,
-            Format::Xhtml => match xml::read(bytes.clone(), options) {
-                Ok(read) => read,
-                // What is no XML is still a page.
-                Err(_) => html::read(bytes, options)?,
-            },
+            Format::Xhtml => xml::read_page(bytes, options)?,
+            Format::Docx | Format::Pptx | Format::Xlsx => office::read(bytes, format, options)?,
+            Format::Odt => office::read_open_document(bytes, options)?,
+            Format::Epub => office::read_book(bytes, options)?,
             Format::Pdf => return Err(Error::whole("PDF has no text that could be put back")),
             Format::OldOffice => {
                 let problem = "an Office file of the old kind or an encrypted one; save it as docx, pptx or xlsx";
                 return Err(Error::whole(problem));
             }
-            other => return Err(Error::whole(format!("{other} is not supported yet"))),
         };
         Ok(Document { format, blocks, body })
     }

@@ -13,6 +13,18 @@ pub enum Error {
         /// What was found, or what was expected.
         problem: String,
     },
+    /// Something at one place of a part of the document.
+    #[error("{part}, line {line}, column {column}: {problem}")]
+    InPart {
+        /// The name of the part in its archive.
+        part: String,
+        /// Counted from one.
+        line: usize,
+        /// Counted in characters from one.
+        column: usize,
+        /// What was found, or what was expected.
+        problem: String,
+    },
     /// Something about the document as a whole.
     #[error("{0}")]
     Whole(String),
@@ -27,6 +39,16 @@ impl Error {
             line: before.iter().filter(|&&byte| byte == b'\n').count() + 1,
             column: String::from_utf8_lossy(&before[start..]).chars().count() + 1,
             problem: one_line(&problem.into()),
+        }
+    }
+
+    /// The same problem, in a part of a document.
+    pub(crate) fn in_part(self, name: &str) -> Error {
+        let part = one_line(name);
+        match self {
+            Error::At { line, column, problem } => Error::InPart { part, line, column, problem },
+            Error::Whole(problem) => Error::Whole(format!("{part}: {problem}")),
+            named => named,
         }
     }
 

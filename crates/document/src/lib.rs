@@ -43,6 +43,7 @@ mod icu;
 mod json;
 mod markdown;
 mod markup;
+mod office;
 mod placeholder;
 mod po;
 mod project;

@@ -55,6 +55,8 @@ pub(crate) enum Role {
     Keep,
     /// It is between two characters, with all that is in it.
     Point,
+    /// It is between two characters and has blocks of its own, as a footnote has.
+    Aside,
 }
 
 /// A document of tags and text.
@@ -105,36 +107,40 @@ impl<'a> Deref for Reader<'a> {
 impl Reader<'_> {
     fn read(&self) -> Places {
         let mut places = Places::default();
+        self.read_tokens(0..self.tokens.len(), &mut places);
+        places
+    }
+
+    fn read_tokens(&self, tokens: Range<usize>, places: &mut Places) {
         let mut builder = self.builder();
         let mut preserved = 0;
-        let mut number = 0;
-        while number < self.tokens.len() {
+        let mut number = tokens.start;
+        while number < tokens.end {
             builder.preserve = number < preserved;
             let token = &self.tokens[number];
             match &token.what {
-                What::Text if builder.preserve => self.add_lines(token, &mut builder, &mut places),
+                What::Text if builder.preserve => self.add_lines(token, &mut builder, places),
                 What::Text => self.references.add(self.bytes, token.raw.clone(), &mut builder),
-                What::Cdata => self.add_cdata(token, &mut builder, &mut places),
+                What::Cdata => self.add_cdata(token, &mut builder, places),
                 What::Comment => builder.point(token.raw.clone()),
-                What::Prologue => self.flush(&mut builder, &mut places),
+                What::Prologue => self.flush(&mut builder, places),
                 What::Start { .. } => {
                     let end = self.ends[number];
                     if self.roles[number] == Role::Preserved {
                         preserved = preserved.max(end);
                     }
-                    number = self.start(number, &mut builder, &mut places);
+                    number = self.start(number, &mut builder, places);
                     continue;
                 }
                 What::End { name } => match self.roles[number] {
-                    Role::Block | Role::Preserved => self.flush(&mut builder, &mut places),
+                    Role::Block | Role::Preserved => self.flush(&mut builder, places),
                     Role::Inline => builder.close(name, token.raw.clone()),
                     _ => builder.point(token.raw.clone()),
                 },
             }
             number += 1;
         }
-        self.flush(&mut builder, &mut places);
-        places
+        self.flush(&mut builder, places);
     }
 
     /// Reads a start tag, and all of the element if nothing in it is to be translated. Gives the number of the next token.
@@ -175,6 +181,15 @@ impl Reader<'_> {
             Role::Object if !has_end => builder.object(token.raw.clone()),
             Role::Object => builder.object(all),
             Role::Point => builder.point(all),
+            Role::Aside => {
+                builder.point(all);
+                // Blocks that move with others are not inside each other.
+                if !places.inside {
+                    places.inside = true;
+                    self.read_tokens(number + 1..next, places);
+                    places.inside = false;
+                }
+            }
         }
         match role {
             Role::Block | Role::Preserved => number + 1,

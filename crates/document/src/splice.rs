@@ -13,6 +13,8 @@ pub(crate) struct Places {
     list: Vec<(Block, Slot)>,
     /// Whether new characters beyond ASCII are written as references, because the document is not in UTF-8.
     pub(crate) ascii: bool,
+    /// Whether blocks are inside of something that may move with another block, such as a footnote.
+    pub(crate) inside: bool,
 }
 
 /// Where a block is.
@@ -20,14 +22,15 @@ pub(crate) struct Places {
 struct Slot {
     bytes: Range<usize>,
     escape: Escape,
-    /// Whether it is inside of a tag: it may then be inside of another block, and moves with the tag.
+    /// Whether it is inside of a tag or of something else that is copied: it may then be inside of another block, and moves
+    /// with the tag. Such blocks are not inside each other.
     in_tag: bool,
 }
 
 impl Places {
     /// Adds a block. Places of blocks may not overlap.
     pub(crate) fn add(&mut self, (block, bytes): (Block, Range<usize>), escape: Escape) {
-        self.list.push((block, Slot { bytes, escape, in_tag: false }));
+        self.list.push((block, Slot { bytes, escape, in_tag: self.inside }));
     }
 
     /// Adds a block that is inside a tag.

@@ -1,11 +1,11 @@
 //! XML of any kind, and HTML written as XML. What is not well-formed is refused with its place.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use crate::Error;
 use crate::block::Block;
 use crate::document::{Body, Options};
 use crate::escape::Escape;
@@ -13,6 +13,7 @@ use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
 use crate::markup::{Markup, Role, Token, What, role_in_html, set_roles};
 use crate::text::{bom, refuse_utf16};
+use crate::{Error, html};
 
 /// Reads XML. In the vocabulary of HTML elements have the meaning they have there.
 pub(crate) fn read(
@@ -27,25 +28,63 @@ pub(crate) fn read(
         false => roles(&bytes, &tokens, &ends),
     };
     set_roles(&mut roles, &tokens, &options.elements);
+    Ok(read_tokens(bytes, &tokens, &ends, &roles, options))
+}
+
+/// Reads a page of HTML written as XML. What is no XML is still a page.
+pub(crate) fn read_page(
+    bytes: Vec<u8>,
+    options: &Options,
+) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+    match read(bytes.clone(), options) {
+        Ok(read) => Ok(read),
+        Err(_) => html::read(bytes, options),
+    }
+}
+
+/// The blocks of tokens whose meaning is known.
+pub(crate) fn read_tokens(
+    bytes: Vec<u8>,
+    tokens: &[Token],
+    ends: &[usize],
+    roles: &[Role],
+    options: &Options,
+) -> (Vec<Block>, Box<dyn Body>) {
     let markup = Markup {
         bytes: &bytes,
-        tokens: &tokens,
-        ends: &ends,
-        roles: &roles,
+        tokens,
+        ends,
+        roles,
         references: References::Xml,
         escape: Escape::Xml,
         latin: false,
     };
     let places = markup.read(options);
-    Ok(places.finish(bytes))
+    places.finish(bytes)
 }
 
 /// The tokens of a document, which follow each other without a gap.
 pub(crate) fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Error> {
+    let mut tokens: Vec<Token> = Vec::new();
+    scan(bytes, |what, raw| {
+        match tokens.last_mut() {
+            // A text with references in it is one text.
+            Some(last) if what == What::Text && last.what == What::Text => last.raw.end = raw.end,
+            _ => tokens.push(Token { what, raw }),
+        }
+        Ok(())
+    })?;
+    Ok(tokens)
+}
+
+/// Hands out the tokens of a document one by one; references in a text are texts of their own.
+pub(crate) fn scan(
+    bytes: &[u8],
+    mut each: impl FnMut(What, Range<usize>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let start = bom(bytes);
     let mut reader = Reader::from_reader(&bytes[start..]);
     reader.config_mut().check_end_names = true;
-    let mut tokens: Vec<Token> = Vec::new();
     let mut open: Vec<usize> = Vec::new();
     loop {
         let from = start + reader.buffer_position() as usize;
@@ -74,17 +113,13 @@ pub(crate) fn tokens(bytes: &[u8]) -> Result<Vec<Token>, Error> {
             }
             Event::Eof => break,
         };
-        match tokens.last_mut() {
-            // A text with references in it is one text.
-            Some(last) if what == What::Text && last.what == What::Text => last.raw.end = to,
-            _ => tokens.push(Token { what, raw: from..to }),
-        }
+        each(what, from..to)?;
     }
     match open.last() {
         Some(&start) => {
             Err(Error::at(bytes, start, "not well-formed: this element is never closed"))
         }
-        None => Ok(tokens),
+        None => Ok(()),
     }
 }
 

@@ -2,35 +2,12 @@
 
 mod engines;
 
-use engines::{read, write};
-use peregrine_document::{Block, Document, Error, Format, Kind, Options, Translated};
+use engines::{read, shown, write};
+use peregrine_document::{Document, Error, Format, Options, Translated};
 
-/// The blocks of a document as text with marks: `⟨⟩` round pairs, `·` for points, `{}` round what is kept.
+/// The blocks of a document as text with marks.
 fn blocks(text: &str, format: Format, options: &Options) -> Vec<String> {
     read(text.as_bytes(), format, options).blocks().iter().map(shown).collect()
-}
-
-fn shown(block: &Block) -> String {
-    // Marks are put in from the end, so that offsets stay right. What ends at a place stands before what begins there.
-    let mut marks: Vec<(usize, usize, usize, &str)> = Vec::new();
-    for (number, span) in block.spans.iter().enumerate() {
-        let (start, end) = (span.text.start, span.text.end);
-        match span.kind {
-            Kind::Pair => {
-                marks.extend([(start, 1, number, "⟨"), (end, 0, usize::MAX - number, "⟩")])
-            }
-            Kind::Keep => {
-                marks.extend([(start, 1, number, "{"), (end, 0, usize::MAX - number, "}")])
-            }
-            Kind::Point => marks.push((start, 1, number, "·")),
-        }
-    }
-    marks.sort_unstable();
-    let mut text = block.text.clone();
-    for (at, _, _, mark) in marks.into_iter().rev() {
-        text.insert_str(at, mark);
-    }
-    text
 }
 
 fn with(change: impl FnOnce(&mut Options)) -> Options {
@@ -215,7 +192,7 @@ fn text_does_not_become_marks_of_markdown() {
 }
 
 #[test]
-fn formats_that_are_not_built_say_so() {
+fn what_is_refused_says_why() {
     let message = |format| {
         Document::read(Vec::new(), format, &Options::default())
             .map(|_| ())

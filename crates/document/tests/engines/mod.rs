@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use peregrine_document::{Block, Document, Format, Link, Options, Translated, Written};
+use peregrine_document::{Block, Document, Format, Kind, Link, Options, Translated, Written};
 
 /// What [`appended`] adds.
 pub(crate) const ADDED: &str = " zqx";
@@ -19,6 +19,30 @@ pub(crate) fn read(bytes: &[u8], format: Format, options: &Options) -> Document 
 pub(crate) fn write(document: &Document, engine: impl FnMut(&Block) -> Translated) -> Written {
     let new: Vec<Translated> = document.blocks().iter().map(engine).collect();
     document.write(&new)
+}
+
+/// A block as text with marks: `⟨⟩` round pairs, `·` for points, `{}` round what is kept.
+pub(crate) fn shown(block: &Block) -> String {
+    // Marks are put in from the end, so that offsets stay right. What ends at a place stands before what begins there.
+    let mut marks: Vec<(usize, usize, usize, &str)> = Vec::new();
+    for (number, span) in block.spans.iter().enumerate() {
+        let (start, end) = (span.text.start, span.text.end);
+        match span.kind {
+            Kind::Pair => {
+                marks.extend([(start, 1, number, "⟨"), (end, 0, usize::MAX - number, "⟩")])
+            }
+            Kind::Keep => {
+                marks.extend([(start, 1, number, "{"), (end, 0, usize::MAX - number, "}")])
+            }
+            Kind::Point => marks.push((start, 1, number, "·")),
+        }
+    }
+    marks.sort_unstable();
+    let mut text = block.text.clone();
+    for (at, _, _, mark) in marks.into_iter().rev() {
+        text.insert_str(at, mark);
+    }
+    text
 }
 
 /// The words of a text, as an engine sees them: what must be kept is a word or part of one.
