@@ -173,8 +173,7 @@ pub(crate) fn is_prose(text: &str) -> bool {
     }
     let is_address = ["://", "mailto:", "data:"].iter().any(|mark| text.contains(mark));
     if text.contains(char::is_whitespace) {
-        // An address alone, even if there are blanks in it.
-        return !(is_address && text.split_whitespace().count() <= 1) && !text.starts_with("data:");
+        return !text.starts_with("data:");
     }
     if is_address {
         return false;

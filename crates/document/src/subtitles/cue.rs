@@ -31,8 +31,8 @@ pub(super) fn lines(document: &[u8], is_vtt: bool) -> (Vec<Line>, Vec<Times>) {
             end -= 1;
         }
         let mut apart = false;
-        for number in timing + 1..end {
-            if text(number).is_empty() {
+        for line in &all[timing + 1..end.max(timing + 1)] {
+            if document[line.clone()].trim_ascii().is_empty() {
                 // Behind the empty line there are notes, styles, names of cues. SubRip has only stray text.
                 if is_vtt {
                     break;
@@ -40,7 +40,7 @@ pub(super) fn lines(document: &[u8], is_vtt: bool) -> (Vec<Line>, Vec<Times>) {
                 apart = true;
                 continue;
             }
-            lines.push(Line { range: all[number].clone(), cue, apart });
+            lines.push(Line { range: line.clone(), cue, apart });
             apart = false;
         }
     }

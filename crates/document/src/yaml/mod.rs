@@ -109,16 +109,18 @@ impl<'a> Reader<'a> {
         let column = at - line.start;
         // A complex key, and its value.
         if matches!(rest, b"?" | b":" | [b'?' | b':', b' ' | b'\t', ..]) {
-            return self.skip_deeper(number + 1, column);
+            return self.skip_complex(number + 1, column);
         }
         if let Some((key, length)) = scalar::key(rest) {
             self.enter(column, Some(key));
             return self.value(number, at + length, column);
         }
+        // The value of a key may stand in a line of its own. A document that is one scalar is copied, and so is what cannot be told.
+        let parent = parent.or(self.levels.last().map(|level| level.column).filter(|&p| p < column));
         match (parent, rest.first()) {
             (Some(parent), _) => self.value(number, at, parent),
             (None, Some(b'[' | b'{')) => self.skip_flow(number, at),
-            _ => number + 1,
+            _ => self.lines.len(),
         }
     }
 
@@ -179,6 +181,19 @@ impl<'a> Reader<'a> {
             number += 1;
         }
         number
+    }
+
+    /// The same behind a complex key, which may be a list that is not indented more.
+    fn skip_complex(&self, number: usize, column: usize) -> usize {
+        let mut next = self.skip_deeper(number, column);
+        while let Some(line) = self.lines.get(next) {
+            let text = self.text(line.clone());
+            if indent(text) != column || !begins_item(&text[column..]) {
+                break;
+            }
+            next = self.skip_deeper(next + 1, column);
+        }
+        next
     }
 
     /// The number of the line behind a collection in brackets.
