@@ -105,7 +105,7 @@ impl App {
         let format = format_of(file)?;
         let mut options = DocumentOptions::default();
         options.largest = self.config.max_file;
-        options.target_language = Some(ask.to.clone());
+        options.target_language = Some(job.to.clone());
         let read = || Document::read(file.bytes.to_vec(), format, &options);
         let document = tokio::task::block_in_place(read);
         let document = document.map_err(|error| Problem::bad(error.to_string()))?;
