@@ -113,8 +113,30 @@ pub fn check_document(bytes: &[u8], format: Format) {
         Ok(document) => document,
         Err(error) => return assert!(!error.to_string().contains('\n'), "{error}"),
     };
+    assert!(copied(&document) == bytes, "a copy differs");
+    check_new(&document);
+}
+
+/// The same for a document whose empty translations are filled: filled with copies there is nothing left to fill.
+pub fn check_filled(bytes: &[u8], format: Format) {
+    let options = Options::default();
+    let document = match Document::read(bytes.to_vec(), format, &options) {
+        Ok(document) => document,
+        Err(error) => return assert!(!error.to_string().contains('\n'), "{error}"),
+    };
+    let filled = copied(&document);
+    let again = Document::read(filled.clone(), format, &options).expect("a filled document");
+    assert!(copied(&again) == filled, "a copy of a filled document differs");
+    check_new(&document);
+}
+
+/// A document whose blocks come back as they are.
+fn copied(document: &Document) -> Vec<u8> {
     let copy: Vec<Translated> = document.blocks().iter().map(Translated::copy).collect();
-    assert!(document.write(&copy).bytes == bytes, "a copy differs");
+    document.write(&copy).bytes
+}
+
+fn check_new(document: &Document) {
     let new: Vec<Translated> = document.blocks().iter().map(turned_round).collect();
     document.write(&new);
     for count in (0..=new.len()).filter(|&count| document.ready(count)).take(8) {

@@ -124,8 +124,8 @@ pub enum NoteKind {
 impl Document {
     /// Reads a document.
     ///
-    /// HTML, Markdown and text are never refused for what they hold, XML is if it is not well-formed. PDF and
-    /// Office files of the old kind always are.
+    /// HTML, Markdown, text, subtitles, PO and YAML are not refused for what they hold, except for an encoding that is broken or
+    /// not known. XML, XLIFF and JSON are if they are not well-formed. PDF and Office files of the old kind always are.
     pub fn read(bytes: Vec<u8>, format: Format, options: &Options) -> Result<Document, Error> {
         if bytes.len() > options.largest {
             let (size, largest) = (bytes.len(), options.largest);

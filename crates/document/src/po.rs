@@ -68,6 +68,8 @@ struct Entry {
     plural: Option<Text>,
     /// The translations, each with the number of its form.
     forms: Vec<(Option<usize>, Text)>,
+    /// Whether it has lines that an entry cannot have.
+    is_broken: bool,
 }
 
 /// A string over one or more lines.
@@ -139,76 +141,87 @@ fn escape(bytes: &[u8]) -> Option<(char, usize)> {
 
 /// What a line begins.
 enum Field {
+    Context,
     Id,
     Plural,
     Form(Option<usize>),
-    Other,
 }
 
-/// The entries of a catalogue that have a message.
+/// The entries of a catalogue that have a message. Those that are broken are left out.
 fn entries(bytes: &[u8]) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut entry = Entry::default();
-    let mut field = Field::Other;
+    let mut field = None;
     let mut at = 0;
     for line in bytes.split_inclusive(|&byte| byte == b'\n') {
-        let start = at;
-        at += line.len();
         let text = line.trim_ascii();
-        let indent = line.len() - line.trim_ascii_start().len();
-        let begins = !text.starts_with(b"\"") && !entry.forms.is_empty();
+        let start = at + line.len() - line.trim_ascii_start().len();
         let keyword = keyword(text);
-        let goes_on = matches!(keyword, Some((Field::Form(_), _)));
-        if text.is_empty() || begins && !goes_on {
+        let goes_on = text.starts_with(b"\"") || matches!(keyword, Some((Field::Form(_), _)));
+        if text.is_empty() || !goes_on && !entry.forms.is_empty() {
             entries.push(std::mem::take(&mut entry));
-            field = Field::Other;
+            field = None;
         }
-        if text.starts_with(b"#,") {
-            entry.flags = Some(start + indent..start + indent + text.len());
-        }
-        if text.starts_with(b"#") || text.is_empty() {
-            if text.starts_with(b"#|") && entry.start.is_none() {
-                entry.start = Some(start);
+        if text.is_empty() || text.starts_with(b"#") {
+            match text {
+                [b'#', b',', ..] => entry.flags = Some(start..start + text.len()),
+                [b'#', b'|', ..] => _ = entry.start.get_or_insert(at),
+                _ => {}
             }
-            continue;
-        }
-        let quoted = match keyword {
-            Some((new, length)) => {
-                entry.start.get_or_insert(start);
-                match new {
-                    Field::Id => entry.id = Text::default(),
-                    Field::Plural => entry.plural = Some(Text::default()),
-                    Field::Form(number) => entry.forms.push((number, Text::default())),
-                    Field::Other => {}
-                }
-                field = new;
-                length
+            field = None;
+        } else {
+            entry.start.get_or_insert(at);
+            let quoted = keyword.as_ref().map_or(0, |(_, length)| *length);
+            if let Some((new, _)) = keyword {
+                entry.begin(&new);
+                field = Some(new);
             }
-            None => 0,
-        };
-        let offset = start + indent + quoted;
-        let string = match &field {
-            Field::Id => Some(&mut entry.id),
-            Field::Plural => entry.plural.as_mut(),
-            Field::Form(_) => entry.forms.last_mut().map(|(_, string)| string),
-            Field::Other => None,
-        };
-        if let (Some(string), Some(inside)) = (string, inside(&text[quoted..])) {
-            let raw = offset + inside.start..offset + inside.end;
-            if string.lines.is_empty() {
-                string.whole.start = raw.start - 1;
-            }
-            string.whole.end = raw.end + 1;
-            string.lines.push(raw);
+            let inside = inside(&text[quoted.min(text.len())..]);
+            let offset = start + quoted;
+            entry.add(field.as_ref(), inside.map(|raw| offset + raw.start..offset + raw.end));
         }
+        at += line.len();
     }
     entries.push(entry);
-    // What is broken is left alone: a message without an end, a translation without quotes.
     entries.retain(|entry| {
         let mut all = entry.forms.iter().map(|(_, string)| string).chain(&entry.plural);
-        !entry.forms.is_empty() && !entry.id.lines.is_empty() && all.all(|s| !s.lines.is_empty())
+        let whole = !entry.id.lines.is_empty() && all.all(|string| !string.lines.is_empty());
+        whole && !entry.forms.is_empty() && !entry.is_broken
     });
     entries
+}
+
+impl Entry {
+    fn begin(&mut self, field: &Field) {
+        match field {
+            Field::Context => {}
+            Field::Id => self.is_broken |= !self.id.lines.is_empty(),
+            Field::Plural => self.is_broken |= self.plural.replace(Text::default()).is_some(),
+            Field::Form(number) => self.forms.push((*number, Text::default())),
+        }
+    }
+
+    /// Adds a line of a string.
+    fn add(&mut self, field: Option<&Field>, raw: Option<Range<usize>>) {
+        let mut other = Text::default();
+        let string = match field {
+            Some(Field::Id) => Some(&mut self.id),
+            Some(Field::Plural) => self.plural.as_mut(),
+            Some(Field::Form(_)) => self.forms.last_mut().map(|(_, string)| string),
+            Some(Field::Context) => Some(&mut other),
+            None => None,
+        };
+        match (string, raw) {
+            (Some(string), Some(raw)) => {
+                if string.lines.is_empty() {
+                    string.whole.start = raw.start - 1;
+                }
+                string.whole.end = raw.end + 1;
+                string.lines.push(raw);
+            }
+            _ => self.is_broken = true,
+        }
+    }
 }
 
 /// The field that a line begins, and the bytes before its string.
@@ -218,7 +231,7 @@ fn keyword(text: &[u8]) -> Option<(Field, usize)> {
     let (field, behind) = match &rest[..name] {
         b"id" => (Field::Id, name),
         b"id_plural" => (Field::Plural, name),
-        b"ctxt" => (Field::Other, name),
+        b"ctxt" => (Field::Context, name),
         b"str" => {
             let digits = rest[name..].strip_prefix(b"[").unwrap_or_default();
             let length = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -116,7 +116,8 @@ impl<'a> Reader<'a> {
             return self.value(number, at + length, column);
         }
         // The value of a key may stand in a line of its own. A document that is one scalar is copied, and so is what cannot be told.
-        let parent = parent.or(self.levels.last().map(|level| level.column).filter(|&p| p < column));
+        let parent =
+            parent.or(self.levels.last().map(|level| level.column).filter(|&p| p < column));
         match (parent, rest.first()) {
             (Some(parent), _) => self.value(number, at, parent),
             (None, Some(b'[' | b'{')) => self.skip_flow(number, at),
