@@ -144,6 +144,52 @@ fn check_new(document: &Document) {
     }
 }
 
+/// What is written with other words can be read again.
+pub fn check_readable(bytes: &[u8], format: Format) {
+    let options = Options::default();
+    let Ok(document) = Document::read(bytes.to_vec(), format, &options) else { return };
+    let new: Vec<Translated> = document.blocks().iter().map(turned_round).collect();
+    let written = document.write(&new).bytes;
+    if let Err(error) = Document::read(written, format, &options) {
+        panic!("{error}");
+    }
+}
+
+/// A zip archive of entries that are not packed.
+pub fn stored_archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    let (mut archive, mut directory) = (Vec::new(), Vec::new());
+    for (name, content) in entries {
+        let length = (content.len() as u32).to_le_bytes();
+        // The version, no flags, stored, no date; the checksum and both sizes; the length of the name and of nothing else.
+        let mut header = vec![20, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        header.extend(checksum(content).to_le_bytes());
+        header.extend([length, length].concat());
+        header.extend((name.len() as u32).to_le_bytes());
+        directory.extend([b"PK\x01\x02\x14\0", header.as_slice(), &[0; 10]].concat());
+        directory.extend((archive.len() as u32).to_le_bytes());
+        directory.extend(name.as_bytes());
+        archive.extend([b"PK\x03\x04", header.as_slice(), name.as_bytes(), content].concat());
+    }
+    let (count, start) = ((entries.len() as u16).to_le_bytes(), (archive.len() as u32).to_le_bytes());
+    archive.extend(&directory);
+    archive.extend([b"PK\x05\x06\0\0\0\0".as_slice(), &count, &count].concat());
+    archive.extend([(directory.len() as u32).to_le_bytes(), start].concat());
+    archive.extend([0; 2]);
+    archive
+}
+
+/// The CRC-32 of some bytes.
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut rest = !0u32;
+    for byte in bytes {
+        rest ^= u32::from(*byte);
+        for _ in 0..8 {
+            rest = if rest & 1 == 1 { rest >> 1 ^ 0xedb8_8320 } else { rest >> 1 };
+        }
+    }
+    !rest
+}
+
 /// The words of a block from last to first. Things to be kept are to be looked for.
 fn turned_round(block: &Block) -> Translated {
     let mut new = Translated::default();

@@ -198,7 +198,8 @@ impl<'a> Side<'a> {
         let mut pieces = Vec::with_capacity(self.words.len());
         let mut kept = self.kept.iter().peekable();
         for (number, word) in self.words.iter().enumerate() {
-            let mut start = word.start;
+            let after_kept = |pieces: &[Piece]| pieces.last().map_or(0, |piece| piece.range.end);
+            let mut start = word.start.max(after_kept(&pieces));
             // A thing that is kept may be part of a word, or several words with what is between them.
             while let Some((range, span)) = kept.next_if(|(range, _)| range.start < word.end) {
                 self.cut(start..range.start, number, &mut pieces);
@@ -209,8 +210,7 @@ impl<'a> Side<'a> {
                 });
                 start = range.end;
             }
-            let after_kept = pieces.last().map_or(0, |piece: &Piece| piece.range.end);
-            self.cut(start.max(after_kept)..word.end, number, &mut pieces);
+            self.cut(start.max(after_kept(&pieces))..word.end, number, &mut pieces);
         }
         pieces
     }

@@ -77,6 +77,13 @@ pub(crate) enum What {
     Field(FieldPart),
 }
 
+impl Atom {
+    /// Whether it has words or signs of words.
+    fn is_text(&self) -> bool {
+        matches!(self.what, What::Text | What::Mark(Class::Hyphen))
+    }
+}
+
 /// A paragraph that is being read.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
@@ -349,16 +356,15 @@ fn read_segment(document: &[u8], atoms: &mut [Atom]) -> Option<(Block, Range<usi
             What::Text if visible[number] == 0 => {
                 feeder.blank(atom, (first..last).contains(&number))
             }
-            What::Text => {
+            What::Text | What::Mark(Class::Hyphen) => {
                 feeder.text(atom, base, number == first, number == last);
                 if !goes_on(atoms, &visible, number) {
                     feeder.close_pair(atom.raw.end);
                 }
             }
-            What::Mark(Class::Hyphen) => feeder.builder.spelled("\u{2011}", atom.raw.clone()),
             What::Mark(Class::Keep) => {
                 let text = text_inside(&document[atom.raw.clone()]);
-                feeder.builder.keep(&text, atom.raw.clone());
+                feeder.builder.keep(text.trim(), atom.raw.clone());
             }
             What::Mark(Class::Object) => feeder.builder.object(atom.raw.clone()),
             What::Open => feeder.builder.open("container", atom.raw.clone()),
@@ -380,20 +386,18 @@ fn read_segment(document: &[u8], atoms: &mut [Atom]) -> Option<(Block, Range<usi
 
 /// Whether the next words behind a text have its formatting, and no container begins or ends before them.
 fn goes_on(atoms: &[Atom], visible: &[usize], number: usize) -> bool {
-    let is_next = |next: &usize| match atoms[*next].what {
-        What::Text => visible[*next] > 0,
-        ref what => matches!(what, What::Open | What::Close),
+    let is_next = |next: &usize| match atoms[*next].is_text() {
+        true => visible[*next] > 0,
+        false => matches!(atoms[*next].what, What::Open | What::Close),
     };
     let next = (number + 1..atoms.len()).find(is_next);
-    next.is_some_and(|next| {
-        atoms[next].what == What::Text && atoms[next].style == atoms[number].style
-    })
+    next.is_some_and(|next| atoms[next].is_text() && atoms[next].style == atoms[number].style)
 }
 
 /// The bytes of an atom that people see as words.
 fn visible_length(document: &[u8], atom: &Atom) -> usize {
     if atom.what != What::Text {
-        return usize::from(atom.what == What::Mark(Class::Keep));
+        return usize::from(matches!(atom.what, What::Mark(Class::Keep | Class::Hyphen)));
     }
     let mut text = String::new();
     References::Xml.decode(&document[atom.raw.clone()], &mut text);
@@ -430,7 +434,7 @@ impl Owners {
             while stack.pop_if(|(_, end)| *end <= number).is_some() {}
             of[number] = stack.last().map(|(start, _)| *start);
             stack.extend(starts.next_if(|(start, _)| *start == number));
-            if let Some(style) = atom.style.filter(|_| atom.what == What::Text) {
+            if let Some(style) = atom.style.filter(|_| atom.is_text()) {
                 *counts.entry((of[number], style)).or_default() += visible[number];
                 *all.entry(style).or_default() += visible[number];
             }
@@ -484,6 +488,10 @@ impl Feeder<'_> {
             self.builder.open("run", atom.raw.start..atom.raw.start);
             self.pair = wanted;
         }
+        self.last_style = style;
+        if atom.what != What::Text {
+            return self.builder.spelled("\u{2011}", atom.raw.clone());
+        }
         let text = &self.document[atom.raw.clone()];
         let mut inside = atom.raw.clone();
         if is_first {
@@ -495,7 +503,6 @@ impl Feeder<'_> {
         self.point(atom.raw.start..inside.start);
         self.words(inside.clone());
         self.point(inside.end..atom.raw.end);
-        self.last_style = style;
     }
 
     /// White space between words. That of another formatting may be a line to write on.
