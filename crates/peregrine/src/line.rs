@@ -17,7 +17,7 @@ use crate::{Carry, Error, Options, Request, Translation, Translator};
 #[derive(Debug)]
 pub(crate) struct SplitLine {
     pub(crate) parts: Parts,
-    /// The jobs, each with the number of its part. Parts that are copied have none.
+    /// The jobs, each with the index of its part. Copied parts have none.
     pub(crate) jobs: Vec<(usize, Job)>,
 }
 
@@ -25,13 +25,13 @@ pub(crate) struct SplitLine {
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) list: Vec<Part>,
-    /// Whether the text has several lines, whose ends are kept.
+    /// Whether the text has several lines, whose line breaks are preserved.
     pub(crate) keeps_lines: bool,
-    /// Whether white space before the first part is kept.
+    /// Whether white space before the first part is preserved.
     pub(crate) keeps_space: bool,
-    /// What is kept behind the last part.
+    /// The text after the last part, which is preserved.
     pub(crate) after: String,
-    /// Bytes of the text.
+    /// The length of the text in bytes.
     pub(crate) source_bytes: usize,
 }
 
@@ -40,45 +40,45 @@ pub(crate) struct Parts {
 pub(crate) struct Part {
     /// The text between this part and the one before.
     pub(crate) between: String,
-    /// Its bytes of the text.
+    /// The part's byte range in the text.
     pub(crate) source: Range<usize>,
     pub(crate) source_tokens: usize,
-    /// The bytes of the text of each source token. Empty unless alignments are asked for.
+    /// The byte range of each source token in the text. Empty without alignments.
     pub(crate) token_ranges: Vec<Range<usize>>,
-    /// The words that its source tokens form. Empty unless alignments are asked for.
+    /// The words that the source tokens form. Empty without alignments.
     pub(crate) source_words: Words,
-    /// Whether it is a piece of something too long.
+    /// Whether the part is a piece of a sentence that was too long.
     pub(crate) cut: bool,
-    /// Text that is not translated but copied.
+    /// The text, if it is copied and not translated.
     pub(crate) copied: Option<String>,
-    /// Whether it is copied because it is too long for the model and has no place to cut.
+    /// Whether the part is copied because it is too long for the model and cannot be split.
     pub(crate) too_long: bool,
-    /// Whether the text between this part and the one before stays as it is.
+    /// Whether the text between this part and the one before is preserved exactly.
     pub(crate) exact: bool,
-    /// How its text was written for the model, if that may matter for its translation.
+    /// The rewritten text for the model, if the translation needs it.
     pub(crate) carrying: Option<Box<Carrying>>,
-    /// Parts that stand for this one, by their numbers.
+    /// The indices of the parts that replace this one.
     pub(crate) children: Vec<usize>,
-    /// The part that this one is a piece of.
+    /// The index of the part that this one is a piece of.
     pub(crate) parent: Option<usize>,
-    /// Stretches that were carried through, and how many of them the model has lost.
+    /// The number of carried stretches, and of those that the model has lost.
     pub(crate) carried: usize,
     pub(crate) lost: usize,
-    /// The terms of a glossary in it, and whether it is known what comes of them.
+    /// The glossary terms in the part, and whether their outcome is known.
     pub(crate) terms: Vec<PartTerm>,
     pub(crate) terms_settled: bool,
-    /// What its source tokens came from, none for those of the frame. Empty unless unknown words are
+    /// The source word of each source token, `None` for the frame. Empty unless unknown words are
     /// replaced.
     pub(crate) words: Vec<Option<String>>,
-    /// Its translations, once it is done.
+    /// The translations, once the part is done.
     pub(crate) hypotheses: Vec<Hypothesis>,
     pub(crate) verdict: Verdict,
-    /// What judging its translation needs, if quality is asked for.
+    /// The input of quality estimation, if it is requested.
     pub(crate) judged: Option<Box<Judged>>,
 }
 
 impl SplitLine {
-    /// A text that has no parts yet.
+    /// A text without parts.
     pub(crate) fn new(text: &str) -> SplitLine {
         let parts = Parts { source_bytes: text.len(), ..Parts::default() };
         SplitLine { parts, jobs: Vec::new() }
@@ -86,7 +86,8 @@ impl SplitLine {
 }
 
 impl Parts {
-    /// Stores a part's result. The jobs that its translation still needs, by the numbers of their parts.
+    /// Stores a part's result. Returns the further jobs that its translation needs, with the
+    /// indices of their parts.
     pub(crate) fn finish(
         &mut self,
         number: usize,
@@ -102,13 +103,13 @@ impl Parts {
         if jobs.is_empty() { translator.pursue_terms(self, number) } else { jobs }
     }
 
-    /// The parts that make the translation, in its order.
+    /// The parts that make up the translation, in order.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = &Part> {
         let whole = self.list.iter().filter(|part| part.parent.is_none());
         whole.flat_map(|part| self.pieces_of(part))
     }
 
-    /// The parts that stand for a part.
+    /// The parts that replace a part, or the part itself.
     pub(crate) fn pieces_of<'p>(&'p self, part: &'p Part) -> impl Iterator<Item = &'p Part> {
         let own = part.children.is_empty().then_some(part);
         own.into_iter().chain(part.children.iter().filter_map(|&child| self.list.get(child)))
@@ -122,7 +123,8 @@ impl Part {
         self.verdict = done.verdict;
     }
 
-    /// Notes where its tokens come from: `spans` of `text`, which begins at byte `offset` of the request's.
+    /// Records the origin of the tokens: `spans` of `text`, which begins at byte `offset` of the
+    /// request's text.
     pub(crate) fn locate(
         &mut self,
         spans: &[Range<usize>],
@@ -144,17 +146,17 @@ impl Part {
     }
 }
 
-/// What the sentences of a request have in common.
+/// The state that the sentences of a request share.
 pub(crate) struct Common<'a> {
     pub(crate) options: &'a Options,
     pub(crate) settings: Arc<Settings>,
     pub(crate) call: Arc<Call>,
-    /// What further attempts need, if there may be any.
+    /// The state for further attempts, if they are possible.
     pub(crate) again: Option<Arc<Again>>,
 }
 
 impl Common<'_> {
-    /// Whether what the model cannot spell is carried through.
+    /// Whether carry-through is on.
     fn carries(&self) -> bool {
         self.options.carry == Carry::On
     }
@@ -165,19 +167,19 @@ impl Common<'_> {
 pub(crate) struct Place<'a> {
     /// The sentence.
     pub(crate) text: &'a str,
-    /// The byte of the whole text at which it begins.
+    /// The byte offset of the sentence in the whole text.
     pub(crate) offset: usize,
-    /// The text between it and the sentence before.
+    /// The text between the sentence and the one before.
     pub(crate) between: &'a str,
 }
 
 impl Translator {
-    /// What requests with these options have in common, if they cannot be cancelled.
+    /// The shared state of requests that cannot be cancelled.
     pub(crate) fn common<'a>(&self, options: &'a Options) -> Common<'a> {
         self.common_of(options, Arc::default())
     }
 
-    /// What the sentences of a call have in common.
+    /// The shared state of the sentences of a call.
     pub(crate) fn common_of<'a>(&self, options: &'a Options, call: Arc<Call>) -> Common<'a> {
         let settings = Arc::new(self.settings(options));
         let needs_again = options.carry == Carry::On || options.glossary.is_some();
@@ -185,7 +187,7 @@ impl Translator {
         Common { options, settings, call, again: again.map(Arc::new) }
     }
 
-    /// Splits a text into parts, framed; an empty text has none.
+    /// Splits a text into parts; an empty text has none.
     pub(crate) fn split_line(
         &self,
         request: &Request<'_>,
@@ -212,7 +214,7 @@ impl Translator {
         Ok(split)
     }
 
-    /// Splits a text whose white space is kept, but for that within sentences.
+    /// Splits a text and preserves the white space between sentences.
     fn split_lines(
         &self,
         request: &Request<'_>,
@@ -232,7 +234,7 @@ impl Translator {
             let place = Place { text: &sentence, offset: range.start, between: &between };
             let parts = split.parts.list.len();
             self.add_sentence(place, request, common, split)?;
-            // Of a sentence without tokens nothing is left but the white space around it.
+            // Of a sentence without tokens only the white space around it remains.
             if split.parts.list.len() > parts || common.carries() {
                 between.clear();
             }
@@ -271,7 +273,7 @@ impl Translator {
         }
         let mut last_end = None;
         for piece in pieces {
-            // White space at the edges of a piece belongs to the text between it and its neighbour.
+            // White space at the ends of a piece belongs to the text between pieces.
             let inside = trim_range(text, &piece.range);
             let between =
                 last_end.map_or(between, |end: usize| &text[end.min(inside.start)..inside.start]);
@@ -312,7 +314,7 @@ impl Translator {
         Ok(())
     }
 
-    /// A text's translation from its finished parts.
+    /// The translation of a text from its finished parts.
     pub(crate) fn translation(&self, parts: &Parts, options: &Options) -> Translation {
         if parts.list.is_empty() {
             let frame = self.model().members[0].architecture.source_frame();

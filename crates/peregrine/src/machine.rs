@@ -1,10 +1,11 @@
-//! What this process may use of the machine.
+//! The machine's resources that this process may use.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::thread;
 
-/// Physical cores this process may use: CPU affinity and cgroup quotas are heeded, and hyper-threads of one core count once.
+/// The number of physical cores that this process may use, within its CPU affinity and cgroup
+/// quotas. Hyper-threads of one core count once.
 ///
 /// ```
 /// assert!(peregrine::cores() >= 1);
@@ -18,8 +19,8 @@ pub fn cores() -> usize {
     allowed.and_then(physical).map_or(threads, |cores| cores.clamp(1, threads))
 }
 
-/// Bytes of memory this process may use: what is available on the machine, or what is left of its cgroup's limit if that is
-/// less. None where the system does not tell.
+/// The bytes of memory that this process may use: the available memory of the machine, or the rest
+/// of its cgroup's limit if that is less. `None` where the system does not report it.
 pub fn available_memory() -> Option<u64> {
     let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -31,7 +32,7 @@ pub fn available_memory() -> Option<u64> {
     Some(left.map_or(available, |(limit, used)| available.min(limit.saturating_sub(used))))
 }
 
-/// The numbers of a list such as `0-3,8`.
+/// Parses a CPU list such as `0-3,8`.
 fn cpus(list: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in list.split(',') {
@@ -41,7 +42,7 @@ fn cpus(list: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// How many cores these logical processors belong to.
+/// The number of physical cores of these logical processors.
 fn physical(cpus: Vec<usize>) -> Option<usize> {
     let siblings = |cpu: usize| {
         let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology");

@@ -1,7 +1,8 @@
-//! Pivoting: two models in a row, for a pair of languages that no model translates.
+//! Pivoting: two models in sequence, for a pair of languages that no model translates.
 //!
-//! Sentences are looked for once, in the source. The second model gets those of the pivot text, which are what the first one made of
-//! them. Carry-through works on each leg: what the first model cannot spell stands in the pivot text as it is.
+//! Sentences are split once, in the source; their translations by the first model are the sentences
+//! of the second one. Carry-through works for each model: text that the first model cannot spell is
+//! unchanged in the pivot text.
 
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
@@ -15,7 +16,7 @@ use crate::{
     Translation, Translator,
 };
 
-/// Two models in a row: the second translates what the first makes of a text.
+/// Two models in sequence: the second translates the output of the first.
 ///
 /// ```
 /// use peregrine::{Pivot, Request, Translator};
@@ -38,29 +39,32 @@ pub struct Pivot {
 /// The options of the two models of a [`Pivot`].
 #[derive(Debug, Clone)]
 pub struct Legs<T> {
-    /// Those of the first model.
+    /// The options of the first model.
     pub first: T,
-    /// Those of the second model.
+    /// The options of the second model.
     pub second: T,
 }
 
-/// Lines between the two models of a stream, at most.
+/// The most lines between the two models of a stream.
 const BETWEEN: usize = 1024;
 
 impl Pivot {
-    /// Two models in a row. The second reads the language that the first writes.
+    /// A pivot of two models. The target language of the first is the source language of the
+    /// second.
     pub fn new(first: &Translator, second: &Translator) -> Pivot {
         Pivot { first: first.clone(), second: second.clone() }
     }
 
-    /// The options of both models, from those of the second. Terms of a glossary are kept by the first, as it knows nothing of their
-    /// targets, and masked by the second, which cannot read them.
+    /// The options of both models, from those of the second. The first model copies the terms of a
+    /// glossary, because it does not know their targets, and the second one masks them, because it
+    /// cannot read them.
     pub fn options(&self, second: &Options) -> Legs<Options> {
         let first = self.first.options().before(second);
         Legs { first, second: second.clone().with_glossary_mode(GlossaryMode::Mask) }
     }
 
-    /// Translates texts on this thread; the translations are in their order. The options of a request are not heeded.
+    /// Translates texts on this thread; the translations are in the same order. The options of a
+    /// request are ignored.
     pub fn translate_batch(
         &self,
         requests: &[Request<'_>],
@@ -82,7 +86,8 @@ impl Pivot {
         Ok(seconds.into_iter().zip(firsts).map(|(second, first)| second.through(first)).collect())
     }
 
-    /// Translates lines as they come, see [`Translator::stream`]. Both models work at the same time, each with its workers.
+    /// Translates lines as they arrive, see [`Translator::stream`]. Both models run at the same
+    /// time, each with its own workers.
     pub fn stream<T: Send, E: From<Error> + Send>(
         &self,
         lines: impl Iterator<Item = Result<Line<T>, E>> + Send,
@@ -112,7 +117,7 @@ impl Pivot {
                         keep: first.kept_places(),
                         tag: Between { tag, first },
                     };
-                    // Where nobody receives, the second model has stopped.
+                    // If the channel is closed, the second model has stopped.
                     send.send(Ok(line)).map_err(|_| Stop::Ended)
                 });
                 match done {
@@ -124,14 +129,14 @@ impl Pivot {
                 let Answer { number, tag: Between { tag, first }, translation, more } = answer;
                 write(Answer { number, tag, translation: translation.through(first), more })
             });
-            // A panic of the first model goes on here.
+            // Propagate a panic of the first model.
             first.join().unwrap_or_else(|reason| std::panic::resume_unwind(reason));
             done
         })
     }
 }
 
-/// What is in use, and half of what is free of a number of bytes.
+/// A memory limit that leaves half of the free memory to the other model.
 fn half_of_free(memory: u64) -> u64 {
     let used = memory_in_use().unwrap_or(0);
     used + memory.saturating_sub(used) / 2
@@ -143,10 +148,10 @@ struct Between<T> {
     first: Translation,
 }
 
-/// Why the first model's stream ends early.
+/// The reason why the first model's stream ends early.
 enum Stop<E> {
     Error(E),
-    /// The second one's has ended.
+    /// The second model's stream has ended.
     Ended,
 }
 
@@ -157,7 +162,7 @@ impl<E: From<Error>> From<Error> for Stop<E> {
 }
 
 impl Options {
-    /// These options for a first model, as far as a second one's say.
+    /// These options for the first model, with the relevant ones of the second.
     fn before(mut self, second: &Options) -> Options {
         self.search.beam = second.search.beam;
         self.scores = second.scores;
@@ -172,8 +177,8 @@ impl Options {
         self.keeping_terms()
     }
 
-    /// The same options, with which terms of the glossary stay as they are: those of the first of two models in a row, which knows
-    /// nothing of their targets.
+    /// The same options, with the terms of the glossary copied: for the first model of a pivot,
+    /// which does not know their targets.
     pub fn keeping_terms(self) -> Options {
         let glossary = self.glossary.as_ref().map(Glossary::kept);
         self.with_glossary(glossary).with_glossary_mode(GlossaryMode::Mask)
@@ -181,14 +186,14 @@ impl Options {
 }
 
 impl Translation {
-    /// The bytes of the best text that each sentence became.
+    /// The byte range of each sentence in the best translation.
     pub fn target_sentences(&self) -> Vec<Range<usize>> {
         let targets = self.sentences.iter().filter_map(|sentence| sentence.targets.first());
         targets.map(|target| target.text.clone()).collect()
     }
 
-    /// The bytes of the best text that must stay as they are in a further translation: what a request has kept. Terms of a glossary are
-    /// looked for anew.
+    /// The byte ranges of the best translation that the request keeps unchanged, also in a further
+    /// translation. Terms of a glossary are searched for again.
     pub fn kept_places(&self) -> Vec<Range<usize>> {
         let kept = self.terms.iter().filter(|term| term.how == How::Kept);
         let mut places: Vec<_> = kept.filter_map(|term| term.target.clone()).collect();
@@ -196,14 +201,14 @@ impl Translation {
         places
     }
 
-    /// This translation of a pivot text as one of the text that the pivot text is a translation of. Source ranges are of that text,
-    /// and the attention of a token goes through the words of the pivot text to those of the source. `first` is kept as
-    /// [`Translation::pivot`].
+    /// Combines this translation of a pivot text with `first`, the translation that made it. Source
+    /// ranges refer to the original source, and attention is the product of both models' attention.
+    /// `first` becomes [`Translation::pivot`].
     pub fn through(mut self, first: Translation) -> Translation {
         for sentence in &mut self.sentences {
             sentence.see_through(&first);
         }
-        // The first model has kept the terms.
+        // The first model has copied the terms.
         for term in &mut self.terms {
             let same = |kept: &&Term| {
                 kept.target.as_ref().is_some_and(|range| overlap(range, &term.source) > 0)
@@ -212,7 +217,7 @@ impl Translation {
                 term.source = kept.source.clone();
             }
         }
-        // What was wrong with the pivot text is wrong with what was made of it.
+        // Flags of the pivot text apply to its translation too.
         if let Some(before) = first.quality() {
             for quality in self.alternatives.iter_mut().filter_map(|a| a.quality.as_mut()) {
                 quality.flags = quality.flags.union(before.flags);
@@ -235,7 +240,7 @@ impl Translation {
 }
 
 impl Sentence {
-    /// Replaces the pivot text's words and tokens by those of the source that they come from.
+    /// Replaces words and tokens of the pivot text by those of the source.
     fn see_through(&mut self, first: &Translation) {
         let overlaps = |sentence: &&Sentence| {
             sentence.targets.first().is_some_and(|target| overlap(&target.text, &self.source) > 0)

@@ -53,7 +53,8 @@ impl Dictionary {
 }
 
 impl Translator {
-    /// The alternatives of a part, unknown words replaced where that is wanted, and the report of its terms.
+    /// The alternatives of a part, with unknown words replaced if requested, and the report of its
+    /// terms.
     pub(crate) fn alternatives(
         &self,
         part: &Part,
@@ -82,7 +83,8 @@ impl Translator {
         (alternatives, part.term_report(places.unwrap_or_default()))
     }
 
-    /// Replaces unknown words. `rows` is the alignment of its tokens, and `words` are those behind its columns.
+    /// Replaces unknown words. `rows` is the alignment of the tokens, and `words` are the source
+    /// words of its columns.
     fn replace_unknown(
         &self,
         words: &[Option<String>],
@@ -97,7 +99,7 @@ impl Translator {
             if token != unknown {
                 continue;
             }
-            // What frames a sentence is no word to be copied.
+            // Symbols of the frame are not copied.
             let attended = row.iter().zip(words).filter_map(|(w, word)| Some((w, word.as_ref()?)));
             let best = attended.max_by(|a, b| a.0.total_cmp(b.0));
             if let Some((_, word)) = best {
@@ -115,7 +117,7 @@ impl Translator {
     }
 }
 
-/// Tokens as text: runs of known ones as the vocabulary has it, others as they are.
+/// Tokens as text: runs of known tokens are decoded by the vocabulary, others are copied.
 fn text_of(target: &Tokenizer, tokens: &[String]) -> Decoded {
     let mut whole = Decoded::default();
     for run in tokens.chunk_by(|a, b| target.id(a).is_some() == target.id(b).is_some()) {

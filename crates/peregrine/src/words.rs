@@ -114,7 +114,7 @@ fn words_of(alternative: &Alternative, target: &Target) -> Vec<Word> {
         word.tokens = first..token + 1;
         word.score += alternative.token_scores.get(token).copied().unwrap_or_default();
     }
-    // What was copied has tokens of which the model says nothing.
+    // Copied text has tokens without scores.
     let scored = target.quality.as_ref().filter(|q| q.mean_log_probability().is_some());
     for word in words.iter_mut().filter(|_| scored.is_some()) {
         word.quality = scored.and_then(|q| q.word_score(word.score, word.tokens.len()));
@@ -142,7 +142,7 @@ fn add_links(
         return;
     }
     let mut order: Vec<usize> = (0..weights.len()).collect();
-    // Words of equal weight stay in their order.
+    // A stable sort: words of equal weight keep their order.
     order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
     for (place, word) in order.into_iter().enumerate() {
         let weight = weights[word] / total;

@@ -11,19 +11,20 @@ use crate::glossary::PartTerm;
 use crate::line::{Part, Parts};
 use crate::{Carry, Translator};
 
-/// The share of a title's words that must be left as they were for it to be translated again in sentence case.
+/// If at least this share of a title's words is untranslated, it is translated again in sentence
+/// case.
 const UNTRANSLATED: f32 = 0.4;
 
-/// The pieces in which a sentence is translated at most.
+/// The most pieces in which a sentence is translated.
 const MOST_PIECES: usize = 64;
 
-/// What came of an attempt.
+/// The result of an attempt.
 pub(crate) struct Outcome {
     pub(crate) source: String,
-    /// The translation with everything back in it.
+    /// The translation after masks, capitals and white space are restored.
     pub(crate) text: String,
     is_title: bool,
-    /// Masks that did not come back exactly once.
+    /// The number of masks that did not come back exactly once.
     pub(crate) lost: usize,
 }
 
@@ -38,7 +39,7 @@ impl Outcome {
 }
 
 impl Carrying {
-    /// What came before a search for terms, if this is one.
+    /// The part before this attempt, if this is a constrained search for terms.
     fn take_earlier(&mut self) -> Option<Part> {
         match std::mem::replace(&mut self.attempt, Attempt::Last) {
             Attempt::Terms(earlier) => Some(*earlier),
@@ -49,7 +50,7 @@ impl Carrying {
         }
     }
 
-    /// The same text for a further attempt.
+    /// The part's text, for a further attempt.
     pub(crate) fn attempted(&self, terms: &[PartTerm]) -> Attempted<'_> {
         Attempted {
             text: self.carried.original(),
@@ -66,7 +67,7 @@ impl Carrying {
 }
 
 impl Translator {
-    /// Looks at what came of a part. The jobs of a further attempt, if one is needed.
+    /// Examines the result of a part. Returns the jobs of a further attempt if one is needed.
     pub(crate) fn attempt_again(&self, parts: &mut Parts, number: usize) -> Vec<(usize, Job)> {
         let part = &mut parts.list[number];
         if let Some(earlier) = part.carrying.as_mut().and_then(|carrying| carrying.take_earlier()) {
@@ -104,7 +105,7 @@ impl Translator {
         }
     }
 
-    /// What came of a part.
+    /// The outcome of a part's best translation.
     pub(crate) fn outcome(&self, part: &Part) -> Option<Outcome> {
         let carried = &part.carrying.as_ref()?.carried;
         let best = part.hypotheses.first()?;
@@ -117,7 +118,7 @@ impl Translator {
         })
     }
 
-    /// The same text with other masks.
+    /// Another attempt with the second mask style.
     fn with_other_masks(&self, part: &mut Part) -> Option<Job> {
         let carrying = part.carrying.as_ref()?;
         let style = Some(self.mask_style(1)?);
@@ -127,7 +128,8 @@ impl Translator {
         Some(job)
     }
 
-    /// The same text with numbers masked that have changed, or a title in sentence case. The better one will count.
+    /// Another attempt with changed numbers masked, or with a title in sentence case. The better of
+    /// the two translations is used.
     fn for_better(&self, part: &mut Part, outcome: &Outcome) -> Option<Job> {
         let carrying = part.carrying.as_ref()?;
         if carrying.again.options.carry == Carry::Off {
@@ -138,7 +140,7 @@ impl Translator {
         let is_about_numbers = !numbers.is_empty();
         if is_about_numbers {
             attempted.style.as_ref()?;
-            // A term with a number in it stays what it is.
+            // A number within a term is not masked.
             let overlaps = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
             let is_free = |number: &Range<usize>| {
                 !attempted.terms.iter().any(|term| overlaps(&term.range, number))
@@ -160,7 +162,8 @@ impl Translator {
         Some(job)
     }
 
-    /// The same text in parts around what is carried. Where that cannot be, what is lost is put where attention says.
+    /// The last attempt: the text in parts around the carried stretches. If that is impossible,
+    /// lost masks are placed by attention.
     fn in_parts(&self, parts: &mut Parts, number: usize) -> Vec<(usize, Job)> {
         let part = &parts.list[number];
         let Some(carrying) = &part.carrying else { return Vec::new() };
@@ -187,7 +190,7 @@ impl Translator {
 }
 
 impl Part {
-    /// This part at the place of another one.
+    /// This part with the position of another one.
     pub(crate) fn in_place_of(self, other: &Part) -> Part {
         let between = other.between.clone();
         Part { between, exact: other.exact, cut: other.cut, parent: other.parent, ..self }

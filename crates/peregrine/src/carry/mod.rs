@@ -1,9 +1,10 @@
-//! Carry-through: what a model cannot spell survives a translation.
+//! Carry-through: text that a model cannot spell survives a translation.
 //!
-//! Before a sentence is translated, [`peregrine_text::carry`] writes it so that the model can read all of it. What comes back is
-//! verified. If a mask is missing, the sentence is translated again with another one, then in parts around what is carried. If a
-//! number has changed, or a title was not translated, it is tried again too, and the better translation counts. Further attempts
-//! are further jobs of the same request.
+//! Before a sentence is translated, [`peregrine_text::carry`] rewrites it so that the model can
+//! read all of it. The output is verified. If a mask is missing, the sentence is translated again
+//! with another mask style, then in parts around the carried stretches. If a number has changed or
+//! a title was not translated, there is another attempt too, and the better translation is used.
+//! Further attempts are further jobs of the same request.
 
 mod attempts;
 mod styles;
@@ -21,8 +22,8 @@ pub(crate) use styles::Spelling;
 use crate::line::{Part, Parts};
 use crate::{Alternative, Options, Translator};
 
-/// Whether what a model cannot spell is carried through a translation: addresses, placeholders, code, emoji, foreign scripts,
-/// capitals, typographic characters, white space.
+/// Whether text that a model cannot spell is carried through a translation: addresses,
+/// placeholders, code, emoji, foreign scripts, capitals, typographic characters, white space.
 ///
 /// ```
 /// use peregrine::{Carry, Request, Translator};
@@ -38,21 +39,22 @@ use crate::{Alternative, Options, Translator};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Carry {
-    /// A model gets each sentence as it is.
+    /// The model gets each sentence unchanged.
     #[default]
     Off,
-    /// A model gets each sentence as it can read it, and what it cannot spell is put back.
+    /// The model gets each sentence with masks for what it cannot spell, which are replaced in the
+    /// translation.
     On,
 }
 
-/// What further attempts need to know of a request.
+/// The state of a request that further attempts need.
 #[derive(Debug)]
 pub(crate) struct Again {
     pub(crate) options: Options,
     settings: Arc<Settings>,
-    /// The same settings with alignments.
+    /// The request's settings with alignments.
     linked: Arc<Settings>,
-    /// The same settings with alignments and scores, for sentences with terms.
+    /// The request's settings with alignments and scores, for sentences with terms.
     scored: Arc<Settings>,
     call: Arc<Call>,
 }
@@ -73,46 +75,46 @@ impl Again {
     }
 }
 
-/// How a part's text was written for the model.
+/// The form in which a part's text was given to the model.
 #[derive(Debug)]
 pub(crate) struct Carrying {
     pub(crate) carried: Carried,
-    /// Stretches of the part's text that are carried.
+    /// The byte ranges of the part's text that are carried.
     stretches: Vec<Range<usize>>,
-    /// The bytes of the written text of each token, frame left out.
+    /// The byte range of each token in the rewritten text, without the frame.
     pub(crate) spans: Vec<Range<usize>>,
-    /// Tokens of the frame before them.
+    /// The number of frame tokens before the text's tokens.
     pub(crate) begins: usize,
-    /// The byte of the request's text at which the part's text begins.
+    /// The byte offset of the part's text in the request's text.
     offset: usize,
     style: Option<MaskStyle>,
-    /// Whether a title was put in sentence case.
+    /// Whether a title was converted to sentence case.
     lowers_titles: bool,
     pub(crate) attempt: Attempt,
-    /// The prefix of its translation.
+    /// The forced prefix of the translation.
     prefix: Vec<u32>,
     pub(crate) length: Option<usize>,
     pub(crate) again: Arc<Again>,
 }
 
-/// The attempt that is made.
+/// The current attempt.
 #[derive(Debug)]
 pub(crate) enum Attempt {
     First,
-    /// With other masks.
+    /// An attempt with the second mask style.
     OtherMasks,
-    /// With numbers masked. What came before.
+    /// An attempt with numbers masked; holds the part before it.
     Numbers(Box<Part>),
-    /// With a title in sentence case. What came before.
+    /// An attempt with a title in sentence case; holds the part before it.
     Title(Box<Part>),
-    /// With terms searched for. What came before.
+    /// A constrained search for terms; holds the part before it.
     Terms(Box<Part>),
-    /// There will be no other.
+    /// The last attempt.
     Last,
 }
 
 impl Carrying {
-    /// The source word that each word of a hypothesis attends to; none where its attention is not known.
+    /// The source word that each word of a hypothesis attends to. Empty without attention weights.
     pub(crate) fn links(&self, hypothesis: &Hypothesis, target: &Tokenizer) -> Vec<Link> {
         if hypothesis.alignment.is_empty() {
             return Vec::new();
@@ -143,7 +145,7 @@ impl Carrying {
 }
 
 impl Translator {
-    /// The best translation of a part, with the parts that stand for it.
+    /// The best translation of a part, joined from the parts that replace it.
     pub(crate) fn text_of_part(&self, parts: &Parts, number: usize) -> String {
         let Some(part) = parts.list.get(number) else { return String::new() };
         let mut text = String::new();
@@ -157,7 +159,7 @@ impl Translator {
         text
     }
 
-    /// A hypothesis of a part as text.
+    /// The text of a part's hypothesis.
     fn best_text(&self, part: &Part, hypothesis: &Hypothesis) -> String {
         let target = &self.model().target;
         let mut alternative = Alternative::from_hypothesis(hypothesis, target, false);
@@ -169,7 +171,7 @@ impl Translator {
 }
 
 impl Parts {
-    /// The beginning of a part's translation with what is carried in its place.
+    /// A partial translation of a part with its masks replaced.
     pub(crate) fn preview(&self, part: usize, text: String) -> String {
         match self.list.get(part).and_then(|part| part.carrying.as_ref()) {
             Some(carrying) => carrying.carried.preview(&text),

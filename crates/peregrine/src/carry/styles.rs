@@ -1,4 +1,5 @@
-//! Which masks a model returns: tried on a few sentences, once, when the first mask is needed.
+//! The choice of mask styles that a model returns, by a trial on a few sentences when the first
+//! mask is needed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +8,8 @@ use peregrine_text::carry::{MaskStyle, Speller};
 
 use crate::Translator;
 
-/// Sentences with a place for a mask, a list a language. A model is tried with those that its vocabulary takes the fewest tokens for.
+/// Sentences with a placeholder for a mask, a list for each language. The trial uses the list that
+/// the model's vocabulary encodes in the fewest tokens.
 const CARRIERS: [[&str; 6]; 6] = [
     [
         "Please open {} and read the first page.",
@@ -59,24 +61,24 @@ const CARRIERS: [[&str; 6]; 6] = [
     ],
 ];
 
-/// What a model can spell, found out when it is needed.
+/// What a model can spell, computed on first use.
 #[derive(Debug, Default)]
 pub(crate) struct Spelling {
     speller: OnceLock<Speller>,
-    /// Masks in the order in which they are used.
+    /// Mask styles in the order of use.
     styles: OnceLock<Vec<MaskStyle>>,
-    /// Where words begin and end.
+    /// The tokens at which words begin and end.
     edges: OnceLock<Arc<WordEdges>>,
 }
 
 impl Translator {
-    /// What the vocabularies can spell.
+    /// The speller of the vocabularies.
     pub(crate) fn speller(&self) -> &Speller {
         let model = self.model();
         self.spelling().speller.get_or_init(|| Speller::new(&model.source, &model.target))
     }
 
-    /// Where words of the target vocabulary begin and end.
+    /// The tokens of the target vocabulary at which words begin and end.
     pub(crate) fn word_edges(&self) -> Arc<WordEdges> {
         let target = &self.model().target;
         let edges = || {
@@ -89,7 +91,7 @@ impl Translator {
         Arc::clone(self.spelling().edges.get_or_init(edges))
     }
 
-    /// The masks for a first and a second attempt: those that the model has returned, the best first.
+    /// The mask style of a first or second attempt, of those that the model returns.
     pub(super) fn mask_style(&self, attempt: usize) -> Option<MaskStyle> {
         let styles = self.speller().styles();
         let order = match styles.len() {
@@ -99,7 +101,7 @@ impl Translator {
         order.get(attempt).copied()
     }
 
-    /// Styles in the order in which they are used: the first that always comes back, and then the others.
+    /// The styles in the order of use: the first that the model always returns, then the others.
     fn try_styles(&self, styles: &[MaskStyle]) -> Vec<MaskStyle> {
         let mut order = styles.to_vec();
         if let Some(best) = styles.iter().position(|&style| self.always_returns(style)) {
@@ -108,7 +110,7 @@ impl Translator {
         order
     }
 
-    /// Whether the model returns a mask in every sentence it is tried with.
+    /// Whether the model returns a mask in every sentence of the trial.
     fn always_returns(&self, style: MaskStyle) -> bool {
         let model = self.model();
         let mask = style.mask(1);

@@ -1,4 +1,4 @@
-//! Writing sentences for the model.
+//! Rewriting of sentences for the model.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::{Carry, Error, Request, Translator};
 /// A text to be translated as one part.
 pub(crate) struct Attempted<'a> {
     pub(super) text: &'a str,
-    /// The byte of the request's text at which it begins.
+    /// The byte offset of the text in the request's text.
     pub(super) offset: usize,
-    /// What of it is carried, and as which masks.
+    /// The byte ranges that are carried, and their mask style.
     pub(super) stretches: Vec<Range<usize>>,
-    /// The terms of a glossary in it.
+    /// The glossary terms in the text.
     pub(super) terms: Vec<PartTerm>,
     pub(super) style: Option<MaskStyle>,
-    /// Whether a title is put in sentence case.
+    /// Whether a title is converted to sentence case.
     pub(super) lowers_titles: bool,
-    /// What is forced on its translation.
+    /// The forced prefix and length of the translation.
     pub(super) prefix: Vec<u32>,
     pub(super) length: Option<usize>,
     pub(super) again: &'a Arc<Again>,
@@ -38,15 +38,16 @@ impl SplitLine {
 }
 
 impl Part {
-    /// A text that begins at byte `offset` of the request's and stays as it is; `carried` stretches of it had to be carried.
+    /// A part that is copied. Its text begins at byte `offset` of the request's text and has
+    /// `carried` carried stretches.
     fn kept(text: &str, offset: usize, carried: usize, terms: Vec<PartTerm>) -> Part {
         let part = Part { source: offset..offset + text.len(), carried, ..Part::default() };
         part.with_copied_terms(text, terms)
     }
 }
 
-/// The bytes of the original behind tokens of the written text. They never go backwards: of the tokens of a mask the first has them
-/// all.
+/// The byte ranges of the original for tokens of the rewritten text, in ascending order: the first
+/// token of a mask has the whole stretch, the others none.
 fn source_spans(carried: &Carried, spans: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut end = 0;
     let span = |span: &Range<usize>| {
@@ -59,7 +60,7 @@ fn source_spans(carried: &Carried, spans: &[Range<usize>]) -> Vec<Range<usize>> 
 }
 
 impl Translator {
-    /// Adds a sentence whose odd stretches are carried.
+    /// Adds a sentence with carry-through.
     pub(crate) fn add_carried(
         &self,
         sentence: Place<'_>,
@@ -68,7 +69,7 @@ impl Translator {
         split: &mut SplitLine,
     ) -> Result<(), Error> {
         let Place { text, offset, between } = sentence;
-        // What was kept behind the sentence before.
+        // Text was kept after the previous sentence, so the text between is exact.
         let mut exact = !split.parts.after.is_empty();
         let mut kept = std::mem::take(&mut split.parts.after);
         kept.push_str(between);
@@ -113,7 +114,7 @@ impl Translator {
         let keep = request.keep_within(offset..offset + text.len());
         let terms = self.terms_in(text, keep, again, &mut stretches);
         let number = split.parts.list.len();
-        // Masks are tried with the model here, not in a worker: a number may need one later.
+        // Run the trial of mask styles here, not in a worker, if a number may need a mask later.
         let has_number = again.options.carry == Carry::On
             && text.as_bytes().windows(3).any(|w| w.iter().all(u8::is_ascii_digit));
         let may_need_mask = has_words(text, &stretches) && (has_number || !stretches.is_empty());
@@ -141,7 +142,7 @@ impl Translator {
         } else {
             let fits = pieces.len() == 1 && !pieces[0].ids.is_empty();
             let piece = pieces.into_iter().next().filter(|_| fits);
-            // Masks may make it fit.
+            // Masks may make it short enough.
             let may_fit = fits || text.len() <= LONGEST && !attempted.stretches.is_empty();
             let attempt = || self.attempt(&attempted, piece, Attempt::First);
             match may_fit.then(attempt).flatten() {
@@ -155,7 +156,7 @@ impl Translator {
         Ok(())
     }
 
-    /// The pieces of a text that fit the model.
+    /// The pieces of a text that are short enough for the model.
     fn pieces(&self, text: &str, again: &Again) -> Result<Vec<Piece>, Error> {
         let frame = self.model().members[0].architecture.source_frame();
         let most = self.max_source(&again.options);
@@ -168,14 +169,14 @@ impl Translator {
         Ok(pieces)
     }
 
-    /// The prefix and the length that are forced on a text's first part.
+    /// The forced prefix and length, which belong to a text's first part.
     fn forced(&self, request: &Request<'_>, first: bool) -> (Vec<u32>, Option<usize>) {
         let prefix = request.prefix.filter(|_| first);
         let prefix = prefix.map(|prefix| self.model().target.encode(prefix).ids);
         (prefix.unwrap_or_default(), request.length.filter(|_| first))
     }
 
-    /// Adds a text that is too long for the model, in pieces that are carried each for itself.
+    /// Adds a text that is too long for the model as separate pieces.
     fn add_long(&self, whole: &Attempted<'_>, split: &mut SplitLine) {
         let Attempted { text, offset, .. } = *whole;
         let carried = self.carried(whole);
@@ -213,7 +214,7 @@ impl Translator {
         }
     }
 
-    /// A text as the model gets it.
+    /// A text rewritten for the model.
     fn carried(&self, text: &Attempted<'_>) -> Carried {
         let Attempted { stretches, style, lowers_titles, .. } = text;
         let carried = match text.again.options.carry {
@@ -229,7 +230,8 @@ impl Translator {
         text.terms.iter().fold(carried, returning)
     }
 
-    /// The part of a text and its job; none if it is too long for the model. `piece` has the tokens of the text as it is.
+    /// The part of a text and its job; `None` if it is too long for the model. `piece` has the
+    /// tokens of the original text.
     pub(crate) fn attempt(
         &self,
         text: &Attempted<'_>,
@@ -275,7 +277,8 @@ impl Translator {
             part.words.resize(source.len(), None);
         }
         let is_first = matches!(attempt, Attempt::First);
-        // Masks mostly come back, so that nobody need know where attention would put them: knowing it costs the whole batch.
+        // Alignments are computed only if needed, because they slow the whole batch down and masks
+        // mostly come back.
         let needs_links = carried.has_spaces() || matches!(attempt, Attempt::OtherMasks);
         let settings = match needs_links {
             _ if text.terms.iter().any(PartTerm::is_searched) => &text.again.scored,
@@ -306,7 +309,7 @@ impl Translator {
         Some((part, job))
     }
 
-    /// The parts of a text around what is carried, with their jobs.
+    /// The parts of a text around its carried stretches, with their jobs.
     pub(super) fn parts_around(
         &self,
         whole: &Attempted<'_>,

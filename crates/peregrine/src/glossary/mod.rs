@@ -1,9 +1,10 @@
-//! Glossaries: how certain terms are to be translated, and what came of them.
+//! Glossaries: prescribed translations of terms, and a report of each.
 //!
-//! A sentence that holds a term is translated freely first. If the translation has the term where it belongs, that is all. If not,
-//! the sentence is translated again by a search that must produce the term where the model looks at its source. If that fails or
-//! costs too much, the words that stand for the term are replaced. Terms that stay as they are, and those that the model cannot spell,
-//! are masked, as in carry-through. Each term is reported.
+//! A sentence with a term is translated without constraints first. If the translation lacks the
+//! term at the place that attends to its source, the sentence is translated again by a constrained
+//! search. If that fails or costs too much, the words aligned with the term are replaced. Terms
+//! that are copied, and those that the model cannot spell, are masked as in carry-through. Each
+//! term is reported.
 
 mod place;
 mod search;
@@ -16,16 +17,16 @@ use crate::Translator;
 use crate::carry::Again;
 use crate::line::Part;
 
-/// How the terms of a glossary get into a translation. Terms that stay as they are, or that the model cannot spell, are masked in any
-/// case.
+/// How the terms of a glossary get into a translation. Terms that are copied, or that the model
+/// cannot spell, are always masked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum GlossaryMode {
-    /// By a search that must produce them. What stands around them agrees with them.
+    /// By a constrained search that must produce them. The words around a term agree with it.
     #[default]
     Constrain,
-    /// By masks: the model never sees them. Right for names and codes.
+    /// By masks, so that the model never sees them. Suitable for names and codes.
     Mask,
-    /// In place of the words that the model has chosen.
+    /// By replacement of the words that the model has chosen.
     Replace,
 }
 
@@ -42,55 +43,57 @@ impl std::str::FromStr for GlossaryMode {
     }
 }
 
-/// A term of a glossary that a text holds, and what came of it.
+/// A glossary term that occurs in a text, and its outcome.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Term {
-    /// Its bytes of the request's text.
+    /// The term's byte range in the request's text.
     pub source: Range<usize>,
-    /// Its bytes of the best translation. None if it is missing, or if it must not be there.
+    /// The term's byte range in the best translation; `None` if it is missing or forbidden.
     pub target: Option<Range<usize>>,
-    /// What was wanted, the first form of it.
+    /// The prescribed translation, in its first form.
     pub wanted: String,
-    /// Whether it must not be there. It is honoured if it is not, and missing if it is there all the same.
+    /// Whether the term is forbidden. A forbidden term that occurs in the translation counts as
+    /// missing.
     pub forbidden: bool,
-    /// What came of it.
+    /// The outcome.
     pub how: How,
-    /// What its sentence has lost by the search for terms: the difference of the mean log-probabilities of a token.
+    /// The cost of the constrained search for the sentence: the difference of the mean
+    /// log-probabilities of a token.
     pub cost: f32,
 }
 
 impl Term {
-    /// Moves it behind that many bytes of either text.
+    /// Adds offsets to the byte ranges in both texts.
     pub(crate) fn shift(&mut self, source: usize, target: usize) {
         self.source = self.source.start + source..self.source.end + source;
         self.target = self.target.take().map(|range| range.start + target..range.end + target);
     }
 }
 
-/// What came of a term.
+/// The outcome of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum How {
-    /// The model has chosen it by itself.
+    /// The unconstrained translation has it.
     Already,
-    /// A search for it has found it.
+    /// The constrained search has produced it.
     Constrained,
-    /// It stood as a mask, which came back.
+    /// Its mask came back.
     Masked,
-    /// It is no term but something that the request keeps as it is, and it came back.
+    /// It is not a term but text that the request keeps unchanged, and its mask came back.
     Kept,
-    /// It stands in place of the words that the model had chosen.
+    /// It replaces the words that the model had chosen.
     Replaced,
-    /// It is not there.
+    /// The translation does not have it.
     Missing,
 }
 
 impl How {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [How; 6] =
         [How::Already, How::Constrained, How::Masked, How::Replaced, How::Missing, How::Kept];
 
-    /// Its name in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             How::Already => "already",
@@ -112,16 +115,17 @@ impl std::fmt::Display for How {
 /// A term of a part.
 #[derive(Debug, Clone)]
 pub(crate) struct PartTerm {
-    /// Its bytes of the part's text.
+    /// The term's byte range in the part's text.
     pub(crate) range: Range<usize>,
     kind: Kind,
-    /// What is wanted or forbidden; of a masked term what comes back. There is at least one.
+    /// The prescribed or forbidden forms; for a masked term the replacement of the mask. There is
+    /// at least one.
     forms: Vec<String>,
-    /// Whether it may be the beginning of a longer word.
+    /// Whether the term may be a prefix of a word.
     is_prefix: bool,
     how: How,
     cost: f32,
-    /// Its bytes of the translation, if its part is copied.
+    /// The term's byte range in the translation, if its part is copied.
     copied_to: Option<Range<usize>>,
 }
 
@@ -133,36 +137,36 @@ enum Kind {
 }
 
 impl PartTerm {
-    /// A term of which nothing is known yet.
+    /// A term without an outcome.
     fn new(range: &Range<usize>, kind: Kind, entry: &Entry, forms: Vec<String>) -> PartTerm {
         let how = if kind == Kind::Masked { How::Masked } else { How::Missing };
         let is_prefix = entry.prefix;
         PartTerm { range: range.clone(), kind, forms, is_prefix, how, cost: 0.0, copied_to: None }
     }
 
-    /// Its forms, if it is wanted.
+    /// The forms of a prescribed term; empty for others.
     pub(crate) fn wanted(&self) -> &[String] {
         if self.kind == Kind::Wanted { &self.forms } else { &[] }
     }
 
-    /// Whether a translation is looked at for it.
+    /// Whether the term is looked for in the translation.
     pub(crate) fn is_searched(&self) -> bool {
         self.kind != Kind::Masked
     }
 
-    /// What comes back for it, if it is masked.
+    /// The replacement of its mask, if it is masked.
     pub(crate) fn back(&self) -> Option<&str> {
         (self.kind == Kind::Masked).then(|| self.forms[0].as_str())
     }
 
-    /// The same term in a text that begins at a byte of this one's.
+    /// The term with a range relative to byte `start` of this text.
     pub(crate) fn from(&self, start: usize) -> PartTerm {
         let range = self.range.start - start..self.range.end - start;
         PartTerm { range, ..self.clone() }
     }
 }
 
-/// The terms within a stretch of their text, as terms of that stretch.
+/// The terms within a byte range, with ranges relative to it.
 pub(crate) fn terms_within(terms: &[PartTerm], stretch: &Range<usize>) -> Vec<PartTerm> {
     let within =
         |term: &&PartTerm| stretch.start <= term.range.start && term.range.end <= stretch.end;
@@ -170,12 +174,12 @@ pub(crate) fn terms_within(terms: &[PartTerm], stretch: &Range<usize>) -> Vec<Pa
 }
 
 impl Part {
-    /// A copied text with the masked terms in it.
+    /// A copied part in which masked terms are replaced.
     pub(crate) fn with_copied_terms(mut self, text: &str, terms: Vec<PartTerm>) -> Part {
         let mut copied = String::with_capacity(text.len());
         let mut at = 0;
         for mut term in terms {
-            // What must not be there is not: nothing is translated.
+            // Forbidden terms cannot occur, because nothing is translated.
             if term.kind == Kind::Forbidden {
                 term.how = How::Already;
             } else if let Some(back) = term.back().filter(|_| term.range.start >= at) {
@@ -191,7 +195,7 @@ impl Part {
         Part { copied: Some(copied), ..self }
     }
 
-    /// The report of its terms, which are at these places of its translation.
+    /// The report of the part's terms, which have these ranges in its translation.
     pub(crate) fn term_report(&self, places: Vec<Option<Range<usize>>>) -> Vec<Term> {
         let mut places = places.into_iter();
         let report = |term: &PartTerm| {
@@ -212,8 +216,8 @@ impl Part {
 }
 
 impl Translator {
-    /// The terms in a text, and what of it must come back as it is (`keep`). Those that are masked join `stretches`, which are what
-    /// else is carried.
+    /// The terms in a text, and the ranges `keep` that must be unchanged. Masked ones are added to
+    /// `stretches`, the other carried ranges.
     pub(crate) fn terms_in(
         &self,
         text: &str,
@@ -242,7 +246,7 @@ impl Translator {
             let sticks_out = |s: &Range<usize>| s.start < range.start || range.end < s.end;
             let entry = found.entry.map(|number| &glossary.entries()[number]);
             let is_kept = entry.is_some_and(Entry::is_kept);
-            // Within an address or a placeholder there are no terms.
+            // There are no terms within addresses and placeholders.
             if stretches.iter().any(|s| overlaps(s) && sticks_out(s)) {
                 if let Some(entry) = entry.filter(|_| is_kept) {
                     let forms = vec![text[range.clone()].to_owned()];
@@ -285,7 +289,7 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Forms, and the same as they are at the beginning of a sentence.
+/// The forms, with and without a capital at the start.
 fn with_capitals(forms: &[String]) -> Vec<String> {
     let mut all = forms.to_vec();
     for form in forms.iter().map(|form| capitalised(form)) {
@@ -296,7 +300,7 @@ fn with_capitals(forms: &[String]) -> Vec<String> {
     all
 }
 
-/// A text that begins with a capital.
+/// A text with its first letter as a capital.
 fn capitalised(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().into_iter().flat_map(char::to_uppercase);

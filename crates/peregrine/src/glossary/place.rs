@@ -1,4 +1,4 @@
-//! Where terms are in a translation, and which words stand for those that are not there.
+//! The places of terms in a translation, and the words aligned with missing terms.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use super::{How, Kind, PartTerm, capitalised};
 use crate::Alternative;
 use crate::carry::Carrying;
 
-/// Words between two that stand for a term may belong to it too, if they are no more than these.
+/// At most so many words between two aligned with a term also belong to it.
 const MOST_BETWEEN: usize = 1;
 
-/// The share of its attention with which a word stands for a term.
+/// A word is aligned with a term if at least this share of its attention is on the term's source.
 const MOSTLY: f32 = 0.5;
 
 impl Carrying {
-    /// The columns of attention that belong to a stretch of the part's text.
+    /// The columns of the attention matrix for a byte range of the part's text.
     pub(super) fn columns(&self, stretch: &Range<usize>) -> Range<usize> {
         let carried = &self.carried;
         let overlaps = |span: &Range<usize>| {
@@ -32,12 +32,12 @@ impl Carrying {
         }
     }
 
-    /// The columns of attention that belong to words.
+    /// The columns of the attention matrix for words, without the frame.
     pub(super) fn all_columns(&self) -> Range<usize> {
         self.begins..self.begins + self.spans.len()
     }
 
-    /// The share of some tokens' attention to words that is on a stretch of the part's text.
+    /// The share of some tokens' attention to words that is on a byte range of the part's text.
     fn share(&self, rows: &[Vec<f32>], stretch: &Range<usize>) -> f32 {
         let sum = |columns: &Range<usize>| {
             let row = |row: &Vec<f32>| row.get(columns.clone()).map_or(0.0, |row| row.iter().sum());
@@ -47,8 +47,8 @@ impl Carrying {
         if all > 0.0 { sum(&self.columns(stretch)) / all } else { 1.0 }
     }
 
-    /// Where the wanted terms are in a translation, which must look at their source with that much of its attention. A place is
-    /// that of one term.
+    /// The places of prescribed terms in a translation. A place must have at least the share
+    /// `least` of its attention on the term's source, and belongs to one term only.
     pub(super) fn locate(
         &self,
         terms: &[PartTerm],
@@ -83,7 +83,7 @@ impl Carrying {
         places
     }
 
-    /// The words of a translation that stand for the terms that are at no place.
+    /// The words of a translation that are aligned with the terms that have no place.
     pub(super) fn words_for(
         &self,
         terms: &[PartTerm],
@@ -119,7 +119,8 @@ impl Carrying {
         found
     }
 
-    /// The attention of the tokens of a word, those that are marks left out: the mark behind a word looks at that behind its source.
+    /// The attention rows of a word's tokens, without punctuation, which attends to the punctuation
+    /// of the source.
     fn rows_of(
         &self,
         word: usize,
@@ -134,7 +135,8 @@ impl Carrying {
         own.map(|(_, row)| row.clone()).collect()
     }
 
-    /// Puts what was carried and the terms that are to replace words into a translation. Where the terms are then.
+    /// Restores carried text in a translation and inserts replacing terms. Returns the places of
+    /// the terms.
     pub(crate) fn restore(
         &self,
         terms: &[PartTerm],
@@ -148,7 +150,7 @@ impl Carrying {
         if !terms.is_empty() {
             let mut output = target.decode_with_ranges(&hypothesis.tokens);
             if output.text != alternative.text {
-                // Unknown words were replaced: of what is where now, only the text tells.
+                // Unknown words were replaced, so token ranges are no longer valid.
                 output = Decoded { text: alternative.text.clone(), ranges: Vec::new() };
             }
             places = self.locate(terms, &output, hypothesis, 0.0);
@@ -188,7 +190,7 @@ impl Carrying {
         places
     }
 
-    /// Replaces words by the terms that are to replace them.
+    /// Replaces words by terms.
     fn replace(
         &self,
         terms: &[PartTerm],
@@ -213,7 +215,7 @@ impl Carrying {
     }
 }
 
-/// Where the forms of terms of a kind are in a text.
+/// The places of the forms of terms of one kind in a text.
 pub(super) fn places_of(terms: &[PartTerm], kind: Kind, text: &str) -> Vec<Range<usize>> {
     let terms = terms.iter().filter(|term| term.kind == kind);
     let entries = terms.flat_map(|term| {
@@ -224,7 +226,8 @@ pub(super) fn places_of(terms: &[PartTerm], kind: Kind, text: &str) -> Vec<Range
     forms.find(text).into_iter().map(|found| found.range).collect()
 }
 
-/// The run of words that look mostly at a term, the one with the greatest shares; if there is none, the word that looks at it most.
+/// The run of words with most of their attention on a term that has the greatest sum of shares; if
+/// there is none, the word with the greatest share.
 fn heaviest_run(shares: &[f32]) -> Option<Range<usize>> {
     let mut runs: Vec<(Range<usize>, f32)> = Vec::new();
     for (number, share) in shares.iter().enumerate().filter(|(_, share)| **share >= MOSTLY) {
@@ -243,7 +246,7 @@ fn heaviest_run(shares: &[f32]) -> Option<Range<usize>> {
     })
 }
 
-/// A stretch of a text without the marks around its words.
+/// A byte range of a text without punctuation at its ends.
 fn without_marks(text: &str, range: Range<usize>) -> Range<usize> {
     let inside = &text[range.clone()];
     let start = range.start + inside.len()

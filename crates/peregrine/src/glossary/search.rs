@@ -1,4 +1,4 @@
-//! The search for terms that a free translation does not have.
+//! The constrained search for terms that the unconstrained translation lacks.
 
 use std::sync::Arc;
 
@@ -11,15 +11,16 @@ use crate::Translator;
 use crate::carry::{Attempt, Carrying};
 use crate::line::{Part, Parts};
 
-/// The fewest hypotheses of a search for terms. Ten are no better.
+/// The smallest beam of a constrained search. A beam of 10 is no better.
 const LEAST_BEAM: usize = 5;
 
-/// What terms may cost: the difference of the mean log-probabilities of a token. A model that gives up more does not know the term,
-/// and breaks the sentence around it.
+/// The highest cost of a constrained search: the difference of the mean log-probabilities of a
+/// token. Beyond it the model does not know the term and breaks the sentence around it.
 const MOST_COST: f32 = 1.0;
 
 impl Translator {
-    /// Looks whether a part's translation has its terms. The job of a search for those it has not.
+    /// Checks whether a part's translation has its terms. Returns the job of a constrained search
+    /// for those it lacks.
     pub(crate) fn pursue_terms(&self, parts: &mut Parts, number: usize) -> Vec<(usize, Job)> {
         let part = &mut parts.list[number];
         let is_over = part.terms.is_empty() || part.terms_settled || !part.children.is_empty();
@@ -40,7 +41,7 @@ impl Translator {
         }
     }
 
-    /// Notes which of a part's terms that were missing its translation has.
+    /// Records which of a part's missing terms its translation has.
     fn judge_terms(&self, part: &mut Part, how: How, least: f32) {
         let Part { carrying: Some(carrying), hypotheses, terms, .. } = part else { return };
         let Some(best) = hypotheses.first() else { return };
@@ -62,7 +63,8 @@ impl Translator {
         }
     }
 
-    /// Makes a part the same text with its terms searched for; what came before counts if nothing better is found.
+    /// Replaces a part by a constrained search for its terms. The earlier part is used if the
+    /// search finds nothing better.
     fn search_for_terms(&self, part: &mut Part) -> Option<Job> {
         let carrying = part.carrying.as_ref()?;
         if carrying.again.options.glossary_mode == GlossaryMode::Replace
@@ -109,7 +111,7 @@ impl Translator {
         })
     }
 
-    /// Decides between what a search for terms has found and what came before.
+    /// Chooses between the result of a constrained search and the earlier part.
     pub(crate) fn choose_terms(&self, part: &mut Part, earlier: Part) {
         let cost = match (part.hypotheses.first(), earlier.hypotheses.first()) {
             (Some(found), Some(free)) => mean_score(free) - mean_score(found),
@@ -127,7 +129,8 @@ impl Translator {
         }
     }
 
-    /// How many masks a part has lost; none if it has lost more masks or numbers than another one of the same text.
+    /// The number of masks that a part has lost; `None` if it has lost more masks or numbers than
+    /// another translation of the same text.
     fn losses_beside(&self, part: &Part, other: &Part) -> Option<usize> {
         let (new, old) = (self.outcome(part)?, self.outcome(other)?);
         let missing = |text: &str| missing_numbers(&old.source, text).len();
@@ -135,7 +138,7 @@ impl Translator {
         is_as_whole.then_some(new.lost)
     }
 
-    /// Lets missing terms replace the words that stand for them.
+    /// Marks missing terms to replace the words aligned with them.
     fn replace_missing(&self, part: &mut Part) {
         let Part { carrying: Some(carrying), hypotheses, terms, .. } = part else { return };
         let Some(best) = hypotheses.first() else { return };

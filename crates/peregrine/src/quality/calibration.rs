@@ -1,4 +1,5 @@
-//! Calibration: how sure a model usually is, so that a log-probability becomes a rank.
+//! Calibration: the distribution of a model's log-probabilities, by which a log-probability becomes
+//! a rank.
 
 use std::path::{Path, PathBuf};
 
@@ -6,11 +7,11 @@ use peregrine_model::ModelError;
 use peregrine_text::check::LengthRange;
 use serde_json::{Value, json};
 
-/// What the file of a table says it is.
+/// The format name in the file of a table.
 const FORMAT: &str = "peregrine-quality";
 const VERSION: u64 = 1;
 
-/// Points of a distribution, from its least value to its greatest at equal distances.
+/// The number of equally spaced quantiles, from minimum to maximum.
 const POINTS: usize = 33;
 
 /// A distribution of log-probabilities, by its quantiles.
@@ -18,7 +19,7 @@ const POINTS: usize = 33;
 struct Quantiles(Vec<f32>);
 
 impl Quantiles {
-    /// Of some values, which need not be in order; none if there are none.
+    /// The quantiles of some values in any order; `None` without values.
     fn of(mut values: Vec<f32>) -> Option<Quantiles> {
         values.sort_by(f32::total_cmp);
         let last = values.len().checked_sub(1)?;
@@ -26,8 +27,8 @@ impl Quantiles {
         Some(Quantiles((0..POINTS).map(at).collect()))
     }
 
-    /// The share of values that are lower, from 0 to 1. Between two points it grows evenly; of a value that several points
-    /// have, half of those equal to it count as lower.
+    /// The share of values that are lower, from 0 to 1, with linear interpolation between
+    /// quantiles. Half of the equal values count as lower.
     fn rank(&self, value: f32) -> f32 {
         let Quantiles(points) = self;
         let lower = points.partition_point(|point| *point < value);
@@ -45,18 +46,20 @@ impl Quantiles {
     }
 }
 
-/// The value at a place of values in order, which may lie between two.
+/// The value at a fractional index of sorted values, with linear interpolation.
 fn quantile(values: &[f32], place: f32) -> f32 {
     let below = (place as usize).min(values.len() - 1);
     let above = (below + 1).min(values.len() - 1);
     values[below] + (values[above] - values[below]) * (place - below as f32)
 }
 
-/// How sure a model usually is: the distribution of its log-probabilities in ordinary text, and the usual ratio of lengths.
+/// The calibration of a model: the distribution of its log-probabilities in ordinary text, and the
+/// usual ratio of lengths.
 ///
-/// Log-probabilities of two models cannot be compared, and those of one model lie close together. A score is therefore a
-/// *percentile*: the share of ordinary sentences of which the model was less sure. [`Translator::calibrate`] makes a table,
-/// `peregrine calibrate` stores it beside the model, and it is read when the model is opened.
+/// Log-probabilities of two models cannot be compared, and those of one model lie close together. A
+/// score is therefore a *percentile*: the share of ordinary sentences of which the model was less
+/// sure. [`Translator::calibrate`] makes a table, `peregrine calibrate` stores it beside the model,
+/// and opening the model reads it.
 ///
 /// [`Translator::calibrate`]: crate::Translator::calibrate
 ///
@@ -73,37 +76,37 @@ pub struct Calibration {
     words: Quantiles,
     /// The usual ratio of a translation's length to its source's.
     pub lengths: LengthRange,
-    /// How many sentences it was made of.
+    /// The number of sentences of the calibration text.
     pub sentence_count: usize,
-    /// The precision in which it was made. Others hardly change it.
+    /// The precision of the calibration. Other precisions hardly change it.
     pub precision: String,
-    /// Whether a shortlist limited the words. Without one, log-probabilities are lower.
+    /// Whether a shortlist was used. Without one, log-probabilities are lower.
     pub shortlist: bool,
-    /// The beam with which it was made.
+    /// The beam size of the calibration.
     pub beam: usize,
-    /// Whether it is the model's own, and not that of other models.
+    /// Whether the table was made for this model.
     pub own: bool,
 }
 
-/// What a table is made of.
+/// The measurements from which a table is made.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     /// The mean log-probability of each sentence's tokens.
     pub(super) sentences: Vec<f32>,
-    /// That of each word.
+    /// The mean log-probability of each word's tokens.
     pub(super) words: Vec<f32>,
-    /// The ratio of each sentence's lengths.
+    /// The ratio of target to source length of each sentence.
     pub(super) lengths: Vec<f32>,
 }
 
 impl Calibration {
-    /// The fewest sentences that make a table worth having.
+    /// The fewest sentences of a calibration text.
     pub const LEAST_SENTENCES: usize = 500;
 
-    /// The ranks between which a translation's length is usual.
+    /// The quantiles of the length ratio that bound the usual range.
     const USUAL_LENGTHS: (f32, f32) = (0.005, 0.995);
 
-    /// From what was measured; none if nothing was.
+    /// A table from measurements; `None` without any.
     pub(super) fn of(mut samples: Samples) -> Option<Calibration> {
         let sentence_count = samples.sentences.len();
         let lengths = &mut samples.lengths;
@@ -140,7 +143,7 @@ impl Calibration {
         self.words.rank(mean)
     }
 
-    /// The table of a model's file: its name with `.quality.json` behind it.
+    /// The path of a model's table: the model's path with `.quality.json` appended.
     pub fn beside(network: &Path) -> PathBuf {
         let mut name = network.file_name().unwrap_or_default().to_owned();
         name.push(".quality.json");
@@ -211,14 +214,14 @@ impl Calibration {
     }
 }
 
-/// Five digits behind the point: more would be noise.
+/// Rounds to five decimal places; more would be noise.
 fn rounded(number: f32) -> f64 {
     (f64::from(number) * 1e5).round() / 1e5
 }
 
 impl Default for Calibration {
-    /// The table for models without one of their own: three models together. It is none of theirs, so ranks say which of two
-    /// translations a model is surer of, and no more.
+    /// The table for models without one of their own, from three models together. Its ranks only
+    /// tell which of two translations a model is surer of.
     fn default() -> Calibration {
         Calibration {
             sentences: Quantiles(USUAL_SENTENCES.to_vec()),
@@ -233,7 +236,8 @@ impl Default for Calibration {
     }
 }
 
-/// Of a Firefox model, the built-in one and an OPUS-MT model (`bench/confidence.py --pool`).
+/// Quantiles of a Firefox model, the built-in one and an OPUS-MT model (`bench/confidence.py
+/// --pool`).
 const USUAL_SENTENCES: [f32; POINTS] = [
     -1.17394, -0.73280, -0.66662, -0.61791, -0.57727, -0.54725, -0.51423, -0.48594, -0.45596,
     -0.41900, -0.34910, -0.27265, -0.19917, -0.17648, -0.16046, -0.14116, -0.13416, -0.12436,
@@ -259,7 +263,7 @@ mod tests {
         Calibration { precision: "int8".to_owned(), shortlist: true, beam: 4, ..table }
     }
 
-    /// Ranks against counting.
+    /// Ranks equal those found by counting.
     #[test]
     fn ranks_are_shares_of_what_is_lower() {
         let table = table();

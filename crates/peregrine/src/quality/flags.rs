@@ -1,8 +1,8 @@
-//! What seems wrong with a translation.
+//! Flags: possible faults of a translation.
 
 use std::fmt;
 
-/// Something that seems wrong with a translation.
+/// A possible fault of a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Flag {
@@ -12,23 +12,23 @@ pub enum Flag {
     Endless,
     /// The source was too long for the model and was translated in pieces.
     Cut,
-    /// It is its source: copied, mostly copied, or in the source's language.
+    /// It is not translated: copied, mostly copied, or in the source's language.
     Untranslated,
-    /// Its numbers are not those of the source.
+    /// Its numbers differ from those of the source.
     Numbers,
-    /// It is much longer or shorter than translations are.
+    /// It is much longer or shorter than usual translations.
     Length,
     /// The source had characters that the vocabulary cannot spell, and they were not carried through (see
     /// [`Carry`](crate::Carry)).
     Unknown,
-    /// Terms of the glossary are not in it.
+    /// It lacks terms of the glossary.
     Terms,
-    /// The model lost what was carried through.
+    /// The model lost text that was carried through.
     Lost,
 }
 
 impl Flag {
-    /// All of them, in their order.
+    /// All flags, in order.
     pub const ALL: [Flag; 9] = [
         Flag::Looped,
         Flag::Endless,
@@ -41,7 +41,7 @@ impl Flag {
         Flag::Lost,
     ];
 
-    /// Its name.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Flag::Looped => "looped",
@@ -77,22 +77,22 @@ impl Flags {
         self.0 & (1 << flag as u16) != 0
     }
 
-    /// Sets a flag if something is so; one that is set stays.
+    /// Sets a flag if `is_so`; never clears one.
     pub fn set(&mut self, flag: Flag, is_so: bool) {
         self.0 |= u16::from(is_so) << flag as u16;
     }
 
-    /// Whether none is set.
+    /// Whether no flag is set.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The flags of this set or another.
+    /// The flags of both sets.
     pub fn union(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Those that are set, in their order.
+    /// The flags that are set, in order.
     pub fn iter(self) -> impl Iterator<Item = Flag> {
         Flag::ALL.into_iter().filter(move |flag| self.has(*flag))
     }

@@ -1,4 +1,4 @@
-//! Judging translations: flags of a pair of texts, and tables of a model.
+//! Quality estimation: flags of a pair of texts, and calibration of a model.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::line::Part;
 use crate::registry::{Pair, languages_of};
 use crate::{Alternative, Error, Options, Request, Translation, Translator, Workers, builtin};
 
-/// Lines that are translated at a time to make a table.
+/// The number of lines translated at a time for calibration.
 const LINES_AT_A_TIME: usize = 4096;
 
-/// What judging the translation of a part needs.
+/// The input of quality estimation for a part.
 #[derive(Debug)]
 pub(crate) struct Judged {
-    /// Its text.
+    /// The part's source text.
     pub(crate) text: String,
-    /// Whether the vocabulary cannot spell all of what the model got.
+    /// Whether the model's input has unknown tokens.
     pub(crate) unknown: bool,
 }
 
-/// What is usual for translations between two languages.
+/// The expectations for translations between two languages.
 struct Usual<'a> {
     lengths: LengthRange,
     #[cfg_attr(not(feature = "detect"), expect(dead_code))]
@@ -32,7 +32,7 @@ struct Usual<'a> {
 }
 
 impl Usual<'_> {
-    /// What seems wrong with a translation, by the two texts alone.
+    /// The flags of a translation, by the two texts alone.
     fn check(&self, source: &str, translation: &str) -> Flags {
         let mut flags = Flags::default();
         let copied = is_copy(source, translation) || self.is_in_source_language(translation);
@@ -43,10 +43,10 @@ impl Usual<'_> {
         flags
     }
 
-    /// Whether a translation is in the language of its source, as far as that can be told.
+    /// Whether a translation seems to be in the language of its source.
     #[cfg(feature = "detect")]
     fn is_in_source_language(&self, translation: &str) -> bool {
-        /// Words from which on a language is told.
+        /// The fewest words for language identification.
         const ENOUGH: usize = 4;
         let Some(Pair { from, to }) = self.languages else { return false };
         if from == to || peregrine_text::check::word_count(translation) < ENOUGH {
@@ -62,9 +62,9 @@ impl Usual<'_> {
 }
 
 impl Calibration {
-    /// The table of a model: the one beside it, or the usual one. A table that cannot be read is noted.
+    /// The table of a model: the one beside it, or the default. An unreadable table gets a note.
     pub(crate) fn of_model(model: &mut Model) -> Calibration {
-        // An ensemble's log-probabilities are none of its members'.
+        // The log-probabilities of an ensemble differ from those of its members.
         let [member] = &model.members[..] else { return Calibration::default() };
         let read = match builtin::table_of(&member.path) {
             Some(table) => Calibration::from_json(table),
@@ -83,7 +83,7 @@ impl Calibration {
     }
 }
 
-/// The languages of a model's file, if its name or what is beside it tells them.
+/// The languages of a model's file, by its metadata or its name.
 pub(crate) fn languages(network: &Path) -> Option<Pair> {
     match network.is_file() {
         true => languages_of(network),
@@ -92,13 +92,14 @@ pub(crate) fn languages(network: &Path) -> Option<Pair> {
 }
 
 impl Translator {
-    /// The table by which quality is scored. [`Calibration::own`] says whether it is the model's.
+    /// The table for quality scores. [`Calibration::own`] says whether it was made for this model.
     pub fn calibration(&self) -> &Calibration {
         self.table()
     }
 
-    /// Makes a table of ordinary text, a sentence a line. What is translated should be like what will be: [`Options`]
-    /// have search and shortlist. Fewer than [`Calibration::LEAST_SENTENCES`] are [`Error::TooFewSentences`].
+    /// Makes a table from ordinary text, a sentence a line. Text and [`Options`] (search,
+    /// shortlist) should be like those of later translations. Fewer than
+    /// [`Calibration::LEAST_SENTENCES`] are [`Error::TooFewSentences`].
     pub fn calibrate(
         &self,
         lines: &[String],
@@ -124,7 +125,7 @@ impl Translator {
         Ok(table)
     }
 
-    /// What seems wrong with a given translation.
+    /// The flags of a given translation.
     pub fn check(&self, source: &str, translation: &str) -> Flags {
         let mut flags = self.usual().check(source, translation);
         let encoded = self.model().source.encode(source);
@@ -132,7 +133,7 @@ impl Translator {
         flags
     }
 
-    /// What judging a translation of tokens needs, if quality is asked for.
+    /// The input of quality estimation, if it is requested.
     pub(crate) fn judged(
         &self,
         text: &str,
@@ -144,7 +145,7 @@ impl Translator {
         options.quality.then(|| Box::new(judged()))
     }
 
-    /// The quality of an alternative of a part, if it is asked for.
+    /// The quality of an alternative of a part, if it is requested.
     pub(crate) fn quality(
         &self,
         part: &Part,
@@ -158,7 +159,7 @@ impl Translator {
             (Some(judged), _) => self.usual().check(&judged.text, &alternative.text),
             _ => Flags::default(),
         };
-        // What is kept on purpose is no fault, but what was too long is.
+        // A part that is copied on purpose has no fault; one that was too long has.
         let copied = part.copied.as_deref().filter(|_| part.too_long);
         flags.set(Flag::Untranslated, copied.is_some_and(|text| is_copy(text, text)));
         flags.set(Flag::Unknown, part.judged.as_ref().is_some_and(|judged| judged.unknown));
@@ -196,7 +197,7 @@ impl Samples {
         for sentence in &translation.sentences {
             let Some(target) = sentence.targets.first() else { continue };
             let mean = target.quality.as_ref().and_then(Quality::mean_log_probability);
-            // Loops and endless ones are not what is usual.
+            // Leave out translations that loop or do not end.
             if !target.ended || !sentence.verdict.is_clean() {
                 continue;
             }

@@ -1,7 +1,9 @@
-//! Quality without another model: how sure the model is of a translation, and what seems wrong with it.
+//! Quality estimation without another model: how sure the model is of a translation, and its
+//! possible faults.
 //!
-//! The score is the *rank* of the mean log-probability of a translation's tokens among those of ordinary text
-//! ([`Calibration`]). Flags ([`Flags`]) say what no score tells: a model is quite sure of a copied sentence.
+//! The score is the *rank* of the mean log-probability of a translation's tokens among those of
+//! ordinary text ([`Calibration`]). Flags ([`Flags`]) show faults that the score does not: a model
+//! is quite sure of a copied sentence.
 
 mod calibration;
 mod flags;
@@ -13,7 +15,7 @@ pub use calibration::Calibration;
 pub use flags::{Flag, Flags};
 pub(crate) use judge::{Judged, languages};
 
-/// How good a translation of a text or of a sentence seems to be.
+/// The estimated quality of the translation of a text or a sentence.
 ///
 /// ```
 /// use peregrine::{Flag, Request, Translator};
@@ -33,7 +35,7 @@ pub(crate) use judge::{Judged, languages};
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quality {
-    /// What seems wrong.
+    /// The possible faults.
     pub flags: Flags,
     /// The sum of the token scores, and the number of tokens that have one.
     path_score: f32,
@@ -55,7 +57,8 @@ impl Quality {
         (self.scored > 0).then(|| self.path_score / self.scored as f32)
     }
 
-    /// Whether the score is by the model's own table. If not, it tells which of two translations the model is surer of, and no more.
+    /// Whether the score uses the model's own table. If not, it only tells which of two
+    /// translations the model is surer of.
     pub fn is_calibrated(&self) -> bool {
         self.calibrated
     }
@@ -65,7 +68,7 @@ impl Quality {
         (tokens > 0).then(|| self.table.word_rank(sum / tokens as f32))
     }
 
-    /// Adds that of a text's next part.
+    /// Adds the quality of a text's next part.
     pub(crate) fn append(&mut self, next: &Quality) {
         self.path_score += next.path_score;
         self.scored += next.scored;

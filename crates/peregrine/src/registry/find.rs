@@ -1,4 +1,4 @@
-//! Models in a folder, and the languages that their files or names tell.
+//! Finds models in a folder, and their languages by metadata or names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,9 @@ use peregrine_text::{Language, pair_from_name};
 
 use super::{ModelEntry, Pair};
 
-/// The languages of a model: as its metadata says (Argos' `metadata.json`, the tokenizer of Hugging Face), or else as its
-/// name does: `enpt`, `opus-mt-en-de`, `translate-zh_en-1_9`. None if neither tells.
+/// The languages of a model, by its metadata (Argos' `metadata.json`, the tokenizer of Hugging
+/// Face) or else by its name: `enpt`, `opus-mt-en-de`, `translate-zh_en-1_9`. `None` if neither
+/// tells.
 pub fn languages_of(path: &Path) -> Option<Pair> {
     let folder = if path.is_dir() { path } else { path.parent()? };
     let read = |name: &str| {
@@ -27,12 +28,12 @@ pub fn languages_of(path: &Path) -> Option<Pair> {
         let (from, to) = pair_from_name(path.file_name()?.to_str()?)?;
         Some(Pair::new(from, to))
     };
-    // A file's own name may be `model.npz`, and the folder's tell.
+    // A file may be called `model.npz`; then the folder's name counts.
     stated.or_else(|| named(path)).or_else(|| named(folder))
 }
 
-/// The models in a folder: each file or directory in it that is a model. What is in it but is none, or does not tell its
-/// languages, is listed with the reason.
+/// The models in a folder, which are files or directories. Entries that are not models, or whose
+/// languages are unknown, are listed with the reason.
 pub fn find_models(folder: &Path) -> std::io::Result<(Vec<ModelEntry>, Vec<String>)> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
@@ -64,7 +65,7 @@ fn is_model(path: &Path) -> bool {
     };
     match path.is_dir() {
         false => ending(path),
-        // Argos keeps the network in a folder of the package.
+        // Argos packages have the network in a subfolder.
         true => [path.to_owned(), path.join("model")].iter().any(|folder| {
             let files = fs::read_dir(folder).into_iter().flatten().flatten();
             files.map(|entry| entry.path()).any(|path| path.is_file() && ending(&path))

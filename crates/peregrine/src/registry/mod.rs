@@ -1,4 +1,4 @@
-//! Models by the languages they translate between: opened when they are needed, closed when memory is.
+//! Models by language pair: opened on demand, and closed when memory runs short.
 
 mod find;
 
@@ -40,11 +40,11 @@ impl std::fmt::Display for Pair {
 /// A model that a [`Registry`] may open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelEntry {
-    /// Its name, without the folders it is in.
+    /// The name, without folders.
     pub name: String,
-    /// Its file or directory. None is the built-in model.
+    /// The file or directory; `None` for the built-in model.
     pub path: Option<PathBuf>,
-    /// The pairs it translates.
+    /// The language pairs of the model.
     pub pairs: Vec<Pair>,
 }
 
@@ -55,7 +55,7 @@ impl ModelEntry {
         ModelEntry { name: "built-in".to_owned(), path: None, pairs }
     }
 
-    /// When the newest of its files was written.
+    /// The modification time of the newest file.
     fn written(&self) -> Option<SystemTime> {
         let path = self.path.as_ref()?;
         let times = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
@@ -64,42 +64,42 @@ impl ModelEntry {
     }
 }
 
-/// The models that translate a pair, one after the other.
+/// The models that translate a pair, in sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The names of one model or two.
+    /// The names of one or two models.
     pub models: Vec<String>,
-    /// The code of the language between two models.
+    /// The code of the pivot language, if there are two models.
     pub through: Option<String>,
 }
 
-/// How a registry opens models.
+/// The options of a registry.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryOptions {
     /// How products are computed.
     pub compute: Compute,
-    /// The workers of each model; by default as many as suit the device.
+    /// The number of workers of each model; by default chosen by the device.
     pub threads: Option<usize>,
-    /// Bytes that the process should stay within. Weights may take three quarters of it: beyond that the models used
-    /// least recently are closed.
+    /// The memory limit of the process in bytes. Weights may take three quarters of it; beyond that
+    /// the least recently used models are closed.
     pub memory: Option<u64>,
 }
 
-/// An opened model.
+/// An open model.
 pub struct OpenModel {
-    /// The name of its entry.
+    /// The name of the model's entry.
     pub name: String,
-    /// A number that no other opened model of this process has.
+    /// A number that is unique among the open models of this process.
     pub number: u64,
     /// The running service.
     pub service: Arc<Service>,
 }
 
-/// What became of an entry so far.
+/// The state of an entry.
 enum State {
     Closed,
     Open(Arc<OpenModel>),
-    /// It cannot be opened, for this reason. It is not tried again until its files change.
+    /// It cannot be opened, for this reason. It is tried again when its files change.
     Unusable(String),
 }
 
@@ -110,7 +110,7 @@ struct Slot {
     last_use: AtomicU64,
 }
 
-/// Models by the languages they translate between.
+/// Models by language pair.
 ///
 /// ```
 /// use peregrine::registry::{ModelEntry, Registry, RegistryOptions};
@@ -129,7 +129,7 @@ pub struct Registry {
     opened: AtomicU64,
 }
 
-/// What a registry says of a model.
+/// The state of a model in a registry.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ModelState {
@@ -137,12 +137,12 @@ pub struct ModelState {
     pub entry: ModelEntry,
     /// The model, if it is open.
     pub open: Option<Arc<OpenModel>>,
-    /// Why it cannot be opened, if that is known.
+    /// The reason why it cannot be opened, if known.
     pub problem: Option<String>,
 }
 
 impl Registry {
-    /// A registry of these models. Where several translate a pair, the first does.
+    /// A registry of these models. If several translate a pair, the first one is used.
     pub fn new(entries: Vec<ModelEntry>, options: RegistryOptions) -> Registry {
         let registry = Registry {
             slots: RwLock::default(),
@@ -154,8 +154,8 @@ impl Registry {
         registry
     }
 
-    /// Replaces the list of models. Those whose files have not changed stay open; of the others, requests under way are
-    /// finished by the model they began with.
+    /// Replaces the list of models. Those whose files have not changed stay open; running requests
+    /// of the others finish with the old model.
     pub fn replace(&self, entries: Vec<ModelEntry>) {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *slots);
@@ -189,8 +189,8 @@ impl Registry {
         self.slots().iter().find(has).map(|slot| slot.entry.name.clone())
     }
 
-    /// The way of every pair that can be translated: by a model of its own, or by two through a third language, English before
-    /// others.
+    /// The route of every pair that can be translated: by one model, or by two with a pivot
+    /// language, English preferred.
     ///
     /// ```
     /// use peregrine::registry::{ModelEntry, Pair, Registry, RegistryOptions};
@@ -240,14 +240,14 @@ impl Registry {
         }
     }
 
-    /// Opens the model of that name, if it is not open. That may take a while.
+    /// Opens the model of that name, if it is not open. This may take seconds.
     pub fn open(&self, name: &str) -> Result<Arc<OpenModel>, Error> {
         let slots = self.slots();
         let unusable = |reason: String| Error::Unusable { name: name.to_owned(), reason };
         let slot = slots.iter().find(|slot| slot.entry.name == name);
         let slot = slot.ok_or_else(|| unusable("there is no such model".to_owned()))?;
         slot.last_use.store(self.uses.fetch_add(1, Relaxed) + 1, Relaxed);
-        // Others who want this model wait here until it is open.
+        // Other requests for this model wait here until it is open.
         let mut state = slot.state();
         match &*state {
             State::Open(model) => return Ok(Arc::clone(model)),
@@ -285,7 +285,7 @@ impl Registry {
         Ok(OpenModel { name: entry.name.clone(), number, service: Arc::new(service) })
     }
 
-    /// Closes the models used least recently until the weights fit. The one just opened stays.
+    /// Closes the least recently used models until the weights fit, except the one just opened.
     fn close_surplus(&self, slots: &[Arc<Slot>], kept: &Arc<Slot>) {
         let Some(memory) = self.options.memory else { return };
         let bytes = |slot: &Arc<Slot>| match &*slot.state() {
@@ -367,7 +367,7 @@ mod tests {
         registry.open("a").unwrap();
         registry.open("c").unwrap();
         assert_eq!(open_names(&registry), ["a", "c"]);
-        // A model that is closed finishes what it has begun.
+        // A closed model finishes its requests.
         registry.open("c").unwrap();
         registry.open("b").unwrap();
         assert_eq!(open_names(&registry), ["b", "c"]);

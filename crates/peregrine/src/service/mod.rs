@@ -1,4 +1,4 @@
-//! A model that many callers share: workers that run all the time, and one queue.
+//! A model that many callers share: permanent workers and one queue.
 //!
 //! ```text
 //! callers ── submit ──▶ queue ──▶ workers ──▶ answers
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A caller's thread splits and tokenises its text, workers translate sentences of all requests in
-//! common batches, and the thread that waits for a result detokenises it. Free places in a batch go to the
-//! requests in turn (top-up batching across callers).
+//! common batches, and the thread that waits for a result detokenises it. Free slots in a batch go
+//! to the callers in turn (top-up batching across callers).
 
 mod pending;
 mod stats;
@@ -34,7 +34,7 @@ pub use pending::{Pending, Progress};
 use stats::Tally;
 pub use stats::{Latencies, ServiceStats};
 
-/// The default number of sentences of each priority that may wait.
+/// The default limit of queued sentences of each priority.
 const USUAL_SENTENCES: usize = 100_000;
 
 /// The options of a service.
@@ -53,9 +53,9 @@ const USUAL_SENTENCES: usize = 100_000;
 pub struct ServiceOptions {
     /// The workers.
     pub workers: Workers,
-    /// The most sentences of each priority that may wait.
+    /// The limit of queued sentences of each priority.
     pub most_sentences: usize,
-    /// The most bytes of each priority that may wait; by default what [`Workers::memory`] leaves.
+    /// The limit of queued bytes of each priority; by default the rest of [`Workers::memory`].
     pub most_bytes: Option<usize>,
 }
 
@@ -65,7 +65,7 @@ impl ServiceOptions {
         ServiceOptions { workers, most_sentences: USUAL_SENTENCES, most_bytes: None }
     }
 
-    /// The same options with room for that many waiting sentences of each priority.
+    /// The same options with this limit of queued sentences of each priority.
     pub fn with_room(self, most_sentences: usize) -> ServiceOptions {
         ServiceOptions { most_sentences, ..self }
     }
@@ -104,7 +104,7 @@ struct Threads {
     handles: Vec<JoinHandle<()>>,
 }
 
-/// What callers, workers and pending requests share.
+/// The state that callers, workers and pending requests share.
 pub(crate) struct Shared {
     translator: Translator,
     options: Options,
@@ -112,7 +112,7 @@ pub(crate) struct Shared {
     queue: Queue,
     counters: Counters,
     tally: Tally,
-    /// Requests that are not over, by number.
+    /// Requests that have not ended, by number.
     answers: Mutex<HashMap<u64, Arc<Answer>>>,
     last_number: AtomicU64,
 }
@@ -143,7 +143,7 @@ pub struct Caller<S: Deref<Target = Service>> {
 }
 
 impl Service {
-    /// A service of that model.
+    /// A service of a model.
     pub fn new(translator: &Translator, options: &ServiceOptions) -> Service {
         let own = translator.options();
         let budget = Budget::new(translator, &own, &options.workers);
@@ -173,12 +173,12 @@ impl Service {
         &self.shared.translator
     }
 
-    /// Accepts a request when there is room for it, and no later than its deadline.
+    /// Queues a request. Waits while the queue is full, but no longer than its deadline.
     pub fn submit(&self, request: &Request<'_>) -> Result<Pending, Error> {
         self.submit_once(request, true)
     }
 
-    /// Accepts a request if there is room for it; if not, that is [`Error::Full`].
+    /// Queues a request, or fails with [`Error::Full`] if the queue is full.
     pub fn try_submit(&self, request: &Request<'_>) -> Result<Pending, Error> {
         self.submit_once(request, false)
     }
@@ -206,8 +206,8 @@ impl Service {
         Ok(self.submit(&Request::new(text))?.wait()?.text().to_owned())
     }
 
-    /// Translates texts, which share a turn and the first one's priority; the translations are in their
-    /// order.
+    /// Translates texts, which share a turn and the first one's priority; the translations are in
+    /// the same order.
     pub fn translate_batch(&self, requests: &[Request<'_>]) -> Result<Vec<Translation>, Error> {
         let priority = requests.first().map_or(Priority::Bulk, |request| request.priority);
         let caller = self.caller(priority);
@@ -278,7 +278,7 @@ impl Service {
         if waiting.is_empty() {
             shared.tally.answered_after(Duration::ZERO);
         } else {
-            // A worker may be done with it before the queue returns.
+            // Insert first: a worker may finish the request before the queue returns.
             shared.answers().insert(number, Arc::clone(&answer));
             let pushed = match waits {
                 true => shared.queue.push_when_room(source, waiting, deadline),
@@ -295,7 +295,7 @@ impl Service {
         Ok(Pending { answer, service, make: Some(make), words: Vec::new() })
     }
 
-    /// The number of sentences of a priority that wait for a place in a batch.
+    /// The number of queued sentences of a priority.
     pub fn queue_depth(&self, priority: Priority) -> usize {
         self.shared.queue.waiting(priority).sentences
     }
@@ -326,16 +326,17 @@ impl Service {
         }
     }
 
-    /// Accepts no more requests, finishes those it has accepted, and ends its threads.
+    /// Accepts no more requests, finishes the accepted ones, and ends the threads.
     pub fn finish(self) {
         self.shared.queue.close();
         self.join();
     }
 
-    /// Ends at once: requests that are not done fail with [`Error::Stopped`]. Dropping the service does the same.
+    /// Ends at once: unfinished requests fail with [`Error::Stopped`]. Dropping the service does
+    /// the same.
     pub fn stop(self) {}
 
-    /// Starts the threads, once. Not before the first request: until then a process may fork.
+    /// Starts the threads with the first request, so that a process may fork before it.
     fn begin(&self) -> Result<(), Error> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let process = std::process::id();
@@ -357,7 +358,7 @@ impl Service {
     fn join(&self) {
         let threads = self.threads.lock().map(|mut threads| std::mem::take(&mut *threads));
         let Threads { process, handles } = threads.unwrap_or_default();
-        // The threads of another process cannot be waited for.
+        // After a fork, the threads belong to the parent process and cannot be joined.
         if process != Some(std::process::id()) {
             return handles.into_iter().for_each(std::mem::forget);
         }
@@ -384,18 +385,18 @@ impl std::fmt::Debug for Service {
 }
 
 impl<S: Deref<Target = Service>> Caller<S> {
-    /// Accepts a request when there is room for it, and no later than its deadline.
+    /// Queues a request. Waits while the queue is full, but no longer than its deadline.
     pub fn submit(&self, request: &Request<'_>) -> Result<Pending, Error> {
         self.service.submit_to((self.source, self.priority), request, true)
     }
 
-    /// Accepts a request if there is room for it; if not, that is [`Error::Full`].
+    /// Queues a request, or fails with [`Error::Full`] if the queue is full.
     pub fn try_submit(&self, request: &Request<'_>) -> Result<Pending, Error> {
         self.service.submit_to((self.source, self.priority), request, false)
     }
 
-    /// Another caller that shares the turn of this one. Between the two, requests take turns: a person's short text does
-    /// not wait for the long one before it, and still has no larger share than others have.
+    /// Another caller that shares the turn of this one. Requests of the two alternate: a client's
+    /// short text does not wait for its long one, and the client has no larger share than others.
     pub fn beside(&self) -> Caller<S>
     where
         S: Clone,
@@ -416,7 +417,7 @@ impl Shared {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worker's thread.
+    /// The main loop of a worker thread.
     fn work(&self) {
         /// Fails all requests if a worker panics, so that no caller waits for it.
         struct Alarm<'s>(&'s Shared);
@@ -461,8 +462,8 @@ impl Shared {
         }
     }
 
-    /// Ends a request without a result: its sentences leave the queue now and their batch at the next
-    /// step.
+    /// Ends a request without a result: its sentences leave the queue at once and their batch at
+    /// the next step.
     fn end(&self, answer: &Answer, error: Error) {
         answer.call.cancel();
         self.queue.forget(answer.source, &answer.call);

@@ -1,4 +1,4 @@
-//! A request that has been accepted: it can be waited for, polled, awaited or cancelled.
+//! An accepted request, which can be waited for, polled, awaited or cancelled.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -29,16 +29,16 @@ pub(super) struct Answer {
 #[derive(Default)]
 struct State {
     parts: Parts,
-    /// Parts that are not done.
+    /// The number of unfinished parts.
     missing: usize,
-    /// Whether all are done, or why they will not be.
+    /// `Ok` when all parts are done, or the error that ended the request.
     outcome: Option<Result<(), Error>>,
     news: VecDeque<News>,
     waker: Option<Waker>,
 }
 
 impl State {
-    /// Reports a part that is done: a piece of a sentence with the last of its pieces.
+    /// Reports a finished part; a piece of a sentence is reported when all pieces are finished.
     fn report(&mut self, part: usize) {
         let root = self.parts.list[part].parent.unwrap_or(part);
         let open = |piece: &Part| piece.copied.is_none() && piece.hypotheses.is_empty();
@@ -48,23 +48,23 @@ impl State {
     }
 }
 
-/// What the result of a part leads to.
+/// The consequence of a part's result.
 pub(super) enum PartDone {
-    /// Other parts are not done.
+    /// Other parts are unfinished.
     Waiting,
-    /// The request needs further jobs, by the numbers of their parts.
+    /// The request needs further jobs, with the indices of their parts.
     More(Vec<(usize, Job)>),
     /// All parts are done.
     Complete,
 }
 
-/// What happened to a part.
+/// An event of a part.
 enum News {
     Done { part: usize },
     Token { part: usize, position: usize, token: u32 },
 }
 
-/// What is reported of a request before it is done.
+/// A progress report of an unfinished request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
@@ -72,14 +72,14 @@ pub enum Progress {
     Token {
         /// The sentence's number in the text, counted from 0.
         sentence: usize,
-        /// Its translation so far. A guard may have it begin again.
+        /// The sentence's translation so far. A guard may restart it.
         text: String,
     },
     /// A sentence is done. Sentences end in any order.
     Sentence {
-        /// Its number in the text, counted from 0.
+        /// The sentence's number in the text, counted from 0.
         sentence: usize,
-        /// Its translation.
+        /// The sentence's translation.
         text: String,
     },
 }
@@ -121,7 +121,7 @@ impl Answer {
         result
     }
 
-    /// Takes in what came of a part, and says what it leads to.
+    /// Stores the result of a part and returns its consequence.
     pub(super) fn part_done(&self, part: usize, done: Done, translator: &Translator) -> PartDone {
         self.change(|state| {
             if part >= state.parts.list.len() {
@@ -140,7 +140,7 @@ impl Answer {
         })
     }
 
-    /// Ends it with what its parts have become, or with an error; the first end counts.
+    /// Ends the request with its results or an error; only the first call has an effect.
     pub(super) fn finish(&self, outcome: Result<(), Error>) {
         self.change(|state| {
             state.outcome.get_or_insert(outcome);
@@ -149,7 +149,7 @@ impl Answer {
 
     pub(super) fn token(&self, part: usize, position: usize, token: u32) {
         self.change(|state| {
-            // The words of a sentence's pieces are told when all are there.
+            // The pieces of a sentence are reported together at the end.
             if state.parts.list.get(part).is_some_and(|part| part.parent.is_none()) {
                 state.news.push_back(News::Token { part, position, token });
             }
@@ -171,7 +171,7 @@ pub struct Pending<T = Translation> {
     pub(super) service: Arc<Shared>,
     /// Makes the result of finished parts, on the thread of the caller.
     pub(super) make: Option<Make<T>>,
-    /// Words of sentences that are reported as they come.
+    /// The words so far of each sentence whose tokens are reported.
     pub(super) words: Vec<Vec<u32>>,
 }
 
@@ -191,7 +191,7 @@ impl<T> Pending<T> {
         self.take()
     }
 
-    /// Waits for the state to change; none if the deadline comes first.
+    /// Waits for the state to change; `None` if the deadline comes first.
     fn wait_for_change<'s>(
         &'s self,
         state: MutexGuard<'s, State>,
@@ -214,12 +214,12 @@ impl<T> Pending<T> {
         self.answer.is_over()
     }
 
-    /// The result, if it is there. It is returned once.
+    /// The result, if it is ready. It is returned once.
     pub fn poll_ready(&mut self) -> Option<Result<T, Error>> {
         self.answer.is_over().then(|| self.take())
     }
 
-    /// Where the sentences of [`Progress`] are in the request's text, by their numbers, once it is accepted. Nothing after the
+    /// The byte ranges of the request's sentences, by the numbers of [`Progress`]. Empty after the
     /// result has been taken.
     ///
     /// ```
@@ -244,8 +244,8 @@ impl<T> Pending<T> {
         self.service.end(&self.answer, Error::Cancelled);
     }
 
-    /// Waits for the next progress since this was called last; none at the end. A slow reader delays
-    /// no other request.
+    /// Waits for the next progress report; `None` at the end. A slow reader does not delay other
+    /// requests.
     pub fn next_progress(&mut self) -> Option<Progress> {
         let news = {
             let mut state = self.answer.lock();
@@ -262,7 +262,7 @@ impl<T> Pending<T> {
         Some(self.progress(news))
     }
 
-    /// Polls for the next progress: the reader is woken when there is more.
+    /// Polls for the next progress report; the task is woken when there is one.
     pub fn poll_progress(&mut self, context: &mut Context<'_>) -> Poll<Option<Progress>> {
         let news = {
             let mut state = self.answer.lock();

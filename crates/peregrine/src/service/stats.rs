@@ -1,4 +1,4 @@
-//! The counts of a service.
+//! The statistics of a service.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use peregrine_decode::Counts;
 
-/// A snapshot of a service: what waits, and the counts since it began.
+/// A snapshot of a service: the queue, and counters since its start.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ServiceStats {
-    /// Sentences of interactive requests that wait for room in a batch.
+    /// Queued sentences of interactive requests.
     pub waiting_interactive: usize,
-    /// Sentences of bulk requests that wait for room in a batch.
+    /// Queued sentences of bulk requests.
     pub waiting_bulk: usize,
-    /// Bytes of all that waits.
+    /// Bytes of the queue.
     pub waiting_bytes: usize,
-    /// Requests that are not over.
+    /// Requests that have not ended.
     pub open: usize,
     /// Requests accepted.
     pub accepted: u64,
@@ -32,7 +32,7 @@ pub struct ServiceStats {
     pub failed: u64,
     /// Steps, rows and tokens. Batches were filled with `sentences / steps` sentences on average.
     pub counts: Counts,
-    /// How long answered requests took, from being accepted to the answer.
+    /// The latencies of answered requests, from acceptance to answer.
     pub latencies: Latencies,
     /// Bytes of memory of this process, if the system reports them.
     pub memory: Option<u64>,
@@ -44,7 +44,7 @@ pub struct Latencies {
     counts: Vec<u64>,
 }
 
-/// Buckets of a histogram: eight for each power of two microseconds, up to an hour.
+/// The number of buckets: eight for each power of two microseconds, up to 2³⁶ (19 hours).
 const BUCKETS: usize = 8 * 33;
 
 fn bucket(time: Duration) -> usize {
@@ -54,14 +54,14 @@ fn bucket(time: Duration) -> usize {
     (8 * (power - 3) + eighth).min(BUCKETS - 1)
 }
 
-/// The longest time that falls into a bucket.
+/// The upper bound of a bucket.
 fn end_of(bucket: usize) -> Duration {
     let (power, eighth) = (bucket / 8 + 3, bucket as u64 % 8);
     Duration::from_micros(((9 + eighth) << (power - 3)) - 1)
 }
 
 impl Latencies {
-    /// The time within which that share of all were done: 0.95 for the 95th percentile.
+    /// A quantile of the times: 0.95 gives the 95th percentile.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let all: u64 = self.counts.iter().sum();
         let wanted = (share * all as f64).ceil().max(1.0) as u64;
@@ -79,7 +79,7 @@ impl Latencies {
     }
 }
 
-/// What a service counts.
+/// The counters of a service.
 pub(super) struct Tally {
     pub(super) accepted: AtomicU64,
     pub(super) answered: AtomicU64,

@@ -1,4 +1,4 @@
-//! A text as a model gets it, and its translation as people get it.
+//! A text rewritten for the model, and the restoration of its translation.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,36 +11,36 @@ use super::typography::{Kind, Marks, marks, originals};
 use super::{MaskStyle, Speller};
 use crate::is_unspaced;
 
-/// A text written so that a model can read all of it.
+/// A text rewritten so that a model can read all of it.
 #[derive(Debug, Clone, Default)]
 pub struct Carried {
     original: String,
     written: Rewritten,
     masks: Vec<Mask>,
-    /// White space of the original that is more than a blank.
+    /// Byte ranges of white space in the original other than a single blank.
     spaces: Vec<Range<usize>>,
     case: Case,
     lowered: bool,
 }
 
-/// A stretch of the original and what stands for it.
+/// A carried stretch of the original and its mask.
 #[derive(Debug, Clone)]
 struct Mask {
     text: String,
     stretch: Range<usize>,
-    /// What comes back, if it is not the stretch.
+    /// The text that replaces the mask in the translation, if it is not the stretch itself.
     back: Option<String>,
-    /// What it touched.
+    /// The neighbours of the stretch.
     before: Touch,
     behind: Touch,
 }
 
-/// What a mask touched.
+/// The neighbour of a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Touch {
     /// No letter.
     Free,
-    /// A letter of a script without blanks, which is another word.
+    /// A letter of another word, in a script without blanks.
     Beside,
     /// A letter of the same word.
     Glued,
@@ -55,37 +55,38 @@ impl Touch {
         }
     }
 
-    /// What keeps a mask apart from what it touched.
+    /// The blank that separates a mask from its neighbour.
     fn padding(self) -> &'static str {
         if self == Touch::Free { "" } else { " " }
     }
 }
 
-/// A source word and a word of the translation that belong together: bytes of [`Carried::text`] and of the model's output.
+/// A link of a word alignment: byte ranges of [`Carried::text`] and of the model's output.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
     /// The source word.
     pub source: Range<usize>,
     /// The target word.
     pub target: Range<usize>,
-    /// How much they belong together.
+    /// The attention weight of the link.
     pub weight: f32,
 }
 
-/// A translation with everything back in its place.
+/// A restored translation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// The text, and where the bytes of the model's output are in it.
+    /// The text, with a map from byte ranges of the model's output.
     pub text: Rewritten,
     /// The number of masks that did not come back exactly once.
     pub lost: usize,
-    /// For each mask the bytes of the text that came back for it; none if it was lost.
+    /// The byte range of the text that replaced each mask; `None` if the mask was lost.
     pub places: Vec<Option<Range<usize>>>,
 }
 
 impl Speller {
-    /// Writes a text for the model. `stretches` are those of [`Speller::stretches`]; without a style they stay as they are.
-    /// A title is put in sentence case if `lowers_titles`, capitals always.
+    /// Rewrites a text for the model. `stretches` are those of [`Speller::stretches`]; without a
+    /// style they are not masked. Text in capitals becomes sentence case, and so does a title with
+    /// `lowers_titles`.
     pub fn write(
         &self,
         text: &str,
@@ -117,7 +118,7 @@ impl Speller {
         Carried { original: text.to_owned(), written, masks, spaces, case, lowered }
     }
 
-    /// The masks of stretches.
+    /// The mask of each stretch.
     fn masks(&self, text: &str, stretches: &[Range<usize>], style: MaskStyle) -> Vec<Mask> {
         let mask = |(stretch, mask): (&Range<usize>, String)| {
             let before = text[..stretch.start].chars().rfind(|c| !self.drops(*c));
@@ -128,7 +129,7 @@ impl Speller {
         stretches.iter().zip(style.masks_for(text)).map(mask).collect()
     }
 
-    /// Writes typographic characters and white space of a stretch in plain characters.
+    /// Replaces typographic characters and white space of a range by plain characters.
     fn write_plain(
         &self,
         text: &str,
@@ -167,18 +168,18 @@ pub(super) fn gaps(text: &str, stretches: &[Range<usize>]) -> Vec<Range<usize>> 
 }
 
 impl Mask {
-    /// What the model gets for its stretch.
+    /// The replacement of the stretch in the model's input.
     fn written(&self) -> Replacement<'static> {
         let (left, right) = (self.before.padding(), self.behind.padding());
         (self.stretch.clone(), Cow::Owned(format!("{left}{}{right}", self.text)))
     }
 
-    /// What comes back for it.
+    /// The replacement of the mask in the translation.
     fn back<'a>(&'a self, original: &'a str) -> &'a str {
         self.back.as_deref().unwrap_or(&original[self.stretch.clone()])
     }
 
-    /// Its place in a translation, with the blanks that were put beside it.
+    /// The byte range of the mask in a translation, with the blanks that were inserted beside it.
     fn place(&self, output: &str, found: Range<usize>) -> Range<usize> {
         let before = self.before == Touch::Glued && output[..found.start].ends_with(' ');
         let behind = self.behind == Touch::Glued && output[found.end..].starts_with(' ');
@@ -187,7 +188,7 @@ impl Mask {
 }
 
 impl Carried {
-    /// A text of which nothing is changed but that stretches are written as masks.
+    /// A text in which only the stretches are replaced by masks.
     pub fn masked(text: &str, stretches: &[Range<usize>], style: Option<MaskStyle>) -> Carried {
         let masks = style.map(|style| Speller::default().masks(text, stretches, style));
         let masks = masks.unwrap_or_default();
@@ -196,7 +197,7 @@ impl Carried {
         Carried { original: text.to_owned(), written, masks, ..Carried::default() }
     }
 
-    /// The same text, for which something else comes back in place of a stretch.
+    /// The same text, with `back` in place of a stretch in the translation.
     pub fn returning(mut self, stretch: &Range<usize>, back: &str) -> Carried {
         let masks = self.masks.iter_mut().filter(|mask| mask.stretch == *stretch);
         masks.for_each(|mask| mask.back = Some(back.to_owned()));
@@ -208,7 +209,7 @@ impl Carried {
         &self.written.text
     }
 
-    /// Whether the model gets the text as it is.
+    /// Whether the model gets the text unchanged.
     pub fn is_plain(&self) -> bool {
         self.masks.is_empty() && self.written.text == self.original
     }
@@ -223,7 +224,7 @@ impl Carried {
         self.masks.iter().map(|mask| &mask.stretch)
     }
 
-    /// The masks themselves.
+    /// The texts of the masks.
     pub fn mask_texts(&self) -> impl Iterator<Item = &str> {
         self.masks.iter().map(|mask| mask.text.as_str())
     }
@@ -233,22 +234,22 @@ impl Carried {
         !self.spaces.is_empty()
     }
 
-    /// Whether it is a title that was left as it is.
+    /// Whether the text is a title that was not converted to sentence case.
     pub fn is_title(&self) -> bool {
         self.case == Case::Title && !self.lowered
     }
 
-    /// The bytes of the original behind a range of the text for the model.
+    /// The byte range of the original for a range of the text for the model.
     pub fn source_range(&self, range: &Range<usize>) -> Range<usize> {
         self.written.old_range(range)
     }
 
-    /// The text as it was.
+    /// The original text.
     pub fn original(&self) -> &str {
         &self.original
     }
 
-    /// The beginning of a translation with the masks in it put back.
+    /// A partial translation with its masks replaced.
     pub fn preview(&self, output: &str) -> String {
         let mut replacements: Vec<Replacement<'_>> = Vec::new();
         for mask in &self.masks {
@@ -269,13 +270,14 @@ impl Carried {
         self.masks.iter().all(|mask| occurrences(output, &mask.text).len() == 1)
     }
 
-    /// The original cut at the carried stretches, which are kept.
+    /// The original, split at the carried stretches, which are kept.
     pub fn in_parts(&self) -> Vec<Segment> {
         let kept: Vec<_> = self.masks.iter().map(|mask| mask.stretch.clone()).collect();
         around(&self.original, &kept)
     }
 
-    /// Puts everything back into a model's output. Links tell where to put what is lost, and white space.
+    /// Restores masks, capitals, marks and white space in a model's output. Links give the places
+    /// of lost masks and of white space.
     pub fn restore(&self, output: &str, links: &[Link]) -> Restored {
         if output == self.written.text && self.masks.iter().all(|mask| mask.back.is_none()) {
             let places = self.masks.iter().map(|mask| Some(mask.stretch.clone())).collect();
@@ -314,7 +316,7 @@ impl Carried {
         Restored { text, lost, places }
     }
 
-    /// A lost mask's stretch behind the word that its neighbour became.
+    /// Inserts the stretch of a lost mask after the translation of the word before it.
     fn put_in(&self, mask: &Mask, output: &str, links: &[Link]) -> Replacement<'_> {
         let stretch = mask.back(&self.original);
         let place = self.place_of(mask.stretch.start, output, links);
@@ -323,7 +325,8 @@ impl Carried {
         (place..place, format!("{lead}{stretch}").into())
     }
 
-    /// Where in the output a place of the original is: behind the word that the word before it became.
+    /// The place in the output for a place of the original: after the translation of the word
+    /// before it.
     fn place_of(&self, at: usize, output: &str, links: &[Link]) -> usize {
         let before = self.original[..at].trim_end().len();
         let before = self.written.new_range(&(0..before)).end;
@@ -336,7 +339,7 @@ impl Carried {
         output.floor_char_boundary(place.min(output.len()))
     }
 
-    /// Puts quotation marks, dashes and the ellipsis back.
+    /// Restores quotation marks, dashes and the ellipsis.
     fn restore_marks<'s>(
         &'s self,
         output: &str,
@@ -365,7 +368,7 @@ impl Carried {
         }
     }
 
-    /// What a mark of the written text was in the original, with the backslash before it.
+    /// The original of a mark of the rewritten text, with a backslash before it.
     fn original_mark(&self, range: &Range<usize>) -> &str {
         let mut old = self.written.old_range(range);
         let is_quote = matches!(&self.written.text[range.clone()], "\"" | "'");
@@ -375,7 +378,7 @@ impl Carried {
         &self.original[old]
     }
 
-    /// Puts white space back: each run in the blank that is nearest to its place.
+    /// Restores white space: each run replaces the blank nearest to its place.
     fn restore_spaces<'s>(
         &'s self,
         output: &str,
@@ -396,7 +399,7 @@ impl Carried {
     }
 }
 
-/// Sorts replacements. The blank between two masks goes with the first, and what is put in stands behind it.
+/// Sorts replacements. The blank between two masks belongs to the first, and insertions follow it.
 fn put_in_order(replacements: &mut [Replacement<'_>]) {
     replacements.sort_by_key(|(range, _)| (range.start, range.end));
     let mut end = 0;
@@ -406,7 +409,7 @@ fn put_in_order(replacements: &mut [Replacement<'_>]) {
     }
 }
 
-/// Ranges in order without what the one before has.
+/// Sorted ranges, each without the overlap with the one before.
 fn disjoint(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut end = 0;
     let clip = |range: Range<usize>| {

@@ -1,13 +1,13 @@
-//! Capitals: models read sentence case, and much that is written is not.
+//! Case: text in capitals or title case is converted to sentence case, which models read best.
 
 use std::ops::Range;
 
 use super::rewritten::Replacement;
 
-/// How a text is written.
+/// The case of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Case {
-    /// As sentences are.
+    /// Sentence case.
     #[default]
     Sentence,
     /// ALL CAPITALS.
@@ -16,13 +16,13 @@ pub enum Case {
     Title,
 }
 
-/// Fewer letters may be an abbreviation.
+/// A text in capitals of fewer letters may be an abbreviation.
 const LEAST_LETTERS: usize = 6;
 /// A title of fewer words may be a name.
 const LEAST_WORDS: usize = 4;
 
 impl Case {
-    /// The case of a text, given by its stretches that count.
+    /// The case of a text, given by the ranges that are not masked.
     pub(super) fn of<'a>(stretches: impl Iterator<Item = &'a str> + Clone) -> Case {
         let mut upper = 0;
         let mut lower = 0;
@@ -30,7 +30,7 @@ impl Case {
             upper += usize::from(c.is_uppercase());
             lower += usize::from(c.is_lowercase());
         }
-        // Most texts end here.
+        // The usual case.
         if upper < 3 {
             return Case::Sentence;
         }
@@ -61,7 +61,8 @@ fn first_word(text: &str) -> &str {
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default()
 }
 
-/// Makes sentence case of a stretch of a text. `begins` says whether a sentence begins with the next letter.
+/// Converts a range of a text to sentence case. `begins` says whether the next letter begins a
+/// sentence.
 pub(super) fn lower<'a>(
     text: &str,
     range: Range<usize>,
@@ -94,7 +95,7 @@ pub(super) fn lower<'a>(
     }
 }
 
-/// Makes capitals of a stretch of a text.
+/// Converts a range of a text to capitals.
 pub(super) fn raise(text: &str, range: Range<usize>, replacements: &mut Vec<Replacement<'_>>) {
     for (at, c) in text[range.clone()].char_indices() {
         let upper: String = c.to_uppercase().collect();
@@ -105,7 +106,8 @@ pub(super) fn raise(text: &str, range: Range<usize>, replacements: &mut Vec<Repl
     }
 }
 
-/// The share of a text's longer words that its translation still has: a title that was not translated.
+/// The share of a text's longer words that its translation still has, which is high for an
+/// untranslated title.
 pub fn copied_share(source: &str, translation: &str) -> f32 {
     const LONGER: usize = 3;
     let lower = |text: &str| -> Vec<String> {

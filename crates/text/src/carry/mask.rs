@@ -1,11 +1,11 @@
-//! Masks: words that models return as they are.
+//! Masks: words that models copy.
 //!
 //! Measured on three models: `X1` came back in 77 of 77 sentences; `{1}`, `<1>` and other masks of rare characters in none.
 
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// How masks look: a beginning, and a number behind it.
+/// The form of masks: a prefix and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskStyle(&'static str);
 
@@ -26,7 +26,7 @@ impl MaskStyle {
         free.map(move |number| self.mask(number))
     }
 
-    /// The numbers behind the beginning of masks in a text, in capitals or not, and the numbers that those begin with.
+    /// The numbers that follow the prefix in a text, in any case, with all of their own prefixes.
     fn numbers_in(self, text: &str) -> HashSet<usize> {
         let (bytes, beginning) = (text.as_bytes(), self.0.as_bytes());
         let mut numbers = HashSet::new();
@@ -35,7 +35,7 @@ impl MaskStyle {
                 continue;
             }
             let mut number = 0;
-            // No text has as many masks as a number of ten digits.
+            // No text has so many masks that a number needs ten digits.
             for digit in bytes[at + beginning.len()..].iter().take(9) {
                 let Some(digit) = char::from(*digit).to_digit(10) else { break };
                 number = 10 * number + digit as usize;
@@ -46,7 +46,7 @@ impl MaskStyle {
     }
 }
 
-/// Where a mask stands as a word of its own, in capitals or not.
+/// The byte ranges of a mask in a text as a whole word, in any case.
 pub(super) fn occurrences(text: &str, mask: &str) -> Vec<Range<usize>> {
     let (bytes, wanted) = (text.as_bytes(), mask.as_bytes());
     let mut found = Vec::new();

@@ -1,17 +1,19 @@
-//! What a model cannot spell survives a translation.
+//! Carry-through: text that a model cannot spell survives a translation.
 //!
-//! A model cannot write what its vocabulary has no pieces for: `{name}`, `john@example.org`, 🦀. Here such stretches are found and
-//! written as masks, which models return as they are, and put back into the translation. ALL CAPITALS become sentence case and
-//! are raised again, typographic characters become what the vocabulary has, white space stays what it was.
+//! A model cannot write text for which its vocabulary has no pieces: `{name}`, `john@example.org`,
+//! 🦀. Such stretches are found, replaced by masks, which models copy, and restored in the
+//! translation. ALL CAPITALS become sentence case and are converted back, typographic characters
+//! become those of the vocabulary, and white space is preserved.
 //!
 //! ```text
 //! text ─▶ segments ─▶ stretches ─▶ written for the model ─▶ translation ─▶ restored
 //!         (tabs …)    ({name} …)   (masks, case, quotes)    (verified)     (ranges kept)
 //! ```
 //!
-//! Each mask must come back exactly once ([`Carried::returned`]). If one does not there are three ways back: another
-//! [`MaskStyle`], the text in parts around what is carried ([`Carried::in_parts`]), or the place that alignment tells
-//! ([`Carried::restore`] with [`Link`]s).
+//! Each mask must come back exactly once ([`Carried::returned`]). If one does not, there are three
+//! fallbacks: another [`MaskStyle`], the text in parts around the carried stretches
+//! ([`Carried::in_parts`]), or the place given by the alignment ([`Carried::restore`] with
+//! [`Link`]s).
 //!
 //! ```
 //! use peregrine_text::carry::Speller;
@@ -50,12 +52,12 @@ pub use rewritten::{Replacement, Rewritten};
 pub use segments::{Segment, segments};
 pub use speller::Speller;
 
-/// A text cut at stretches, which are kept.
+/// Splits a text at stretches, which are kept.
 pub fn segments_around(text: &str, stretches: &[Range<usize>]) -> Vec<Segment> {
     segments::around(text, stretches)
 }
 
-/// Whether a text has a word beside its stretches. One that has none is copied.
+/// Whether a text has a word outside its stretches. A text without one is copied.
 pub fn has_words(text: &str, stretches: &[Range<usize>]) -> bool {
     let gaps = carried::gaps(text, stretches);
     gaps.into_iter().any(|gap| text[gap].contains(char::is_alphabetic))

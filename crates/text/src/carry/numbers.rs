@@ -1,12 +1,12 @@
-//! Numbers: whether a translation has those of its source.
+//! Numbers of a source that its translation lacks.
 
 use std::ops::Range;
 
-/// A number with fewer digits may be written as a word, and that of a century in Roman numerals.
+/// A number with fewer digits may become a word or Roman numerals.
 const LEAST_DIGITS: usize = 3;
 
-/// The numbers of a text that its translation does not have, whatever separators it writes. Numbers of one or two digits are left
-/// out: hours and centuries rightly change. Three zeros may become a word.
+/// The numbers of a text that its translation lacks, with any separators. Numbers of one or two
+/// digits are ignored, because hours and centuries may change. Three zeros may become a word.
 ///
 /// ```
 /// use peregrine_text::carry::missing_numbers;
@@ -28,7 +28,8 @@ pub fn missing_numbers(source: &str, translation: &str) -> Vec<Range<usize>> {
     numbers(source).into_iter().filter(missing).collect()
 }
 
-/// Where a text has numbers: digits, with a separator between two of them, or a blank before three.
+/// The byte ranges of numbers in a text: digits, with a separator between two of them, or a blank
+/// before three.
 pub(crate) fn numbers(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);

@@ -1,9 +1,9 @@
-//! A text in which some bytes are replaced, and where each byte came from.
+//! A text with replacements, and the map between old and new byte ranges.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Bytes of a text and what stands for them.
+/// A byte range of a text and its replacement.
 pub type Replacement<'a> = (Range<usize>, Cow<'a, str>);
 
 /// A text with replacements, which converts ranges between the old text and the new one.
@@ -21,7 +21,7 @@ struct Edit {
 }
 
 impl Rewritten {
-    /// Replaces ranges of a text, which are in order and do not overlap.
+    /// Replaces ranges of a text, which must be sorted and must not overlap.
     pub fn new(text: &str, replacements: &[Replacement<'_>]) -> Rewritten {
         let mut rewritten = Rewritten {
             text: String::with_capacity(text.len()),
@@ -39,18 +39,19 @@ impl Rewritten {
         rewritten
     }
 
-    /// The way back, to the old text.
+    /// The inverse: the edits that turn the new text into the old one.
     pub(super) fn inverse(&self, old: &str) -> Rewritten {
         let edit = |edit: &Edit| Edit { old: edit.new.clone(), new: edit.old.clone() };
         Rewritten { text: old.to_owned(), edits: self.edits.iter().map(edit).collect() }
     }
 
-    /// The bytes of the old text behind a range of the new one. A part of a replacement stands for all of it.
+    /// The byte range of the old text for a range of the new one. A part of a replacement maps to
+    /// the whole replaced range.
     pub fn old_range(&self, range: &Range<usize>) -> Range<usize> {
         convert(&self.edits, |edit| (&edit.new, &edit.old), range)
     }
 
-    /// The bytes of the new text that stand for a range of the old one.
+    /// The byte range of the new text for a range of the old one.
     pub fn new_range(&self, range: &Range<usize>) -> Range<usize> {
         convert(&self.edits, |edit| (&edit.old, &edit.new), range)
     }

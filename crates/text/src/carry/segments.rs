@@ -1,5 +1,5 @@
-//! Segments: a text falls into parts that are translated each for itself where a tab, the end of a line or the frame of a
-//! message stands.
+//! Segments: parts of a text that are translated separately, divided by tabs, line breaks and the
+//! syntax of ICU messages.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::patterns;
 pub enum Segment {
     /// Text, without white space at its ends.
     Text(Range<usize>),
-    /// What is kept as it is.
+    /// Text that is kept unchanged.
     Kept(Range<usize>),
 }
 
@@ -44,7 +44,7 @@ pub fn segments(text: &str) -> Vec<Segment> {
     around(text, &kept)
 }
 
-/// A text cut at what is kept: ranges in order. Those that overlap are joined.
+/// Splits a text at kept ranges, which must be sorted. Overlapping ones are merged.
 pub(super) fn around(text: &str, kept: &[Range<usize>]) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut at = 0;
@@ -61,7 +61,7 @@ pub(super) fn around(text: &str, kept: &[Range<usize>]) -> Vec<Segment> {
     segments
 }
 
-/// Adds text without the white space at its ends, which is kept.
+/// Adds a text segment; white space at its ends is kept.
 fn push_text(text: &str, range: Range<usize>, segments: &mut Vec<Segment>) {
     let inside = text[range.clone()].trim_start();
     let start = range.end - inside.len();
@@ -73,7 +73,7 @@ fn push_text(text: &str, range: Range<usize>, segments: &mut Vec<Segment>) {
     }
 }
 
-/// Adds what is kept to what was kept before it.
+/// Adds a kept range, merged with a kept one before it.
 fn push_kept(range: Range<usize>, segments: &mut Vec<Segment>) {
     match segments.last_mut() {
         _ if range.is_empty() => {}
@@ -82,7 +82,7 @@ fn push_kept(range: Range<usize>, segments: &mut Vec<Segment>) {
     }
 }
 
-/// The bytes of the mark of a list, a heading or a quotation with which a line begins.
+/// The length in bytes of the marker of a list, heading or quotation at the start of a line.
 fn marker(text: &str) -> usize {
     let mut rest = text.trim_start();
     while let Some(mark) = ["- [ ] ", "- [x] ", "- ", "* ", "+ ", "• ", "· ", "> ", "– ", "— "]
@@ -98,13 +98,13 @@ fn marker(text: &str) -> usize {
     if rest.is_empty() { 0 } else { text.len() - rest.len() }
 }
 
-/// Adds control characters and the ends of lines.
+/// Adds control characters and line breaks.
 fn add_controls(text: &str, kept: &mut Vec<Range<usize>>) {
     let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     kept.extend(text.match_indices(breaks).map(|(at, found)| at..at + found.len()));
 }
 
-/// Adds `\n`, `\t` and `\r` as programs write them, but not those of a path or of code.
+/// Adds the escapes `\n`, `\t` and `\r`, except within paths and code.
 fn add_escapes(text: &str, kept: &mut Vec<Range<usize>>) {
     let code = patterns::find(text);
     for (at, _) in text.match_indices('\\') {
@@ -117,7 +117,7 @@ fn add_escapes(text: &str, kept: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Adds the frames of ICU messages: `{count, plural, one {`, `} other {`, `}}`.
+/// Adds the syntax of ICU messages: `{count, plural, one {`, `} other {`, `}}`.
 fn add_messages(text: &str, kept: &mut Vec<Range<usize>>) {
     let mut at = 0;
     while let Some(found) = text[at..].find('{') {
@@ -133,7 +133,7 @@ fn add_messages(text: &str, kept: &mut Vec<Range<usize>>) {
     }
 }
 
-/// The frames of the message that begins at a place.
+/// The byte ranges of the syntax of the message that begins at an offset.
 fn message(text: &str, start: usize) -> Option<Vec<Range<usize>>> {
     let mut fields = text[start + 1..].splitn(3, ',');
     let (name, kind) = (fields.next()?, fields.next()?.trim());

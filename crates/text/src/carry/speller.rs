@@ -1,4 +1,4 @@
-//! What a model can spell, and what of a text it cannot.
+//! What a model can spell, and the stretches of a text that it cannot.
 
 use std::ops::Range;
 
@@ -6,24 +6,26 @@ use super::typography::{twin, twinned};
 use super::{MaskStyle, patterns};
 use crate::{Tokenizer, is_unspaced};
 
-/// Bytes at either side that may belong to a word that cannot be spelt.
+/// The most bytes on either side of an unknown character that are searched for the ends of its
+/// word.
 const LONGEST_WORD: usize = 256;
 
 /// What a model can spell.
 #[derive(Debug, Clone, Default)]
 pub struct Speller {
-    /// The source vocabulary's unknown symbol and its bytes, in order.
+    /// The ids of the source vocabulary's unknown symbol and byte pieces, sorted.
     unspelt_ids: Vec<u32>,
-    /// Characters that the model cannot spell but whose twins it can, in order.
+    /// Typographic characters that the model cannot spell but whose plain equivalents it can,
+    /// sorted.
     twinned: Vec<char>,
-    /// Characters that change on their way through the vocabulary, in order: `²` becomes `2`.
+    /// Characters that normalisation changes, sorted: `²` becomes `2`.
     changing: Vec<char>,
-    /// Masks that both vocabularies can spell, the best first.
+    /// Mask styles that both vocabularies can spell, the best first.
     styles: Vec<MaskStyle>,
 }
 
 impl Speller {
-    /// What a model with these vocabularies can spell.
+    /// The speller of a model with these vocabularies.
     pub fn new(source: &Tokenizer, target: &Tokenizer) -> Speller {
         let bytes = (0..=255).filter_map(|byte: u8| source.id(&format!("<0x{byte:02X}>")));
         let mut unspelt_ids: Vec<u32> = bytes.chain(source.unk()).collect();
@@ -45,7 +47,7 @@ impl Speller {
         speller
     }
 
-    /// What a model can spell, told for a character or a mask.
+    /// A speller by a function that says whether a character or a mask can be spelt.
     pub fn from_fn(can: impl Fn(&str) -> bool) -> Speller {
         let lost = |c: &char| {
             let plain = twin(*c).unwrap_or_default();
@@ -58,25 +60,25 @@ impl Speller {
         }
     }
 
-    /// The masks that the model can spell, the best first.
+    /// The mask styles that the model can spell, the best first.
     pub fn styles(&self) -> &[MaskStyle] {
         &self.styles
     }
 
-    /// What stands for a character that the model cannot spell.
+    /// The plain equivalent of a character that the model cannot spell.
     pub(super) fn twin(&self, c: char) -> Option<&'static str> {
         self.twinned.binary_search(&c).ok().and_then(|_| twin(c))
     }
 
-    /// The bytes of a text whose tokens cannot spell it.
+    /// The byte ranges of a text that have unknown tokens or byte pieces.
     pub fn unspelt(&self, ids: &[u32], spans: &[Range<usize>]) -> Vec<Range<usize>> {
         let unspelt = |id: &u32| self.unspelt_ids.binary_search(id).is_ok();
         let spans = ids.iter().zip(spans).filter(|(id, span)| unspelt(id) && !span.is_empty());
         spans.map(|(_, span)| span.clone()).collect()
     }
 
-    /// The stretches of a text that must be carried: what patterns find, and words that cannot be spelt. `unspelt` are the bytes that
-    /// [`Self::unspelt`] tells.
+    /// The stretches of a text that must be carried: matches of patterns, and words that cannot be
+    /// spelt. `unspelt` is the result of [`Self::unspelt`].
     pub fn stretches(&self, text: &str, unspelt: &[Range<usize>]) -> Vec<Range<usize>> {
         let mut found = patterns::find(text);
         let known = found.len();
@@ -94,12 +96,12 @@ impl Speller {
         self.join(text, found)
     }
 
-    /// Whether a character is left out for the model.
+    /// Whether a character is removed for the model.
     pub(super) fn drops(&self, c: char) -> bool {
         self.twin(c) == Some("")
     }
 
-    /// Joins stretches that touch, or have but a blank between them.
+    /// Merges stretches that are adjacent or separated by one blank.
     fn join(&self, text: &str, mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
         found.sort_by_key(|range| (range.start, range.end));
         let mut joined: Vec<Range<usize>> = Vec::with_capacity(found.len());
@@ -114,7 +116,7 @@ impl Speller {
         joined
     }
 
-    /// The word around bytes that cannot be spelt; none if a twin stands for them.
+    /// The word around bytes that cannot be spelt; `None` if they have a plain equivalent.
     fn word_to_carry(&self, text: &str, range: &Range<usize>) -> Option<Range<usize>> {
         let spelt = |c: char| c.is_whitespace() || self.twin(c).is_some();
         let inside = text.get(range.clone())?;
@@ -126,7 +128,8 @@ impl Speller {
         let start = range.start + inside.len() - inside.trim_start_matches(spelt).len();
         let range = start..start + unspelt.len();
         if unspelt.chars().any(is_unspaced) {
-            // Where a word ends is not told, so a character in the middle of others is left to the model.
+            // In scripts without blanks the end of a word is unknown, so a character between others
+            // is left to the model.
             let joins = |c: Option<char>| c.is_some_and(|c| is_unspaced(c) && c.is_alphabetic());
             let before = text[..range.start].chars().next_back();
             let behind = text[range.end..].chars().next();
@@ -146,7 +149,7 @@ impl Speller {
         if core.start <= range.start && range.end <= core.end && !core.is_empty() {
             return Some(core.start..with_closers(text, &core));
         }
-        // A sign beside digits is part of the number; beside letters it stands for itself.
+        // A sign next to digits belongs to the number; next to letters it is carried alone.
         let digits = !core.is_empty() && !text[core.clone()].contains(char::is_alphabetic);
         match digits && (core.end == range.start || range.end == core.start) {
             true => Some(core.start.min(range.start)..core.end.max(range.end)),
@@ -155,7 +158,7 @@ impl Speller {
     }
 }
 
-/// The end of a word with the brackets behind it that close those within it.
+/// The end of a word, with the closing brackets after it that match opening ones within it.
 fn with_closers(text: &str, word: &Range<usize>) -> usize {
     let mut end = word.end;
     for c in text[word.end..].chars() {
@@ -175,13 +178,13 @@ fn with_closers(text: &str, word: &Range<usize>) -> usize {
     end
 }
 
-/// Whether one of some ranges in order holds all of another.
+/// Whether one of some sorted ranges contains another range.
 fn covers(ranges: &[Range<usize>], range: &Range<usize>) -> bool {
     let first = ranges.get(ranges.partition_point(|other| other.end < range.end));
     first.is_some_and(|other| other.start <= range.start)
 }
 
-/// Ranges in order, those that follow each other as one.
+/// Merges adjacent ranges; they must be sorted.
 fn runs(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
     for range in ranges {
@@ -193,7 +196,7 @@ fn runs(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Characters that normalisation may spell in another way.
+/// Characters that normalisation may change.
 fn changing() -> impl Iterator<Item = char> {
     let raised = ['ª', '²', '³', '¹', 'º', '¼', '½', '¾'].into_iter();
     raised

@@ -1,8 +1,9 @@
-//! Quotation marks, dashes and the ellipsis: written as what a vocabulary has, and put back afterwards.
+//! Quotation marks, dashes and the ellipsis: replaced by plain characters for the model, and
+//! restored in the translation.
 
 use std::ops::Range;
 
-/// What stands for a typographic character in plain text. Nothing stands for a character that says how to break or join its own word.
+/// The plain equivalent of a typographic character; empty for soft hyphens, joiners and the like.
 pub(super) fn twin(c: char) -> Option<&'static str> {
     Some(match c {
         '“' | '”' | '„' | '‟' | '«' | '»' | '″' | '＂' => "\"",
@@ -15,14 +16,14 @@ pub(super) fn twin(c: char) -> Option<&'static str> {
     })
 }
 
-/// The characters that have a twin.
+/// The characters that have a plain equivalent.
 pub(super) fn twinned() -> impl Iterator<Item = char> {
     ('\u{a0}'..='\u{20ff}')
         .chain(['\u{2bc}', '\u{3000}', '\u{feff}', '＂'])
         .filter(|&c| twin(c).is_some())
 }
 
-/// The kinds of marks that are put back.
+/// The kinds of marks that are restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Quote,
@@ -35,7 +36,7 @@ impl Kind {
     pub(super) const ALL: [Kind; 4] = [Kind::Quote, Kind::Apostrophe, Kind::Dash, Kind::Ellipsis];
 }
 
-/// The plain marks of a kind in a text, but for stretches that are left out.
+/// The byte ranges of plain marks of a kind in a text, except within the ranges `left_out`.
 pub(super) fn marks(text: &str, kind: Kind, left_out: &[Range<usize>]) -> Vec<Range<usize>> {
     let candidates: Vec<Range<usize>> = match kind {
         Kind::Ellipsis => text.match_indices("...").map(|(at, _)| at..at + 3).collect(),
@@ -59,13 +60,13 @@ pub(super) fn marks(text: &str, kind: Kind, left_out: &[Range<usize>]) -> Vec<Ra
     candidates.into_iter().filter(wanted).collect()
 }
 
-/// Whether a mark stands between two letters.
+/// Whether a mark is between two letters.
 fn in_word(text: &str, range: &Range<usize>) -> bool {
     text[..range.start].ends_with(char::is_alphabetic)
         && text[range.end..].starts_with(char::is_alphabetic)
 }
 
-/// The plain marks of one kind in a text, and what they were.
+/// The plain marks of one kind in a text, and their originals.
 pub(super) struct Marks<'a, 's> {
     pub(super) text: &'a str,
     pub(super) places: &'a [Range<usize>],
@@ -73,7 +74,8 @@ pub(super) struct Marks<'a, 's> {
 }
 
 impl<'s> Marks<'_, 's> {
-    /// What the first mark like this one was: of the same character if there is one, opening or closing as this.
+    /// The original of the first similar mark: opening or closing as this one, preferably the same
+    /// character.
     fn like(&self, mark: &str, opens: bool) -> Option<&'s str> {
         let fits = |same: bool| {
             self.places.iter().position(|place| {
@@ -85,14 +87,15 @@ impl<'s> Marks<'_, 's> {
     }
 }
 
-/// Whether a quotation begins with a mark.
+/// Whether a mark opens a quotation.
 fn opens_quote(text: &str, place: &Range<usize>) -> bool {
     let before = text[..place.start].chars().next_back();
     before.is_none_or(|c| c.is_whitespace() || matches!(c, '(' | '[' | '-' | '"' | '\''))
         && text[place.end..].starts_with(|c: char| !c.is_whitespace())
 }
 
-/// What each plain mark of a translation was in the source: one after the other if there are as many, else what one like it was.
+/// The original of each plain mark of a translation: in order if both texts have the same number,
+/// otherwise that of a similar mark.
 pub(super) fn originals<'s>(
     source: &Marks<'_, 's>,
     kind: Kind,

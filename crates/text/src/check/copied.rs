@@ -1,4 +1,4 @@
-//! Whether a translation is its source.
+//! Detection of untranslated text.
 
 use std::collections::HashSet;
 
@@ -6,14 +6,16 @@ use crate::is_unspaced;
 
 use super::words;
 
-/// Words that a text must have for some of them to tell something.
+/// The fewest words for which a share is significant.
 const ENOUGH: usize = 4;
 
-/// The share of a source's words in its translation from which on it counts as copied. Related languages have many words in common.
+/// A translation with at least this share of the source's words is a copy. Related languages have
+/// many words in common.
 const MOSTLY: f32 = 0.75;
 
-/// Whether a translation is a copy of its source: equal but for capitals, or at least four words of which most were left as they
-/// are. Names stay as they are, so words with a capital do not count, and nor does a text of them that is shorter than four words.
+/// Whether a translation is a copy of its source: equal except for case, or with most of at least
+/// four words unchanged. Names are usually not translated, so words with a capital do not count,
+/// and neither does a text of fewer than four such words.
 ///
 /// ```
 /// use peregrine_text::check::is_copy;
@@ -35,7 +37,7 @@ pub fn is_copy(source: &str, translation: &str) -> bool {
         let share = pairs.filter(|pair| found.contains(pair)).count() as f32 / all;
         return source.len() >= ENOUGH && share >= MOSTLY;
     }
-    // Short words count too: those of related languages differ most.
+    // Short words count too: related languages differ most in them.
     let plain: Vec<&str> = source.split_whitespace().filter(|word| has_plain_word(word)).collect();
     let plain = words(&plain.join(" "));
     let found: HashSet<String> = words(translation).into_iter().collect();
@@ -48,7 +50,7 @@ pub fn word_count(text: &str) -> usize {
     words(text).iter().filter(|word| word.contains(char::is_alphabetic)).count()
 }
 
-/// Whether a text has a word that begins with a letter which is no capital.
+/// Whether a text has a word that does not begin with a capital.
 fn has_plain_word(text: &str) -> bool {
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter_map(|w| w.chars().next());
     words.any(|first| first.is_alphabetic() && !first.is_uppercase())

@@ -1,22 +1,22 @@
-//! Whether a translation has a usual length.
+//! Detection of translations of unusual length.
 
-/// Texts that are shorter on both sides vary too much.
+/// Pairs with both texts shorter than this vary too much.
 const LEAST: usize = 20;
 
-/// Characters by which a text may be longer or shorter than the ratios of other texts say: short ones vary most.
+/// The tolerance in characters beyond the range of ratios, because short texts vary most.
 const SLACK: f32 = 8.0;
 
 /// The usual ratios of a translation's length to its source's, by [`length_ratio`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LengthRange {
-    /// The least ratio.
+    /// The smallest usual ratio.
     pub least: f32,
-    /// The greatest ratio.
+    /// The largest usual ratio.
     pub greatest: f32,
 }
 
 impl Default for LengthRange {
-    /// Ratios that hold for all pairs of languages.
+    /// The range for all pairs of languages.
     fn default() -> LengthRange {
         LengthRange { least: 0.4, greatest: 2.5 }
     }
@@ -40,8 +40,9 @@ impl LengthRange {
     }
 }
 
-/// The length of a translation divided by that of its source; none where both are shorter than twenty characters. A Chinese
-/// character counts as three, a Japanese or Korean syllable as two, white space not at all.
+/// The length of a translation divided by that of its source; `None` if both are shorter than
+/// twenty characters. A Chinese character counts as three, a Japanese or Korean syllable as two,
+/// white space not at all.
 pub fn length_ratio(source: &str, translation: &str) -> Option<f32> {
     let (source, translation) = (length(source), length(translation));
     (source.max(translation) >= LEAST).then_some(translation as f32 / source.max(1) as f32)

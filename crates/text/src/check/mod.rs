@@ -1,5 +1,5 @@
-//! Checks of a translation against its source that need no model: has it the same numbers, was it translated at all, is its
-//! length usual, does it repeat itself?
+//! Checks of a translation against its source that need no model: changed numbers, untranslated
+//! text, unusual length, repetition.
 //!
 //! Each is a pure function of two texts in any languages.
 
@@ -15,7 +15,7 @@ pub use repeats::repeats_itself;
 
 use crate::is_unspaced;
 
-/// The words of a text in small letters; of a script without blanks every letter.
+/// The words of a text in lower case; in a script without blanks every letter is a word.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {

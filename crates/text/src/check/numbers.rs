@@ -1,14 +1,14 @@
-//! Whether a translation has the numbers of its source.
+//! Detection of changed numbers.
 
 use crate::carry::numbers;
 
-/// The greatest number that is often written as a word or in Roman numerals, as that of a century.
+/// The largest number that is often a word or Roman numerals, such as that of a century.
 const OFTEN_A_WORD: u64 = 21;
 
-/// Numbers of a text that are compared at most.
+/// The most numbers of a text that are compared.
 const MOST: usize = 500;
 
-/// First digits of the scripts that have their own.
+/// The zero digit of each script with its own digits.
 const ZEROS: [u32; 18] = [
     0x30, 0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66,
     0xe50, 0xed0, 0xf20, 0x1040, 0xff10,
@@ -28,14 +28,14 @@ const ZEROS: [u32; 18] = [
 /// ```
 pub fn numbers_agree(source: &str, translation: &str) -> bool {
     let (source, translation) = (Number::all(source), Number::all(translation));
-    // A table of numbers is no sentence.
+    // A table of numbers is not a sentence.
     if source.is_empty() || source.len().max(translation.len()) > MOST {
         return true;
     }
     let (mut missing, mut invented) = (source.clone(), translation.clone());
     pair_off(&mut missing, &mut invented, |a, b| a.digits == b.digits);
     pair_off(&mut missing, &mut invented, Number::agrees);
-    // Digits may be grouped in another way.
+    // Digits may be grouped differently.
     missing.retain(|number| !number.is_within(&translation));
     invented.retain(|number| !number.is_within(&source));
     let gone = |number: &Number| {
@@ -44,7 +44,7 @@ pub fn numbers_agree(source: &str, translation: &str) -> bool {
     !missing.iter().any(gone) && (missing.is_empty() || invented.is_empty())
 }
 
-/// Takes pairs that belong together out of two lists.
+/// Removes matching pairs from two lists.
 fn pair_off(
     left: &mut Vec<Number>,
     right: &mut Vec<Number>,
@@ -59,9 +59,10 @@ fn pair_off(
 /// A number of a text.
 #[derive(Debug, Clone)]
 struct Number {
-    /// Its digits without zeros in front.
+    /// The digits without leading zeros.
     digits: String,
-    /// Whether the zeros at its end say little: it has a separator, or a word such as 万 behind it.
+    /// Whether trailing zeros are not significant: the number has a separator, or a word such as 万
+    /// after it.
     scaled: bool,
 }
 
@@ -84,12 +85,12 @@ impl Number {
         numbers(&text).into_iter().map(number).collect()
     }
 
-    /// Its value; none if it is huge.
+    /// The value; `None` if it does not fit.
     fn value(&self) -> Option<u64> {
         self.digits.parse().ok()
     }
 
-    /// Its digits without the zeros at its end.
+    /// The digits without trailing zeros.
     fn significant(&self) -> &str {
         self.digits.trim_end_matches('0')
     }
@@ -105,7 +106,8 @@ impl Number {
         let is_hour = self.value().zip(other.value()).is_some_and(|(a, b)| hours(a, b));
         let is_year =
             |long: &str, short: &str| long.len() == 4 && short.len() == 2 && long.ends_with(short);
-        // Thousands and millions may be words; ten is another number than hundred.
+        // Thousands and millions may be words, so three or more zeros may be missing, but not one
+        // or two.
         let same_zeros = self.scaled || other.scaled || self.zeros().abs_diff(other.zeros()) >= 3;
         a == b
             || is_hour
@@ -114,7 +116,7 @@ impl Number {
             || self.significant() == other.significant() && same_zeros
     }
 
-    /// Whether its digits follow each other in others, as parts of one or over several.
+    /// Whether the digits are consecutive in other numbers, within one or across several.
     fn is_within(&self, others: &[Number]) -> bool {
         let all: String = others.iter().map(|other| other.digits.as_str()).collect();
         let is_one = others.iter().any(|other| other.digits == self.digits);
@@ -126,7 +128,7 @@ impl Number {
     }
 }
 
-/// A character with digits and separators of all scripts as ASCII.
+/// The ASCII equivalent of a digit or separator of any script.
 fn plain(c: char) -> char {
     let code = c as u32;
     let digit = ZEROS.iter().find(|&&zero| (zero..zero + 10).contains(&code));

@@ -1,15 +1,16 @@
-//! Whether a translation repeats itself.
+//! Detection of repetition.
 
 use super::words;
 
-/// The longest repeated stretch that is looked for, in words.
+/// The longest repeated phrase that is detected, in words.
 const LONGEST: usize = 24;
 
-/// Words from which on a stretch is not said twice in a row by chance.
+/// A phrase of at least so many words does not occur twice in a row by chance.
 const LONG: usize = 4;
 
-/// Whether a translation says the same again and again where its source does not: four words or more twice in a row, two or three
-/// words three times, one word four times. In a script without blanks a letter counts as a word, and numbers are twice as large.
+/// Whether a translation repeats a phrase where its source does not: four words or more twice in a
+/// row, two or three words three times, one word four times. In a script without blanks a letter
+/// counts as a word, and the numbers are doubled.
 ///
 /// ```
 /// use peregrine_text::check::repeats_itself;

@@ -1,22 +1,23 @@
-//! Terms in a text.
+//! Search for terms in a text.
 
 use std::ops::Range;
 
 use super::Entry;
 use crate::is_unspaced;
 
-/// A term that a text holds.
+/// A term found in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its bytes of the text.
+    /// The term's byte range in the text.
     pub range: Range<usize>,
-    /// The entry that tells its translation.
+    /// The index of the entry with the term's translation.
     pub entry: Option<usize>,
-    /// The entries that tell what its translation must not be.
+    /// The indices of the entries with forbidden translations.
     pub forbidden: Vec<usize>,
 }
 
-/// The sources of all entries, folded, in order: a search narrows down the range of those that begin as the text does.
+/// The case-folded sources of all entries, sorted. A search narrows the range of those that match a
+/// prefix of the text.
 #[derive(Default)]
 pub(super) struct Index {
     keys: Vec<Key>,
@@ -24,7 +25,7 @@ pub(super) struct Index {
 
 struct Key {
     folded: Vec<char>,
-    /// The entries with this source, in any case, by their numbers.
+    /// The indices of the entries with this source, in any case.
     entries: Vec<usize>,
 }
 
@@ -60,7 +61,7 @@ impl Index {
         found
     }
 
-    /// The longest term that begins at a byte of a text.
+    /// The longest term that begins at a byte offset of a text.
     fn longest(&self, entries: &[Entry], text: &str, start: usize) -> Option<Found> {
         let mut keys = self.keys.as_slice();
         let mut longest = None;
@@ -69,7 +70,7 @@ impl Index {
             let last = keys.partition_point(|key| key.folded.get(depth) <= Some(&c));
             keys = &keys[first..last];
             let Some(key) = keys.first() else { break };
-            // A character that folds to several ends with the last of them.
+            // A character that folds to several ends with the last one.
             if let (true, Some(end)) = (key.folded.len() == depth + 1, end) {
                 longest = Index::matching(key, entries, text, start..start + end).or(longest);
             }
@@ -77,7 +78,7 @@ impl Index {
         longest
     }
 
-    /// What the entries of a key say of a stretch of a text.
+    /// The match of a key's entries with a range of a text, if any applies.
     fn matching(key: &Key, entries: &[Entry], text: &str, range: Range<usize>) -> Option<Found> {
         let is_whole = is_edge(text, range.end);
         let surface = &text[range.clone()];
@@ -89,7 +90,7 @@ impl Index {
         };
         let (forbidden, told): (Vec<usize>, Vec<usize>) =
             key.entries.iter().filter(fits).partition(|number| entries[**number].forbid);
-        // Of several that differ in case only, the one that is written so.
+        // Of entries that differ only in case, prefer the one with the text's case.
         let exact = told.iter().find(|number| entries[**number].source == surface);
         let entry = exact.or(told.first()).copied();
         let any = entry.is_some() || !forbidden.is_empty();
@@ -97,8 +98,8 @@ impl Index {
     }
 }
 
-/// The characters of a text in small letters, white space as one blank, each with the byte at which it ends. Of several that stand
-/// for one character only the last has it.
+/// The characters of a text in lower case, with white space as one blank, each with the byte offset
+/// of its end. If a character folds to several, only the last has the offset.
 struct Folded<'t> {
     text: &'t str,
     at: usize,
@@ -135,7 +136,8 @@ impl Iterator for Folded<'_> {
     }
 }
 
-/// Whether a word may begin or end at a byte of a text: not between two letters of a script with blanks.
+/// Whether a word may begin or end at a byte offset: not between two letters of a script with
+/// blanks.
 pub(crate) fn is_edge(text: &str, at: usize) -> bool {
     let (before, behind) = (text[..at].chars().next_back(), text[at..].chars().next());
     let (Some(before), Some(behind)) = (before, behind) else { return true };
@@ -147,7 +149,7 @@ fn is_letter(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || is_mark(c)
 }
 
-/// Whether a character belongs to the letter before it.
+/// Whether a character is a combining mark.
 fn is_mark(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{93c}' | '\u{94d}' | '\u{200d}' | '\u{fe0f}')
 }

@@ -1,7 +1,7 @@
-//! Glossaries: how certain terms are to be translated.
+//! Glossaries: prescribed translations of terms.
 //!
-//! A file has a term a line: `source<TAB>target`, and perhaps flags. Terms are found in a text by their surface, whole words only, the
-//! longest first. What becomes of them is not decided here.
+//! A file has a term a line: `source<TAB>target`, and optional flags. Terms are matched by their
+//! surface form, whole words only, the longest first. How they are applied is not decided here.
 //!
 //! ```
 //! use peregrine_text::Glossary;
@@ -30,7 +30,7 @@ use find::Index;
 /// The most bytes of a term.
 pub const LONGEST_TERM: usize = 1024;
 
-/// A term and how it is to be translated.
+/// A term and its prescribed translation.
 ///
 /// ```
 /// use peregrine_text::Entry;
@@ -40,22 +40,23 @@ pub const LONGEST_TERM: usize = 1024;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// What is looked for in a text.
+    /// The term in the source language.
     pub source: String,
-    /// What stands for it in the translation: any of these forms. Without one it stays as it is.
+    /// The allowed forms in the translation. Without any, the term is copied.
     pub targets: Vec<String>,
-    /// Whether case counts. It also counts for a source with a capital within a word, and for one in capitals.
+    /// Whether matching is case-sensitive. It always is for a source with a capital within a word,
+    /// and for one in capitals.
     pub case: bool,
-    /// Whether it stays as it is.
+    /// Whether the term is copied.
     pub keep: bool,
     /// Whether the targets must not be in the translation.
     pub forbid: bool,
-    /// Whether it may be the beginning of a longer word.
+    /// Whether the term may be a prefix of a word.
     pub prefix: bool,
 }
 
 impl Entry {
-    /// A term and its target; several forms are divided by `|`. An empty target leaves the source as it is.
+    /// A term and its target; `|` separates several forms. A term with an empty target is copied.
     pub fn new(source: &str, target: &str) -> Entry {
         let form = |form: &str| form.trim().to_owned();
         let targets = if target.trim().is_empty() {
@@ -66,7 +67,7 @@ impl Entry {
         Entry { source: source.trim().to_owned(), targets, ..Entry::default() }
     }
 
-    /// The same entry with a flag: `case`, `keep`, `forbid` or `prefix`. None if there is no such flag.
+    /// The same entry with a flag: `case`, `keep`, `forbid` or `prefix`. `None` for other flags.
     pub fn with_flag(mut self, flag: &str) -> Option<Entry> {
         match flag {
             "case" => self.case = true,
@@ -78,12 +79,12 @@ impl Entry {
         Some(self)
     }
 
-    /// Whether it stays as it is.
+    /// Whether the term is copied.
     pub fn is_kept(&self) -> bool {
         !self.forbid && self.targets.iter().all(|target| *target == self.source)
     }
 
-    /// Whether case counts.
+    /// Whether matching is case-sensitive.
     pub fn is_cased(&self) -> bool {
         let mut letters = self.source.chars().filter(|c| c.is_alphabetic()).peekable();
         let in_capitals = letters.peek().is_some() && letters.all(char::is_uppercase);
@@ -92,7 +93,7 @@ impl Entry {
         self.case || in_capitals || inner.next().is_some()
     }
 
-    /// What is wrong with it.
+    /// The reason why the entry is invalid, if it is.
     fn problem(&self) -> Option<String> {
         let longest = self.targets.iter().chain([&self.source]).map(String::len).max().unwrap_or(0);
         if self.source.is_empty() {
@@ -111,7 +112,7 @@ impl Entry {
     }
 }
 
-/// How certain terms are to be translated. Clones share their entries.
+/// Terms with prescribed translations. Clones share their entries.
 #[derive(Clone, Default)]
 pub struct Glossary {
     shared: Arc<Shared>,
@@ -124,7 +125,8 @@ struct Shared {
 }
 
 impl Glossary {
-    /// A glossary of these entries. It is an error if a source is there twice with different targets, unless one of them is forbidden.
+    /// A glossary of these entries. A source that occurs twice with different targets is an error,
+    /// unless one of them is forbidden.
     ///
     /// ```
     /// use peregrine_text::{Entry, Glossary};
@@ -139,9 +141,9 @@ impl Glossary {
 
     /// Reads a file: CSV if its name ends in `.csv`, else TSV.
     ///
-    /// TSV: `source<TAB>target[<TAB>flags]`, no quoting, and lines that begin with `#` are comments. CSV: the same columns, quoted as
-    /// RFC 4180 says. Flags are divided by commas or blanks. Columns behind the second that look like codes of languages are
-    /// ignored.
+    /// TSV: `source<TAB>target[<TAB>flags]`, no quoting, and lines that begin with `#` are
+    /// comments. CSV: the same columns, quoted as in RFC 4180. Flags are separated by commas or
+    /// blanks. Columns after the second that look like language codes are ignored.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Glossary, Error> {
         Glossary::checked(name, read::entries(name, bytes)?)
     }
@@ -177,7 +179,7 @@ impl Glossary {
         &self.shared.entries
     }
 
-    /// The same terms, all kept as they are.
+    /// The same terms, all copied.
     pub fn kept(&self) -> Glossary {
         let wanted = self.entries().iter().filter(|entry| !entry.forbid);
         let kept = wanted.map(|entry| Entry { targets: Vec::new(), keep: true, ..entry.clone() });
@@ -186,12 +188,13 @@ impl Glossary {
         Glossary { shared: Arc::new(Shared { entries, index }) }
     }
 
-    /// Whether it has no entries.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.shared.entries.is_empty()
     }
 
-    /// The terms in a text, in its order. They do not overlap: of two that do the earlier one counts, then the longer one.
+    /// The terms in a text, in order. They do not overlap: the earlier one takes precedence, then
+    /// the longer one.
     pub fn find(&self, text: &str) -> Vec<Found> {
         self.shared.index.find(&self.shared.entries, text)
     }

@@ -1,9 +1,9 @@
-//! Files of terms: TSV, and CSV as RFC 4180 has it.
+//! Readers of glossary files: TSV, and CSV of RFC 4180.
 
 use super::Entry;
 use crate::Error;
 
-/// The entries of a file and their places.
+/// The entries of a file, each with its place for messages.
 pub(super) fn entries(name: &str, bytes: &[u8]) -> Result<Vec<(String, Entry)>, Error> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = 1 + bytes[..error.valid_up_to()].iter().filter(|&&byte| byte == b'\n').count();
@@ -43,7 +43,7 @@ fn with_flags(mut entry: Entry, columns: &[String]) -> Result<Entry, String> {
     Ok(entry)
 }
 
-/// Whether a column looks like the code of a language: `en`, `pt-PT`, `zh_Hans`.
+/// Whether a column looks like a language code: `en`, `pt-PT`, `zh_Hans`.
 fn is_code(column: &str) -> bool {
     let mut parts = column.trim().split(['-', '_']);
     let first = parts.next().unwrap_or_default();
@@ -56,7 +56,7 @@ fn is_code(column: &str) -> bool {
 
 /// A record of a file.
 struct Record {
-    /// The line at which it begins.
+    /// The number of its first line.
     line: usize,
     fields: Vec<String>,
 }
@@ -71,13 +71,13 @@ fn tsv(text: &str) -> Vec<Record> {
     lines.map(record).collect()
 }
 
-/// The records of CSV; or the line and what is wrong with it.
+/// The records of a CSV file, or the line number and the problem.
 fn csv(text: &str) -> Result<Vec<Record>, (usize, String)> {
     let mut records = Vec::new();
     let mut record = Record { line: 1, fields: vec![String::new()] };
     let mut line = 1;
     let mut chars = text.chars().peekable();
-    // Whether the field was in quotes, which are closed.
+    // Whether the field was quoted and the closing quote has been read.
     let mut quoted = false;
     while let Some(c) = chars.next() {
         let field = record.fields.len() - 1;

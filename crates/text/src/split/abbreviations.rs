@@ -1,11 +1,11 @@
 //! Words that end in a full stop without ending a sentence.
 //!
-//! A language's list is only as long as it must be: a stop before a small letter never ends a
-//! sentence, so only words that stand before names, numbers or (in German) nouns matter. All lists
-//! are used together: an abbreviation of one language seldom ends a sentence of another, and the language of a
-//! text is not always given.
+//! The lists are short: a full stop before a small letter never ends a sentence, so only words
+//! before names, numbers or (in German) nouns matter. All lists are used together, because an
+//! abbreviation of one language seldom ends a sentence of another, and the language of a text is
+//! not always known.
 
-/// Before a name or any other word: never the end.
+/// Abbreviations that never end a sentence.
 const ALWAYS: &[&str] = &[
     // English
     "Mr Mrs Ms Mx Messrs Dr Prof Rev Revd Fr Sr Jr St Mt Ft Gen Maj Col Lt Capt Cpt Cmdr Sgt Cpl Adm \
@@ -47,7 +47,7 @@ const ALWAYS: &[&str] = &[
     "डॉ श्री सुश्री श्रीमती प्रो पं ए बी सी डी ई एफ एच जे के एल एम एन ओ पी आर एस टी यू वी",
 ];
 
-/// Before a number: part of a reference.
+/// Abbreviations that do not end a sentence before a number, as in references.
 const BEFORE_NUMBER: &[&str] = &[
     "No Nos no nos Nr nr Nro nro Núm núm num Num n nº n° Art art Arts arts Abs Sec sec Fig fig Figs figs \
      Tab p pp P PP S ff Vol vol Bd Ch ch Kap cap Cap c Op op par Par pag pág pag str Str č čl poz рис Рис \
@@ -55,12 +55,12 @@ const BEFORE_NUMBER: &[&str] = &[
      Okt Dez Tel tel Ext ext Nº N°",
 ];
 
-/// English words that begin sentences and no names.
+/// English words that begin sentences but not names.
 const FUNCTION_WORDS: &[&str] =
     &["The A An It He She They We I You In On At His Her Their This That These But And So"];
 
-/// Months that follow a day's number and stop (`3. Oktober`), by the first letters all have in
-/// common; small letters never matter, see above.
+/// Capitalised months after a day's number and full stop (`3. Oktober`), by the prefixes that
+/// languages share.
 const MONTHS: &[&str] = &[
     "Jan",
     "Jän",
@@ -95,7 +95,7 @@ pub(super) fn never_ends(word: &str) -> bool {
     if listed(ALWAYS, word) {
         return true;
     }
-    // At the beginning of a sentence a small abbreviation is written with a capital.
+    // An abbreviation in small letters has a capital at the beginning of a sentence.
     let mut rest = word.chars();
     let small = rest.next().filter(|c| c.is_uppercase()).map(|c| c.to_lowercase());
     small.is_some_and(|first| {
@@ -104,7 +104,7 @@ pub(super) fn never_ends(word: &str) -> bool {
     })
 }
 
-/// Whether a word with a full stop belongs to a number behind it.
+/// Whether a word with a full stop belongs to the number after it.
 pub(super) fn goes_with_number(word: &str) -> bool {
     // A German street is one word with its name: `Hauptstr. 7`.
     listed(BEFORE_NUMBER, word) || word.ends_with("str")
@@ -115,7 +115,7 @@ pub(super) fn begins_sentence(next_word: &str) -> bool {
     listed(FUNCTION_WORDS, next_word)
 }
 
-/// Whether a number with a full stop belongs to the word behind it.
+/// Whether a number with a full stop belongs to the word after it.
 pub(super) fn is_counted(next_word: &str) -> bool {
     MONTHS.iter().any(|month| next_word.starts_with(month))
 }

@@ -1,21 +1,21 @@
-//! The marks that end sentences, and what may stand behind them.
+//! The marks that end sentences, and the characters that may follow them.
 
-/// Marks that may end a sentence.
+/// Whether a mark may end a sentence.
 pub(super) fn is_terminator(c: char) -> bool {
     matches!(c, '.' | '!' | '?' | '…' | '‼' | '⁇' | '⁈' | '⁉' | '\u{37e}') || is_strong(c)
 }
 
-/// Marks that end a sentence whatever follows.
+/// Whether a mark ends a sentence whatever follows.
 pub(super) fn is_strong(c: char) -> bool {
     is_wide(c) || matches!(c, '؟' | '۔' | '।' | '॥' | '።' | '፧' | '།' | '။' | '។')
 }
 
-/// Marks after which no blank is written.
+/// Whether no blank is written after a mark.
 pub(super) fn is_wide(c: char) -> bool {
     matches!(c, '。' | '！' | '？' | '｡' | '．')
 }
 
-/// Marks that close what a sentence stands in.
+/// Whether a mark closes a quotation or bracket around a sentence.
 fn is_closing(c: char) -> bool {
     matches!(
         c,
@@ -37,7 +37,7 @@ fn is_closing(c: char) -> bool {
     )
 }
 
-/// Marks that may stand before the first letter of a sentence.
+/// Whether a mark may precede the first letter of a sentence.
 pub(super) fn is_opening(c: char) -> bool {
     matches!(
         c,
@@ -66,16 +66,16 @@ pub(super) fn is_opening(c: char) -> bool {
     )
 }
 
-/// Where marks end.
+/// The ends of a run of marks.
 #[derive(Clone, Copy)]
 pub(super) struct MarkEnds {
-    /// Behind the marks, and the quotes and brackets they close.
+    /// The end of the marks and of closing quotes and brackets.
     pub(super) marks: usize,
-    /// Behind what belongs to the sentence too: the number of a note, an emoji.
+    /// The end of everything that belongs to the sentence, with note numbers and emoji.
     pub(super) all: usize,
 }
 
-/// Where the marks that begin at `mark` end.
+/// The ends of the marks that begin at `mark`.
 pub(super) fn end_of_marks(text: &str, mark: usize) -> MarkEnds {
     let after_marks = text[mark..].trim_start_matches(is_terminator);
     let mut marks = text.len() - after_marks.len();
@@ -87,14 +87,15 @@ pub(super) fn end_of_marks(text: &str, mark: usize) -> MarkEnds {
     MarkEnds { marks, all }
 }
 
-/// Bytes of the closing mark that a text begins with.
+/// The length in bytes of a closing mark at the start of a text.
 fn closing(text: &str) -> Option<usize> {
     let opens = |behind: &str| behind.starts_with(char::is_alphanumeric);
     let mut characters = text.chars();
     let first = characters.next()?;
     let behind = characters.as_str();
     match first {
-        // A low quote that closes in German opens in English, and German turns French quotes around; before a letter they open.
+        // These quotes close in some languages and open in others (“ closes in German and opens in
+        // English; German reverses French quotes). Before a letter they open.
         '“' | '«' | '‹' => (!opens(behind)).then_some(first.len_utf8()),
         // French writes a blank before a closing quote.
         ' ' | '\u{a0}' | '\u{202f}' => {
@@ -105,7 +106,7 @@ fn closing(text: &str) -> Option<usize> {
     }
 }
 
-/// Bytes of the number of a note that a text begins with: `[3]`.
+/// The length in bytes of a note number at the start of a text: `[3]`.
 fn note(text: &str) -> Option<usize> {
     let inside = text.strip_prefix('[')?;
     let behind = inside.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(']')?;
@@ -113,7 +114,8 @@ fn note(text: &str) -> Option<usize> {
     (1..=3).contains(&digits).then_some(text.len() - behind.len())
 }
 
-/// Bytes of the emoji that a text begins with, with blanks before them, if nothing but white space follows.
+/// The length in bytes of the emoji at the start of a text, with blanks before them, if only white
+/// space follows.
 fn emoji(text: &str) -> Option<usize> {
     let behind = text.trim_start_matches(|c| c == ' ' || is_emoji(c));
     let run = &text[..text.len() - behind.len()];

@@ -1,9 +1,9 @@
-//! Where sentences end.
+//! Sentence splitting.
 //!
-//! Rules over punctuation, the letter behind it and lists of abbreviations, for the languages of
-//! Europe; Chinese, Japanese, Indic, Arabic and Ethiopic punctuation. No dictionary and no
-//! statistics: the same text is always split at the same places. A doubtful place is not split,
-//! since two sentences together are translated better than half a one.
+//! The rules use punctuation, the letter after it and lists of abbreviations, for the languages of
+//! Europe and for Chinese, Japanese, Indic, Arabic and Ethiopic punctuation. There are no
+//! dictionaries and no statistics: the same text is always split at the same places. In doubt a
+//! text is not split, because two sentences together are translated better than half of one.
 
 mod abbreviations;
 mod marks;
@@ -19,18 +19,18 @@ use marks::{MarkEnds, end_of_marks, is_opening, is_strong, is_terminator, is_wid
 /// How text is split before it is translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Split {
-    /// A text is a sentence.
+    /// Every text is one sentence.
     #[default]
     None,
-    /// A line may hold several sentences, and every line ends one.
+    /// A line may have several sentences, and a line break ends one.
     Sentence,
-    /// Sentences may go on over lines; an empty line ends a paragraph.
+    /// Sentences may continue on the next line; an empty line ends a paragraph.
     Paragraph,
 }
 
 impl Split {
-    /// The sentences of a text that is split this way: where each begins and ends. Unless a text is one sentence, they are without
-    /// the white space around them.
+    /// The byte ranges of the sentences of a text. Unless a text is one sentence, they exclude the
+    /// white space around them.
     ///
     /// ```
     /// use peregrine_text::Split;
@@ -69,8 +69,8 @@ impl std::str::FromStr for Split {
     }
 }
 
-/// The sentences of a text: where each begins and ends, without the white space around it. A sentence may go on over the
-/// end of a line, but not over an empty line.
+/// The byte ranges of the sentences of a text, without the white space around them. A sentence may
+/// continue after a line break, but not after an empty line.
 ///
 /// ```
 /// use peregrine_text::sentences;
@@ -147,18 +147,18 @@ fn ends_sentence(text: &str, start: usize, mark: usize, ends: MarkEnds) -> bool 
     }
     match core {
         "." => !is_abbreviation(&text[start..mark], next),
-        // Where letters have no case, nothing tells a pause from an end.
+        // In scripts without case a pause cannot be told from the end of a sentence.
         "..." | "…" => !next.starts_with(|c: char| is_caseless(c) && !is_unspaced(c)),
         _ => true,
     }
 }
 
-/// Whether a sentence goes on behind a quotation that ends in a mark.
+/// Whether a sentence continues after a quotation that ends in a mark.
 fn goes_on_after_quotation(after: &str) -> bool {
     if after.starts_with(['と', 'っ', 'の', '、', '，', ',', '的', '）']) {
         return true;
     }
-    // Chinese: who said it, up to the next mark.
+    // In Chinese, a clause that names the speaker follows, up to the next mark.
     let clause = after.split(['，', '。', '！', '？', '：', '；']).next().unwrap_or_default();
     let says = clause.ends_with(['说', '說', '问', '問', '道', '喊', '答', '叫', '想']);
     says && !clause.ends_with("知道") && clause.chars().count() <= 6
@@ -186,7 +186,7 @@ fn is_caseless(c: char) -> bool {
     c.is_alphabetic() && !c.is_lowercase() && !c.is_uppercase()
 }
 
-/// Whether a full stop behind `before` belongs to its last word. `next` follows.
+/// Whether a full stop after `before` belongs to its last word. `next` is the text after the stop.
 fn is_abbreviation(before: &str, next: &str) -> bool {
     let (rest, word) = last_word(before);
     let word = word.trim_start_matches(is_opening);
@@ -235,12 +235,12 @@ fn is_spaced(word: &str) -> bool {
     }
 }
 
-/// The same for a word with its stop.
+/// Like [`is_spaced`], for a word with its full stop.
 fn is_spaced_next(word: &str) -> bool {
     word.strip_suffix('.').is_some_and(is_spaced)
 }
 
-/// Whether a number with a full stop is counted on (`24. 12.`) or counts a name (`1. FC`).
+/// Whether a number with a full stop belongs to a next number (`24. 12.`) or to a name (`1. FC`).
 fn is_counted(next_word: &str) -> bool {
     let number = next_word.strip_suffix('.');
     number.is_some_and(|n| matches!(n.len(), 1 | 2) && n.bytes().all(|b| b.is_ascii_digit()))
@@ -257,8 +257,8 @@ fn is_one_capital(part: &str) -> bool {
     letters.next().is_some_and(char::is_uppercase) && letters.next().is_none()
 }
 
-/// Puts the translations of two parts together. `between` is what stood between their sources: it
-/// is kept, but scripts that need no blank get none and others get one. The end of a line is always kept.
+/// Joins the translations of two parts. `between` is the text between their sources. It is kept,
+/// except that scripts without blanks get none and others get one. A line break is always kept.
 ///
 /// ```
 /// use peregrine_text::join;
@@ -271,7 +271,7 @@ pub fn join(left: &str, between: &str, right: &str) -> String {
     format!("{left}{}{right}", separator(left, between, right))
 }
 
-/// What [`join`] puts between two translations.
+/// The text that [`join`] puts between two translations.
 pub fn separator<'a>(left: &str, between: &'a str, right: &str) -> &'a str {
     let unspaced = |c: char| matches!(c, '\u{3000}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ff00}'..='\u{ffef}');
     let tight = left.ends_with(unspaced) || right.starts_with(unspaced);

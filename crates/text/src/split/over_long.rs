@@ -1,38 +1,38 @@
-//! Text longer than a model allows: cut at the best place.
+//! Splitting of text that is too long for a model.
 //!
-//! A text above [`LONGEST`] bytes is cut before it is tokenised, so that no line needs more memory than
-//! that; one with more tokens than the model takes is cut after it. A stretch in which there is no place
-//! to cut is no language (a key, an image in letters, a row of dashes) and is not translated.
+//! A text above [`LONGEST`] bytes is split before tokenisation, which bounds the memory of a line;
+//! one with more tokens than the model allows is split after it. A stretch without a place to split
+//! is not language (a key, an encoded image, a row of dashes) and is not translated.
 
 use std::ops::Range;
 
 use super::sentences;
 use crate::{Encoded, Tokenizer};
 
-/// Tokens of a piece when text must be cut. Models are trained on sentences; a piece of the longest
-/// length they allow would be translated badly, if at all.
+/// The target size of a piece in tokens. Models are trained on sentences; a piece of the maximum
+/// length would be translated badly, if at all.
 const PIECE_TOKENS: usize = 200;
 
-/// Bytes of text that are tokenised together at most.
+/// The most bytes of text that are tokenised together.
 pub const LONGEST: usize = 1 << 16;
 
-/// Characters without a place to cut between them above which text too long for a model is copied.
-/// Sentences of scripts without blanks have clauses that are much shorter.
+/// A too long text with more characters than this between two places to split is copied. Clauses of
+/// scripts without blanks are much shorter.
 const UNBROKEN: usize = 2000;
 
 /// A piece of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Its tokens; none if it is to be copied as it is.
+    /// The tokens; empty if the piece is copied.
     pub ids: Vec<u32>,
-    /// For each token the bytes of the text that it came from, see [`Encoded::spans`].
+    /// The byte range of each token in the text, see [`Encoded::spans`].
     pub spans: Vec<Range<usize>>,
-    /// What it is made of.
+    /// The byte range of the piece in the text.
     pub range: Range<usize>,
 }
 
 impl Piece {
-    /// A piece whose tokens came from a text that begins at `range`.
+    /// A piece of the text in `range`; the encoded spans are relative to its start.
     fn new(encoded: Encoded, range: Range<usize>) -> Piece {
         let Encoded { ids, mut spans } = encoded;
         if range.start > 0 {
@@ -43,7 +43,7 @@ impl Piece {
         Piece { ids, spans, range }
     }
 
-    /// Takes the first `count` tokens and what they came from.
+    /// Splits off the first `count` tokens with their text.
     fn split_front(&mut self, text: &str, count: usize) -> Piece {
         let (ids, spans) = (self.ids.split_off(count), self.spans.split_off(count));
         let place = spans.first().map_or(self.range.end, |span| char_boundary(text, span.start));
@@ -54,8 +54,8 @@ impl Piece {
     }
 }
 
-/// Where to cut a text of more than [`LONGEST`] bytes: behind the last blank of their second half, else
-/// at the last character. A shorter text is not cut.
+/// The place to split a text of more than [`LONGEST`] bytes: after the last blank in the second
+/// half of these bytes, or else at the last character. A shorter text is not split.
 ///
 /// ```
 /// use peregrine_text::{LONGEST, cut_place};

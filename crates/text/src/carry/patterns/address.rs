@@ -1,8 +1,9 @@
-//! Addresses of the web, of mail and of people.
+//! Matchers of URLs, e-mail addresses, hosts, handles and hashtags.
 
 use super::{begins, is_name, run, without_punctuation};
 
-/// Endings of hosts and files by which a dotted word without a scheme is known. Those that are English words are left out.
+/// Endings of hosts and files by which a dotted word without a scheme is recognised, except those
+/// that are English words.
 const ENDINGS: &[&str] = &[
     "7z", "ai", "apk", "app", "avi", "bat", "bin", "br", "c", "cfg", "ch", "cn", "co", "com",
     "conf", "cpp", "cs", "css", "csv", "de", "dev", "dll", "doc", "docx", "edu", "epub", "es",

@@ -3,7 +3,7 @@
 use super::address::has_ending;
 use super::{before, begins, is_name, run, without_punctuation};
 
-/// Bytes that code between two marks may have.
+/// The most bytes of code between two marks.
 const LONGEST: usize = 200;
 
 /// `` `code` ``, also with more than one mark.
@@ -84,7 +84,7 @@ pub(super) fn windows_path(text: &str, at: usize) -> Option<usize> {
     let is_part = |c: char| !c.is_whitespace() && !matches!(c, '"' | '<' | '>' | '|' | '?' | '*');
     let length = run(rest, is_part);
     let end = without_punctuation(text, at, at + length);
-    // A file's name may have blanks in it, if its ending tells where it ends.
+    // A file name may have blanks if it has a known ending.
     let last = text[at..end].rsplit('\\').next().unwrap_or_default();
     if has_ending(last) || !text[end..].starts_with(' ') {
         return Some(end);
@@ -101,14 +101,14 @@ pub(super) fn windows_path(text: &str, at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// `](target)` of a link.
+/// The `](target)` of a link.
 pub(super) fn link(text: &str, at: usize) -> Option<usize> {
     let inside = text[at..].strip_prefix("](")?;
     let length = inside.find(')').filter(|&length| length < LONGEST)?;
     (!inside[..length].contains(char::is_whitespace)).then_some(at + 2 + length + 1)
 }
 
-/// `$formula$`, which has a sign of formulas in it.
+/// `$formula$`, which must have a mathematical sign.
 pub(super) fn formula(text: &str, at: usize) -> Option<usize> {
     let inside = &text[at + 1..];
     let length = inside.find('$').filter(|&length| (1..LONGEST).contains(&length))?;

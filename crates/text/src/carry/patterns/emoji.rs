@@ -2,7 +2,7 @@
 
 use super::run;
 
-/// Whether a character is a picture, or begins one.
+/// Whether a character is an emoji, or begins one.
 pub(in super::super) fn is_emoji(c: char) -> bool {
     matches!(
         c,
@@ -16,17 +16,17 @@ pub(in super::super) fn is_emoji(c: char) -> bool {
     )
 }
 
-/// What joins or changes pictures: joiner, variation, keycap, tags of flags.
+/// Whether a character joins or modifies emoji: joiner, variation selector, keycap, tags of flags.
 fn continues(c: char) -> bool {
     matches!(c, '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' | '\u{20e3}' | '\u{e0020}'..='\u{e007f}')
 }
 
-/// Pictures without a blank between them.
+/// A run of emoji without blanks.
 pub(super) fn emoji(text: &str, at: usize) -> Option<usize> {
     Some(at + run(&text[at..], |c| is_emoji(c) || continues(c)))
 }
 
-/// A digit in a box.
+/// A keycap: a digit in a box.
 pub(super) fn keycap(text: &str, at: usize) -> Option<usize> {
     let rest = &text[at + 1..];
     let length = run(rest, continues);

@@ -1,6 +1,8 @@
-//! Stretches that are carried whatever the vocabulary: addresses, placeholders, code, emoji, long numbers.
+//! Stretches that are carried with every vocabulary: addresses, placeholders, code, emoji, long
+//! numbers.
 //!
-//! Each matcher is given a text and a place and tells where its stretch ends, if one begins there.
+//! A matcher takes a text and a byte offset, and returns the end of its stretch if one begins
+//! there.
 
 mod address;
 mod code;
@@ -12,7 +14,7 @@ use std::ops::Range;
 
 pub(super) use emoji::is_emoji;
 
-/// What begins at byte `at` of a text: where it ends.
+/// A function that returns the end of the stretch that begins at a byte offset, if there is one.
 type Matcher = fn(&str, usize) -> Option<usize>;
 
 /// The stretches of a text that a pattern matches, in order.
@@ -58,7 +60,8 @@ fn find_by(text: &str, matchers: fn(char, bool) -> &'static [Matcher]) -> Vec<Ra
     found
 }
 
-/// Bytes that a matcher gets to see. Only what is longer is looked at as a whole, so that no text takes long.
+/// The bytes that a matcher is given at first. Only a match that fills the window is repeated on
+/// the whole text, so that no text takes long.
 const WINDOW: usize = 512;
 
 /// The end of the longest match.
@@ -74,7 +77,8 @@ fn longest(matchers: &[Matcher], text: &str, at: usize) -> Option<usize> {
     }
 }
 
-/// The matchers of what may begin with a character. `free` says whether a word may begin there.
+/// The matchers of stretches that begin with a character. `free` says whether a word may begin
+/// there.
 fn matchers(c: char, free: bool) -> &'static [Matcher] {
     match c {
         'A'..='Z' | 'a'..='z' if free => &[
@@ -109,7 +113,7 @@ fn matchers(c: char, free: bool) -> &'static [Matcher] {
     }
 }
 
-/// The number of bytes at the beginning of a text whose characters are all wanted.
+/// The length in bytes of the longest prefix of a text whose characters are all wanted.
 fn run(text: &str, wanted: impl Fn(char) -> bool) -> usize {
     text.find(|c| !wanted(c)).unwrap_or(text.len())
 }
@@ -119,17 +123,17 @@ fn before(text: &str, at: usize) -> Option<char> {
     text[..at].chars().next_back()
 }
 
-/// Whether something may begin at a place: no letter or digit stands before it.
+/// Whether a stretch may begin at an offset: there is no letter or digit before it.
 fn begins(text: &str, at: usize) -> bool {
     before(text, at).is_none_or(|c| !c.is_alphanumeric() && c != '_')
 }
 
-/// Whether a character may be part of a name in a program.
+/// Whether a character may be part of an identifier.
 fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// The end of an address or a path without the punctuation that belongs to the sentence around it.
+/// The end of an address or a path, without punctuation of the sentence.
 fn without_punctuation(text: &str, start: usize, mut end: usize) -> usize {
     loop {
         let inside = &text[start..end];
@@ -153,7 +157,7 @@ fn without_punctuation(text: &str, start: usize, mut end: usize) -> usize {
 mod tests {
     use super::find;
 
-    /// What is found in each text.
+    /// Texts and the stretches that are found in each.
     const CASES: &[(&str, &[&str])] = &[
         (
             "See https://example.org/a.html?id=12&lang=en#top, please.",

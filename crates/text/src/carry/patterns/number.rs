@@ -1,8 +1,9 @@
-//! Numbers that are names: of telephones, accounts, moments; many digits of a constant.
+//! Matchers of numbers that are copied: telephone and account numbers, timestamps, constants with
+//! many digits.
 
 use super::run;
 
-/// A number of fewer digits is a quantity, which a translation may write in its own way.
+/// A number of fewer digits is a quantity, which a translation may format differently.
 const LEAST_DIGITS: usize = 8;
 
 fn digits(text: &str) -> usize {
@@ -14,7 +15,7 @@ pub(super) fn code(text: &str, at: usize) -> Option<usize> {
     let rest = &text[at..];
     let is_code = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '-' | '_' | '/');
     let word = rest[..run(rest, is_code)].trim_end_matches(['.', ':', '-', '_', '/']);
-    // Two years with a dash between them are a span of time.
+    // Two years with a dash between them are a period.
     let span = word.len() == 9 && word.as_bytes()[4] == b'-' && digits(word) == 8;
     let listed = rest[word.len()..].starts_with(',') && word.bytes().all(|b| b.is_ascii_digit());
     (digits(word) >= LEAST_DIGITS && !span && !listed).then_some(at + word.len())

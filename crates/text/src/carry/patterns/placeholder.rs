@@ -2,10 +2,11 @@
 
 use super::{begins, is_name, run};
 
-/// Bytes that a placeholder may have.
+/// The most bytes of a placeholder.
 const LONGEST: usize = 100;
 
-/// `{name}`, `{{ name }}`, `{0}`, `{count, number}`: braces that match, around no sentence.
+/// `{name}`, `{{ name }}`, `{0}`, `{count, number}`: matching braces that do not enclose a
+/// sentence.
 pub(super) fn braces(text: &str, at: usize) -> Option<usize> {
     let mut depth = 0;
     for (place, c) in text[at..].char_indices().take(LONGEST) {
@@ -22,7 +23,7 @@ pub(super) fn braces(text: &str, at: usize) -> Option<usize> {
     None
 }
 
-/// Whether what stands in braces is a name, a number or a call, not a sentence.
+/// Whether the text in braces is a name, a number or a call, not a sentence.
 fn is_argument(inside: &str) -> bool {
     let marked = inside.contains(|c: char| c.is_ascii_punctuation() && !matches!(c, '.' | '\''));
     marked || inside.split_whitespace().count() <= 1
@@ -99,7 +100,7 @@ pub(super) fn bracketed(text: &str, at: usize) -> Option<usize> {
     (name > 1 && has_letter && text[end..].starts_with(']')).then_some(end + 1)
 }
 
-/// Elements that stand in running text.
+/// Names of inline elements.
 const TAGS: &[&str] = &[
     "a", "abbr", "b", "bpt", "br", "code", "del", "div", "em", "ept", "font", "g", "hr", "i",
     "img", "ins", "kbd", "li", "link", "mark", "ol", "p", "ph", "q", "s", "small", "span",
