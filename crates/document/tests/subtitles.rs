@@ -52,12 +52,12 @@ fn a_block_is_a_sentence_over_cues() {
     assert_eq!(
         texts(&fixture("speakers.srt"), Format::Srt),
         [
-            "Est-ce que vous prenez un café\u{a0}?",
-            "Oui, avec plaisir.",
-            "Alors je vous attends au café près de l'hôtel de ville.",
-            "D'accord… à bientôt\u{a0}!",
-            "Il était déjà très tard quand elle est arrivée.",
-            "«\u{a0}C'est l'œuvre d'une vie\u{a0}», dit-il. Ça coûte 5\u{a0}€.",
+            "Shall we meet at the café, René?",
+            "Yes, with pleasure.",
+            "Then I will wait for you at the café next to the town hall.",
+            "All right… see you soon!",
+            "It was already very late when she finally arrived.",
+            "“This is my life’s work,” he said. It costs 5\u{a0}€.",
         ]
     );
 }
