@@ -249,7 +249,10 @@ async function googleTranslate() {
   }, 1);
   await it.refused("unknown language", Error, /xx/, () => c.translate("Hi", "xx"));
   await it.refused("unknown source", Error, /xx/, () => c.translate("Hi", { from: "xx", to: "pt" }));
-  await it.refused("markup", Error, /not supported/, () => c.translate("<b>Hi</b>", "pt"));
+  await it.call("markup", async () => {
+    const [text] = await c.translate("<p>Two <b>dogs</b> play in the snow.</p>", { to: "pt", format: "html" });
+    assert.equal(text, "<p>Dois <b>cães</b> brincam na neve.</p>");
+  }, 1);
   await it.call("right key", async () => assert.equal((await client(KEYED, KEY).translate(DOGS, "pt"))[0], CAES), 1);
   const code = (status, action) => () => action().catch((error) => {
     assert.equal(error.code, status);

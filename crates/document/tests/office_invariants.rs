@@ -8,6 +8,7 @@ mod packed;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use engines::{ADDED, Numbers, Scrambler, appended, read, scrambled, write};
 use packed::{docx, entries, rich};
@@ -374,5 +375,39 @@ proptest! {
     fn soup_of_runs(content in paragraph_soup()) {
         let bytes = docx(&format!("<w:p><w:pPr/>{content}</w:p>"));
         check(&content, &bytes, Format::Docx);
+    }
+}
+
+#[test]
+fn hostile_paragraphs_take_little_time() {
+    let many = 50_000;
+    let pages = [
+        "<w:r><w:t>a </w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>b</w:t></w:r>".repeat(many),
+        "<w:r><w:t>a</w:t></w:r><w:bookmarkStart/>".repeat(many),
+        "<w:hyperlink><w:r><w:t>a b</w:t></w:r></w:hyperlink>".repeat(many),
+        "<w:r><w:fldChar w:fldCharType=\"begin\"/></w:r><w:r><w:t>a</w:t></w:r>".repeat(many),
+        "<w:r><w:t>a</w:t><w:tab/></w:r>".repeat(many),
+        "<w:fldSimple><w:r><w:t>a b</w:t></w:r></w:fldSimple><w:r><w:t>+ c</w:t></w:r>"
+            .repeat(many),
+        (0..many)
+            .map(|n| format!("<w:r><w:rPr><w:sz w:val=\"{n}\"/></w:rPr><w:t>a</w:t></w:r>"))
+            .collect(),
+        format!(
+            "{}<w:r><w:t>a b</w:t></w:r>{}",
+            "<w:hyperlink>".repeat(900),
+            "</w:hyperlink>".repeat(900)
+        ),
+        format!("<w:r><w:t>{}</w:t></w:r>", "&amp;x &#1;".repeat(many)),
+    ];
+    for page in pages {
+        let start = Instant::now();
+        let bytes = docx(&format!("<w:p>{page}</w:p>"));
+        let document = read(&bytes, Format::Docx, &Options::default());
+        let mut rules = Scrambler { numbers: Numbers(1), dropped: 15, doubled: 10, lost: 10 };
+        let written = write(&document, |block| scrambled(block, &mut rules));
+        facts("hostile", &entries(&written.bytes)[2].1);
+        let seconds = start.elapsed().as_secs_f32();
+        println!("{seconds:5.1} s {}", &page[..40]);
+        assert!(seconds < 20.0, "{}", &page[..40]);
     }
 }

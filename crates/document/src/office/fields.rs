@@ -91,19 +91,15 @@ fn match_fields(atoms: &[Atom]) -> HashMap<usize, (Option<usize>, usize)> {
             What::Field(part) if part.begins => {
                 open.push((number, part.separates.then_some(number)));
             }
-            What::Field(part) if part.ends => {
-                if open.len() > floor {
-                    if let Some((begin, separator)) = open.pop() {
-                        let separator = separator.or(part.separates.then_some(number));
-                        fields.insert(begin, (separator.filter(|&at| at < number), number));
-                    }
+            What::Field(part) if part.ends && open.len() > floor => {
+                if let Some((begin, separator)) = open.pop() {
+                    let separator = separator.or(part.separates.then_some(number));
+                    fields.insert(begin, (separator.filter(|&at| at < number), number));
                 }
             }
-            What::Field(part) if part.separates => {
-                if open.len() > floor {
-                    if let Some((_, separator)) = open.last_mut() {
-                        separator.get_or_insert(number);
-                    }
+            What::Field(part) if part.separates && open.len() > floor => {
+                if let Some((_, separator)) = open.last_mut() {
+                    separator.get_or_insert(number);
                 }
             }
             _ => {}

@@ -127,15 +127,11 @@ impl Reader<'_> {
                 frame.preserve = attributes.preserve_space(self.bytes);
             }
             (Element::Whole(Class::FieldMark), Some(paragraph)) => {
-                let kind = Attributes::new(tag, raw.start);
-                let kind = kind.get(
-                    &format!(
-                        "{}fldchartype",
-                        self.prefix.as_deref().unwrap_or_default().to_ascii_lowercase()
-                    ),
-                    self.bytes,
-                );
-                let kind = String::from_utf8_lossy(kind.unwrap_or_default());
+                let prefix = self.prefix.as_deref().unwrap_or_default();
+                let name = format!("{prefix}fldCharType").to_ascii_lowercase();
+                let attributes = Attributes::new(tag, raw.start);
+                let kind = attributes.get(&name, self.bytes).unwrap_or_default();
+                let kind = String::from_utf8_lossy(kind);
                 paragraph.add_field(Class::FieldMark, &kind);
             }
             _ => {
