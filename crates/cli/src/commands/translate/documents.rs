@@ -204,6 +204,9 @@ impl Args {
                 NoteKind::Moved => "a tag was put round a word nearby",
                 NoteKind::Emptied => "a tag has lost its words",
                 NoteKind::Lost => "what was to be kept was lost, and put beside its neighbours",
+                NoteKind::Reencoded => {
+                    "new characters do not fit the file's encoding: it is in UTF-8 now"
+                }
                 _ => "markup has changed",
             };
             let text: String = document.blocks()[note.block].text.chars().take(40).collect();
