@@ -9,7 +9,7 @@ mod tests;
 use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
     Attention, Backend, Choices, Dense, Embed, Epilogue, Moves, NormWeights, PastExtension,
-    PastReads, PreparedOp, Question, Reads, RunAhead, Term, Terms,
+    PastReads, PreparedOp, Reads, RunAhead, Term, Terms, TopKQuery,
 };
 
 use crate::attention::kv_cache::{Cache, CachePrecision};
@@ -498,10 +498,10 @@ impl Backend for Cpu {
         x: &Matrix,
         output: &Output,
         selections: &[Option<&Selection>],
-        question: Question<'_>,
+        query: TopKQuery<'_>,
         pending: &mut Choices,
     ) {
-        output::best(self.isa, x, output, selections, question, pending);
+        output::best(self.isa, x, output, selections, query, pending);
     }
 
     fn take_top_k(&self, pending: &mut Choices, answer: &mut Choices) {

@@ -14,7 +14,7 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Technique {
-    /// Weights are packed once, and not for every product.
+    /// Memoization: weights are packed once, and not for every product.
     PackedOnce,
     /// Weights and the KV cache are prefetched.
     Prefetch,
@@ -96,7 +96,9 @@ impl Techniques {
 #[cfg(test)]
 mod tests {
     use peregrine_model::{Activation, Precision, Weight};
-    use peregrine_nn::{Ask, Attention, Backend, Dense, Epilogue, NormWeights, Question, Reads};
+    use peregrine_nn::{
+        Attention, Backend, Dense, Epilogue, NormWeights, Reads, RowRequest, TopKQuery,
+    };
     use peregrine_nn::{Choices, PreparedOp, Scoring};
 
     use super::*;
@@ -153,13 +155,14 @@ mod tests {
             cpu.select(&output, &(0..WORDS as u32).filter(|word| word % n > 0).collect::<Vec<_>>())
         });
         let of_lists: Vec<_> = (0..ROWS).map(|row| Some(&lists[row % lists.len()])).collect();
-        let ask = Ask { count: 2, banned: &[7], forced: None, scoring: Scoring::Logit, path: 0.0 };
-        let asks = [ask; ROWS];
-        let question = Question { asks: &asks, device_beams: None };
+        let request =
+            RowRequest { count: 2, banned: &[7], forced: None, scoring: Scoring::Logit, path: 0.0 };
+        let requests = [request; ROWS];
+        let query = TopKQuery { requests: &requests, device_beams: None };
         let mut found = Vec::new();
         for selections in [vec![None; ROWS], of_lists] {
             let (mut pending, mut choices) = (Choices::default(), Choices::default());
-            cpu.top_k(&attended, &output, &selections, question, &mut pending);
+            cpu.top_k(&attended, &output, &selections, query, &mut pending);
             cpu.take_top_k(&mut pending, &mut choices);
             let choices = (0..ROWS).flat_map(|row| choices.of(row).to_vec());
             found.extend(choices.flat_map(|choice| [choice.token, choice.score.to_bits()]));

@@ -3,7 +3,7 @@
 use peregrine_cpu::{Cpu, Isa};
 use peregrine_model::{Precision, made_up_model, preset};
 use peregrine_nn::{
-    Ask, Choices, Network, Origin, Question, Row, Scoring, Sentence, Slot, prepare,
+    Choices, Network, Origin, Row, RowRequest, Scoring, Sentence, Slot, TopKQuery, prepare,
 };
 
 const WORDS: usize = 300;
@@ -16,13 +16,13 @@ struct Search {
     words: Option<&'static [u32]>,
     /// Hypotheses after the first step.
     beam: usize,
-    /// The question of each hypothesis.
-    ask: Ask<'static>,
+    /// The query of each hypothesis.
+    request: RowRequest<'static>,
 }
 
 const fn search(source: &'static [u32], beam: usize, count: usize, scoring: Scoring) -> Search {
-    let ask = Ask { count, banned: &[3, 9], forced: None, path: 0.0, scoring };
-    Search { source, words: None, beam, ask }
+    let request = RowRequest { count, banned: &[3, 9], forced: None, path: 0.0, scoring };
+    Search { source, words: None, beam, request }
 }
 
 const SEARCHES: [Search; 5] = [
@@ -56,7 +56,7 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
     let mut before: Vec<usize> = Vec::new();
     for position in 0..4 {
         let mut rows: Vec<Row> = Vec::new();
-        let (mut asks, mut owners, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut requests, mut owners, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
         for (owner, (search, slot)) in searches.iter().zip(&slots).enumerate() {
             firsts.push(rows.len());
             let first_row = before.get(owner).copied();
@@ -72,13 +72,13 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
                     }
                 };
                 rows.push(Row { slot: *slot, from, position });
-                asks.push(search.ask);
+                requests.push(search.request);
                 owners.push(owner);
             }
         }
         before = firsts;
         session.step(&rows, alignments);
-        session.top_k(Question { asks: &asks, device_beams: None });
+        session.top_k(TopKQuery { requests: &requests, device_beams: None });
         let (mut choices, mut logits) = (Choices::default(), Vec::new());
         session.take_top_k(&mut choices);
         session.logits(&vec![true; rows.len()], &mut logits);
@@ -111,7 +111,7 @@ fn neither_other_sentences_nor_alignments_change_a_bit() {
             for (number, search) in SEARCHES.iter().enumerate() {
                 let what = format!("{shape}, {precision:?}, sentence {number}");
                 let alone = run(&mut *session, &[*search], true).remove(0);
-                assert!(alone.iter().all(|row| row.answer.len() == search.ask.count), "{what}");
+                assert!(alone.iter().all(|row| row.answer.len() == search.request.count), "{what}");
                 assert!(
                     alone.iter().all(|row| row.alignment.len() == search.source.len()),
                     "{what}"

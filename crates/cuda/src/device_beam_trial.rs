@@ -1,7 +1,7 @@
 //! Device-side beam search on random answers: whether the device chooses the hypotheses that the host would.
 
 use peregrine_model::Finish;
-use peregrine_nn::{Ask, Choice, Choices, DeviceBeam, Question, Scoring};
+use peregrine_nn::{Choice, Choices, DeviceBeam, RowRequest, Scoring, TopKQuery};
 
 use crate::Error;
 use crate::backend::Cuda;
@@ -13,7 +13,7 @@ use crate::trial::{Shape, Trial};
 /// The hypothesis at a place: its word, the row it goes on from, and the bits of its path's score.
 type Place = (u32, u32, u32);
 
-/// The places of a question, and for each sentence its first place and the width of its beam.
+/// The places of a query, and for each sentence its first place and the width of its beam.
 #[derive(PartialEq)]
 struct Outcome {
     places: Vec<Option<Place>>,
@@ -26,7 +26,7 @@ struct Search {
     beam: usize,
     finish: Finish,
     scoring: Scoring,
-    /// The sentence's first place in the last question.
+    /// The sentence's first place in the last query.
     follows: Option<u32>,
 }
 
@@ -37,7 +37,7 @@ const fn search(beam: usize, finish: Finish) -> Search {
 /// Greedy search, which needs no scores.
 const GREEDY: Search = Search { scoring: Scoring::Logit, ..search(1, Finish::Shrink) };
 
-/// Searches that share a question: equal ones, and mixed ones.
+/// Searches that share a query: equal ones, and mixed ones.
 const MIXTURES: [&[Search]; 5] = {
     use Finish::{Full, FullBounded, Shrink};
     [
@@ -111,10 +111,10 @@ fn search_step(
     step: usize,
     before: Option<&Outcome>,
 ) -> Result<(Outcome, Outcome), Error> {
-    let mut asks = Vec::new();
+    let mut requests = Vec::new();
     for (sentence, search) in searches.iter().enumerate() {
         let free = sentence % 4 == step;
-        asks.extend((0..search.beam).map(|place| Ask {
+        requests.extend((0..search.beam).map(|place| RowRequest {
             count: match search.finish {
                 Finish::Shrink => search.beam,
                 Finish::Full | Finish::FullBounded => 2 * search.beam,
@@ -125,15 +125,17 @@ fn search_step(
             scoring: search.scoring,
         }));
     }
-    let best =
-        |asks, device_beams| trial.best(OutputLayer::Epilogue, Question { asks, device_beams });
-    let unforced: Vec<Ask<'_>> = asks.iter().map(|ask| Ask { forced: None, ..*ask }).collect();
+    let best = |requests, device_beams| {
+        trial.best(OutputLayer::Epilogue, TopKQuery { requests, device_beams })
+    };
+    let unforced: Vec<RowRequest<'_>> =
+        requests.iter().map(|request| RowRequest { forced: None, ..*request }).collect();
     let words = best(&unforced, None);
     let (mut device_beams, mut first) = (Vec::new(), 0);
     for (sentence, search) in searches.iter().enumerate() {
         let beam = search.beam as u32;
         // The end symbol is among the best words, those of the second row of a beam.
-        let row = (first + 1).min(asks.len() - 1);
+        let row = (first + 1).min(requests.len() - 1);
         device_beams.push(DeviceBeam {
             rows: beam,
             follows: search.follows,
@@ -146,8 +148,8 @@ fn search_step(
         });
         first += search.beam;
     }
-    let answers = best(&asks, Some(&device_beams));
-    Ok((outcome(trial, &device_beams)?, sorted(&device_beams, &asks, &answers, before)))
+    let answers = best(&requests, Some(&device_beams));
+    Ok((outcome(trial, &device_beams)?, sorted(&device_beams, &requests, &answers, before)))
 }
 
 /// Reads the places from the device.
@@ -176,7 +178,7 @@ fn outcome(trial: &Trial, device_beams: &[DeviceBeam]) -> Result<Outcome, Error>
 /// The outcome by a sort of all candidates.
 fn sorted(
     device_beams: &[DeviceBeam],
-    asks: &[Ask<'_>],
+    requests: &[RowRequest<'_>],
     answers: &Choices,
     before: Option<&Outcome>,
 ) -> Outcome {
@@ -186,9 +188,9 @@ fn sorted(
         let followed = before.zip(device_beam.follows);
         let mut all: Vec<(f32, u32, Choice)> = Vec::new();
         // Every sentence has a row for each place.
-        for (row, ask) in asks.iter().enumerate().skip(first).take(beam) {
+        for (row, request) in requests.iter().enumerate().skip(first).take(beam) {
             let path = match followed {
-                None => Some(ask.path),
+                None => Some(request.path),
                 Some((before, places)) => before.places[places as usize + row - first]
                     .map(|(_, _, path)| f32::from_bits(path)),
             };

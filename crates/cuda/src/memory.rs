@@ -9,7 +9,7 @@ use crate::kernel;
 
 /// No row, no word, no place.
 pub(crate) const NONE: u32 = u32::MAX;
-/// The bit that marks a number as a place of the last question.
+/// The bit that marks a number as a place of the last query.
 pub(crate) const FOLLOWS: u32 = 1 << 31;
 
 /// Rows that can always be read, whatever is in them: half of a tensor-core tile.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use peregrine_model::Weight;
 use peregrine_nn::{
-    Ask, Backend, Candidates, Choice, Choices, Dense, Embed, Question, Scoring, choose,
+    Backend, Candidates, Choice, Choices, Dense, Embed, RowRequest, Scoring, TopKQuery, choose,
 };
 
 use crate::Error;
@@ -78,36 +78,37 @@ impl Trial {
         Trial { gpu: gpu.clone(), output, x, rows: shape.rows, words: shape.words }
     }
 
-    pub(crate) fn best(&self, layer: OutputLayer, question: Question<'_>) -> Choices {
-        self.best_of(&self.x, layer, question)
+    pub(crate) fn best(&self, layer: OutputLayer, query: TopKQuery<'_>) -> Choices {
+        self.best_of(&self.x, layer, query)
     }
 
-    fn best_of(&self, x: &Rows, layer: OutputLayer, question: Question<'_>) -> Choices {
+    fn best_of(&self, x: &Rows, layer: OutputLayer, query: TopKQuery<'_>) -> Choices {
         let gpu = self.gpu.clone().with_output_layer(layer);
         let (mut pending, mut choices) = (Default::default(), Choices::default());
-        gpu.top_k(x, &self.output, &vec![None; x.count], question, &mut pending);
+        gpu.top_k(x, &self.output, &vec![None; x.count], query, &mut pending);
         gpu.take_top_k(&mut pending, &mut choices);
         choices
     }
 
     /// Where a layer's answers differ from the host's search of the logits, or from the answers of single rows.
-    fn differences(&self, asks: &[Ask<'_>]) -> Vec<String> {
+    fn differences(&self, requests: &[RowRequest<'_>]) -> Vec<String> {
         let mut logits = Vec::new();
         let (selections, wanted) = (vec![None; self.rows], vec![true; self.rows]);
         self.gpu.logits(&self.x, &self.output, &selections, &wanted, &mut logits);
         let mut found = Vec::new();
         for layer in OutputLayer::ALL {
-            let choices = self.best(layer, Question { asks, device_beams: None });
+            let choices = self.best(layer, TopKQuery { requests, device_beams: None });
             let mut differs = |row: usize, expected: &[Choice], who: &str| {
-                let (name, words, rows, ask) = (layer.name(), self.words, self.rows, &asks[row]);
+                let (name, words, rows, request) =
+                    (layer.name(), self.words, self.rows, &requests[row]);
                 let got = choices.of(row);
                 found.push(format!(
-                    "{name} of {words} words, row {row} of {rows}, {ask:?}: {got:?}, not {expected:?} as {who}",
+                    "{name} of {words} words, row {row} of {rows}, {request:?}: {got:?}, not {expected:?} as {who}",
                 ));
             };
             let mut expected = Vec::new();
             for (row, scores) in logits.chunks(self.words).enumerate() {
-                choose(Candidates { scores, words: None }, &asks[row], &mut expected);
+                choose(Candidates { scores, words: None }, &requests[row], &mut expected);
                 if !alike(choices.of(row), &expected) {
                     differs(row, &expected, "on the host");
                     break;
@@ -116,8 +117,8 @@ impl Trial {
             for row in (0..self.rows).step_by(1 + self.rows / 32) {
                 let mut one = self.gpu.rows();
                 self.gpu.gather(&self.x, &[row as u32], &mut one);
-                let question = Question { asks: &asks[row..=row], device_beams: None };
-                let alone = self.best_of(&one, layer, question);
+                let query = TopKQuery { requests: &requests[row..=row], device_beams: None };
+                let alone = self.best_of(&one, layer, query);
                 if bits(choices.of(row)) != bits(alone.of(0)) {
                     differs(row, alone.of(0), "alone");
                     break;
@@ -162,9 +163,9 @@ fn bits(choices: &[Choice]) -> Vec<(u32, u32)> {
     choices.iter().map(|choice| (choice.token, choice.score.to_bits())).collect()
 }
 
-/// Asks every output layer the same questions and compares its answers with the host's search of the logits and with the
+/// Runs the same queries on every output layer and compares its answers with the host's search of the logits and with the
 /// answers of single rows. Questions have words with equal scores, banned and forced words, and rows that ask for many
-/// and for few words side by side. Returns the number of questions and what was wrong. A quick trial has fewer shapes:
+/// and for few words side by side. Returns the number of queries and what was wrong. A quick trial has fewer shapes:
 /// `racecheck` of compute-sanitizer needs minutes for all.
 pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>), Error> {
     const SHAPES: [Shape; 6] = [
@@ -179,7 +180,7 @@ pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>)
         [Scoring::Logit, Scoring::LogProbability, Scoring::LogProbabilityOfAllowed];
     let (shapes, counts): (_, &[usize]) =
         if quick { (&SHAPES[..4], &[1, 5, 16]) } else { (&SHAPES[..], &[1, 2, 5, 9, 16, 32]) };
-    let (mut questions, mut wrong) = (0, Vec::new());
+    let (mut queries, mut wrong) = (0, Vec::new());
     for shape in shapes {
         let trial = Trial::new(gpu, shape);
         let words = shape.words as u32;
@@ -187,7 +188,7 @@ pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>)
         banned.sort_unstable();
         banned.dedup();
         for &most in counts {
-            let ask = |row: usize, scoring: Scoring| Ask {
+            let request = |row: usize, scoring: Scoring| RowRequest {
                 count: 1 + row % most,
                 banned: if row.is_multiple_of(2) { &banned } else { &[] },
                 forced: (row % 7 == 3).then_some(row as u32 % (words + 1)),
@@ -196,22 +197,23 @@ pub fn try_output_layers(gpu: &Cuda, quick: bool) -> Result<(usize, Vec<String>)
             };
             // Some lists are too long for the papers' layers, and some for shared memory.
             let mixed = |row: usize| {
-                let ask = ask(row, SCORINGS[row % 3]);
+                let request = request(row, SCORINGS[row % 3]);
                 let count = [(10, 40), (16, 2000)].iter().find(|(rest, _)| row % 17 == *rest);
-                Ask { count: count.map_or(ask.count, |(_, count)| *count), ..ask }
+                RowRequest { count: count.map_or(request.count, |(_, count)| *count), ..request }
             };
             let rows = 0..shape.rows;
-            let alike = SCORINGS.map(|scoring| rows.clone().map(|row| ask(row, scoring)).collect());
-            let all: Vec<Vec<Ask<'_>>> =
+            let alike =
+                SCORINGS.map(|scoring| rows.clone().map(|row| request(row, scoring)).collect());
+            let all: Vec<Vec<RowRequest<'_>>> =
                 alike.into_iter().chain([rows.map(mixed).collect()]).collect();
-            for asks in all {
-                questions += shape.rows;
-                wrong.extend(trial.differences(&asks));
+            for requests in all {
+                queries += shape.rows;
+                wrong.extend(trial.differences(&requests));
             }
         }
         gpu.finish()?;
     }
-    Ok((questions, wrong))
+    Ok((queries, wrong))
 }
 
 /// Times output layers of `words` words for `rows` rows of `width` columns that ask for `choices` words each.
@@ -223,14 +225,15 @@ pub fn time_output_layers(
 ) -> Result<OutputTimes, Error> {
     let trial = Trial::new(gpu, &Shape { rows, width, words, different: words });
     let (x, output, device) = (&trial.x, &trial.output, gpu.device());
-    let asks =
-        |scoring| vec![Ask { count: choices, banned: &[], forced: None, path: 0.0, scoring }; rows];
+    let requests = |scoring| {
+        vec![RowRequest { count: choices, banned: &[], forced: None, path: 0.0, scoring }; rows]
+    };
     let asking = |scoring, find: &dyn Fn(&mut Segment<'_>, kernel::Asked) -> Result<(), Error>| {
-        let asks = asks(scoring);
+        let requests = requests(scoring);
         trial.time(rounds, || {
             device.record(|segment| {
-                let question = Question { asks: &asks, device_beams: None };
-                let asked = output::asked(segment, question, bucket(choices))?;
+                let query = TopKQuery { requests: &requests, device_beams: None };
+                let asked = output::asked(segment, query, bucket(choices))?;
                 find(segment, asked)
             })
         })
@@ -259,14 +262,14 @@ pub fn time_output_layers(
     let mut whole = Vec::new();
     for layer in OutputLayer::ALL {
         let scoring = if layer == OutputLayer::Best { Scoring::Logit } else { scored };
-        let asks = asks(scoring);
-        let can = asks.iter().all(|ask| layer.can_answer(ask, false));
-        if !can || layer.answering(&asks) != layer {
+        let requests = requests(scoring);
+        let can = requests.iter().all(|request| layer.can_answer(request, false));
+        if !can || layer.answering(&requests) != layer {
             continue;
         }
         let seconds = trial.median(rounds, || {
             let start = Instant::now();
-            trial.best(layer, Question { asks: &asks, device_beams: None });
+            trial.best(layer, TopKQuery { requests: &requests, device_beams: None });
             Ok(start.elapsed().as_secs_f64())
         })?;
         whole.push((layer, seconds));

@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use peregrine_model::Finish;
-use peregrine_nn::{Ask, Choice};
+use peregrine_nn::{Choice, RowRequest};
 
 use crate::constraints::Constraints;
 use crate::hypothesis::Hypothesis;
@@ -177,7 +177,7 @@ impl Beam {
     }
 
     /// The top-k request of each open hypothesis, `offset` tokens from now.
-    pub(crate) fn ask<'a>(&self, settings: &'a Settings, offset: usize) -> Ask<'a> {
+    pub(crate) fn request<'a>(&self, settings: &'a Settings, offset: usize) -> RowRequest<'a> {
         let length = self.length + offset;
         let count = match settings.search.finish {
             _ if settings.search.beam == 1 => 1,
@@ -188,7 +188,7 @@ impl Beam {
         let bans = settings.bans();
         let banned = if too_short { &bans.without_end } else { &bans.always };
         let (forced, scoring) = (self.forced(settings, length), settings.scoring());
-        Ask { count, banned, forced, scoring, path: 0.0 }
+        RowRequest { count, banned, forced, scoring, path: 0.0 }
     }
 
     /// The number of hypotheses that may go on from the next word.

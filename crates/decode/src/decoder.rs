@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use peregrine_nn::{Candidates, Choices, Question, RunAhead, Sentence, profile};
+use peregrine_nn::{Candidates, Choices, RunAhead, Sentence, TopKQuery, profile};
 
 use crate::batching::auto::Trial;
 use crate::batching::{BatchSize, Batching, Haste, Policy, Priority, Queue, Scope, Waiting};
@@ -402,7 +402,8 @@ impl Decoder {
             self.scorer.step(&step.rows, alignments);
             stats.decode += clock.lap();
             let requested = device_beams.then_some(step.device_beams.as_slice());
-            self.scorer.top_k(&step.rows, Question { asks: &step.asks, device_beams: requested });
+            self.scorer
+                .top_k(&step.rows, TopKQuery { requests: &step.requests, device_beams: requested });
             stats.output += clock.lap();
         }
         self.step_rows = recycled(step);
@@ -574,6 +575,10 @@ fn recycled<'a>(step: StepRows<'_>) -> StepRows<'a> {
         list.clear();
         list.into_iter().map(|_| unreachable!("the list is empty")).collect()
     }
-    let StepRows { rows, asks, device_beams } = step;
-    StepRows { rows: emptied(rows), asks: emptied(asks), device_beams: emptied(device_beams) }
+    let StepRows { rows, requests, device_beams } = step;
+    StepRows {
+        rows: emptied(rows),
+        requests: emptied(requests),
+        device_beams: emptied(device_beams),
+    }
 }

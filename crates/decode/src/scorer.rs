@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use peregrine_nn::{
-    Ask, Candidates, Choice, Choices, Network, Origin, Question, Row, RunAhead, Scoring, Sentence,
-    Slot, choose, log_sum_exp,
+    Candidates, Choice, Choices, Network, Origin, Row, RowRequest, RunAhead, Scoring, Sentence,
+    Slot, TopKQuery, choose, log_sum_exp,
 };
 
 /// A network of an ensemble.
@@ -45,7 +45,7 @@ pub(crate) struct EnsembleRow<'a> {
     pub(crate) from: Origin,
     pub(crate) position: u32,
     /// If set, the log-probabilities of all its words are wanted, by the scoring and the bans of this request.
-    pub(crate) scored: Option<Ask<'a>>,
+    pub(crate) scored: Option<RowRequest<'a>>,
 }
 
 impl Scorer {
@@ -124,19 +124,19 @@ impl Scorer {
     }
 
     /// Begins the top-k of each row of the last step, by the weighted sums of the members' scores.
-    pub(crate) fn top_k(&mut self, rows: &[EnsembleRow<'_>], question: Question<'_>) {
+    pub(crate) fn top_k(&mut self, rows: &[EnsembleRow<'_>], query: TopKQuery<'_>) {
         if let Some(network) = self.alone() {
-            network.top_k(question);
+            network.top_k(query);
             return self.score_all(rows);
         }
-        let asks = question.asks;
-        self.log_probabilities(rows, asks);
+        let requests = query.requests;
+        self.log_probabilities(rows, requests);
         self.found.clear();
         let mut best = std::mem::take(&mut self.best);
-        for (i, (row, ask)) in rows.iter().zip(asks).enumerate() {
+        for (i, (row, request)) in rows.iter().zip(requests).enumerate() {
             self.combine(i);
             let candidates = Candidates { scores: &self.combined, words: row.words };
-            choose(candidates, &Ask { scoring: Scoring::Logit, ..*ask }, &mut best);
+            choose(candidates, &RowRequest { scoring: Scoring::Logit, ..*request }, &mut best);
             self.found.push(best.iter().copied());
         }
         self.best = best;
@@ -160,10 +160,10 @@ impl Scorer {
         let mut end = 0;
         for (number, row) in rows.iter().enumerate() {
             let start = end;
-            if let Some(ask) = &row.scored {
+            if let Some(request) = &row.scored {
                 if is_alone {
                     end = start + row.words.map_or(words, <[u32]>::len);
-                    log_softmax(&mut all_scores[start..end], row.words, ask);
+                    log_softmax(&mut all_scores[start..end], row.words, request);
                 } else {
                     self.combine(number);
                     all_scores.extend_from_slice(&self.combined);
@@ -188,7 +188,7 @@ impl Scorer {
         }
     }
 
-    fn log_probabilities(&mut self, rows: &[EnsembleRow<'_>], asks: &[Ask<'_>]) {
+    fn log_probabilities(&mut self, rows: &[EnsembleRow<'_>], requests: &[RowRequest<'_>]) {
         self.scores.resize(self.members.len(), Vec::new());
         let wanted = vec![true; rows.len()];
         for (member, scores) in self.members.iter_mut().zip(&mut self.scores) {
@@ -197,12 +197,16 @@ impl Scorer {
         let all = self.members.first().map_or(0, |m| m.network.target_words());
         self.starts.clear();
         self.starts.push(0);
-        for (row, ask) in rows.iter().zip(asks) {
+        for (row, request) in rows.iter().zip(requests) {
             let start = self.starts[self.starts.len() - 1];
             let end = start + row.words.map_or(all, <[u32]>::len);
             self.starts.push(end);
             for scores in &mut self.scores {
-                log_softmax(&mut scores[start..end], row.words, row.scored.as_ref().unwrap_or(ask));
+                log_softmax(
+                    &mut scores[start..end],
+                    row.words,
+                    row.scored.as_ref().unwrap_or(request),
+                );
             }
         }
     }
@@ -242,9 +246,9 @@ impl Scorer {
     }
 }
 
-fn log_softmax(scores: &mut [f32], words: Option<&[u32]>, ask: &Ask<'_>) {
-    if ask.scoring == Scoring::LogProbabilityOfAllowed {
-        for &banned in ask.banned {
+fn log_softmax(scores: &mut [f32], words: Option<&[u32]>, request: &RowRequest<'_>) {
+    if request.scoring == Scoring::LogProbabilityOfAllowed {
+        for &banned in request.banned {
             if let Some(column) = (Candidates { scores, words }).column(banned) {
                 scores[column] = f32::NEG_INFINITY;
             }

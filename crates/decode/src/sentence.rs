@@ -1,7 +1,7 @@
 //! A sentence in the batch: its search, its slots in the caches, and further attempts after runaway output.
 
 use peregrine_model::Finish;
-use peregrine_nn::{Ask, DeviceBeam, MOST_PLACES, Origin, RunAhead, Scoring};
+use peregrine_nn::{DeviceBeam, MOST_PLACES, Origin, RowRequest, RunAhead, Scoring};
 
 use crate::beam::Beam;
 use crate::guard::{ATTEMPTS, Guard, Verdict, ban_repetition};
@@ -14,7 +14,7 @@ use crate::scorer::{EnsembleRow, Slots};
 pub(crate) struct StepRows<'a> {
     pub(crate) rows: Vec<EnsembleRow<'a>>,
     /// The top-k request of each row.
-    pub(crate) asks: Vec<Ask<'a>>,
+    pub(crate) requests: Vec<RowRequest<'a>>,
     /// The device beam of each sentence.
     pub(crate) device_beams: Vec<DeviceBeam>,
 }
@@ -87,7 +87,7 @@ impl Running {
         };
         self.bans.clear();
         if self.attempt > 0 {
-            let always = self.beam.ask(settings, 0).banned;
+            let always = self.beam.request(settings, 0).banned;
             self.bans.extend(open.iter().map(|open| {
                 let mut banned = always.to_vec();
                 ban_repetition(&self.beam.tokens(open), self.attempt, &mut banned);
@@ -141,7 +141,7 @@ impl Running {
         if self.awaited.is_some() {
             return self.add_rows_ahead(step);
         }
-        let ask = self.beam.ask(settings, 0);
+        let request = self.beam.request(settings, 0);
         for (i, open) in self.beam.open().iter().enumerate() {
             let from = match (open.parent_row, self.beam.last_token(open)) {
                 (Some(row), Some(token)) => Origin::Row { row: self.first_row + row, token },
@@ -149,27 +149,32 @@ impl Running {
             };
             let row = self.row(from, self.beam.length() as u32);
             if self.beam.is_constrained() {
-                step.rows.push(EnsembleRow { scored: Some(ask), ..row });
-                step.asks.push(Ask { count: 1, scoring: Scoring::Logit, forced: None, ..ask });
+                step.rows.push(EnsembleRow { scored: Some(request), ..row });
+                step.requests.push(RowRequest {
+                    count: 1,
+                    scoring: Scoring::Logit,
+                    forced: None,
+                    ..request
+                });
                 continue;
             }
             step.rows.push(row);
-            let banned = self.bans.get(i).map_or(ask.banned, Vec::as_slice);
-            step.asks.push(Ask { banned, path: open.score, ..ask });
+            let banned = self.bans.get(i).map_or(request.banned, Vec::as_slice);
+            step.requests.push(RowRequest { banned, path: open.score, ..request });
         }
         for _ in self.beam.open().len()..self.rows {
             let from = Origin::Row { row: self.first_row, token: settings.end };
             step.rows.push(self.row(from, self.steps.min(self.position_limit as u32 - 1)));
-            step.asks.push(Ask { forced: None, ..ask });
+            step.requests.push(RowRequest { forced: None, ..request });
         }
     }
 
     /// Adds its rows to a step that runs ahead of the last top-k result: they go on from places.
     fn add_rows_ahead<'a>(&'a self, step: &mut StepRows<'a>) {
-        let ask = self.beam.ask(&self.job.settings, 1);
+        let request = self.beam.request(&self.job.settings, 1);
         for place in self.first_place..self.first_place + self.rows as u32 {
             step.rows.push(self.row(Origin::Place(place), self.beam.length() as u32 + 1));
-            step.asks.push(ask);
+            step.requests.push(request);
         }
     }
 

@@ -11,7 +11,8 @@ use peregrine_decode::{
 };
 use peregrine_model::{AtLimit, Dialect, Finish, Search};
 use peregrine_nn::{
-    Ask, Choice, Choices, DeviceBeam, Network, Origin, Question, Row, RunAhead, Sentence, Slot,
+    Choice, Choices, DeviceBeam, Network, Origin, Row, RowRequest, RunAhead, Sentence, Slot,
+    TopKQuery,
 };
 
 const END: u32 = 0;
@@ -19,7 +20,7 @@ const WORDS: u32 = 40;
 const SENTENCES: u64 = 60;
 
 /// The next words depend on the source, the position and all words before them. What was found by the
-/// last question is kept apart from what has been answered, as on a device.
+/// last query is kept apart from what has been answered, as on a device.
 struct Chain {
     /// Hash and allowed words of each source.
     slots: Vec<Option<(u32, Vec<u32>)>>,
@@ -27,7 +28,7 @@ struct Chain {
     seen: Vec<(Slot, u32)>,
     /// Admitted since.
     new: Vec<Slot>,
-    /// Who is at each place of the last question,
+    /// Who is at each place of the last query,
     places: Vec<Option<Place>>,
     /// and by a sentence's first place how many of it may go on.
     widths: HashMap<u32, usize>,
@@ -63,7 +64,7 @@ fn mixed(a: u32, b: u32) -> u32 {
 
 impl Chain {
     /// The best words of a row, by sorting all.
-    fn best(&self, row: usize, ask: &Ask<'_>) -> Vec<Choice> {
+    fn best(&self, row: usize, request: &RowRequest<'_>) -> Vec<Choice> {
         let (slot, seen) = self.seen[row];
         let (source, words) = self.slots[slot.0 as usize].as_ref().expect("an admitted sentence");
         // Few different scores, so that many are equal. One source in four runs in circles, which guards
@@ -74,18 +75,23 @@ impl Chain {
             _ => -((mixed(seen, word) % 16) as f32) / 4.0 - 1.1,
         };
         let choice = |token: u32| Choice { token, score: score(token) };
-        if let Some(word) = ask.forced {
+        if let Some(word) = request.forced {
             return vec![choice(word)];
         }
-        let allowed = words.iter().filter(|word| ask.banned.binary_search(word).is_err());
+        let allowed = words.iter().filter(|word| request.banned.binary_search(word).is_err());
         let mut best: Vec<Choice> = allowed.map(|&word| choice(word)).collect();
         best.sort_by(|a, b| b.score.total_cmp(&a.score));
-        best.truncate(ask.count);
+        best.truncate(request.count);
         best
     }
 
     /// Who goes on, by sorting all candidates.
-    fn race(&mut self, device_beams: &[DeviceBeam], asks: &[Ask<'_>], lists: &[Vec<Choice>]) {
+    fn race(
+        &mut self,
+        device_beams: &[DeviceBeam],
+        requests: &[RowRequest<'_>],
+        lists: &[Vec<Choice>],
+    ) {
         let (places, widths) = (std::mem::take(&mut self.places), std::mem::take(&mut self.widths));
         let mut first_row = 0;
         for device_beam in device_beams {
@@ -96,7 +102,7 @@ impl Chain {
             for (number, row) in rows.enumerate() {
                 let path = match device_beam.follows {
                     Some(first) => places[first as usize + number].map(|place| place.path),
-                    None => Some(asks[row].path),
+                    None => Some(requests[row].path),
                 };
                 let Some(path) = path else { continue };
                 for choice in &lists[row] {
@@ -136,7 +142,7 @@ impl Chain {
             self.places.extend(std::iter::repeat_n(None, empty));
             self.width_of.insert(slot, width_left);
         }
-        assert_eq!(first_row, asks.len(), "every row is somebody's");
+        assert_eq!(first_row, requests.len(), "every row is somebody's");
     }
 }
 
@@ -199,11 +205,11 @@ impl Network for Chain {
         self.seen = rows.iter().map(see).collect();
     }
 
-    fn top_k(&mut self, question: Question<'_>) {
-        let asks = question.asks;
-        let lists: Vec<_> = (0..asks.len()).map(|row| self.best(row, &asks[row])).collect();
-        match question.device_beams {
-            Some(device_beams) => self.race(device_beams, asks, &lists),
+    fn top_k(&mut self, query: TopKQuery<'_>) {
+        let requests = query.requests;
+        let lists: Vec<_> = (0..requests.len()).map(|row| self.best(row, &requests[row])).collect();
+        match query.device_beams {
+            Some(device_beams) => self.race(device_beams, requests, &lists),
             // Everybody's best word.
             None => {
                 let best = |(row, list): (usize, &Vec<Choice>)| {
@@ -219,7 +225,7 @@ impl Network for Chain {
     }
 
     fn take_top_k(&mut self, answer: &mut Choices) {
-        *answer = self.unanswered.pop_front().expect("a question was asked");
+        *answer = self.unanswered.pop_front().expect("a query was asked");
     }
 
     fn run_ahead(&self) -> RunAhead {

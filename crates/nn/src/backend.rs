@@ -11,7 +11,7 @@ use crate::device_beam::RunAhead;
 use crate::past::PastExtension;
 use crate::positions::PositionTable;
 use crate::reads::Reads;
-use crate::top_k::{Choices, Question};
+use crate::top_k::{Choices, TopKQuery};
 
 /// A device that can run networks.
 pub trait Backend: Sized + Send + Sync + 'static {
@@ -71,7 +71,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         true
     }
 
-    /// Packs dense layers that share their input; their outputs stand side by side.
+    /// Packs dense layers that share their input, once when a model is opened (memoization of
+    /// packed weights); their outputs are concatenated.
     fn prepare_linear(&self, parts: &[Dense<'_>]) -> Self::Linear;
     /// Packs dense layers that see the source only, once a sentence. Their rounding errors affect every word of
     /// the translation.
@@ -224,7 +225,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
         x: &Self::Rows,
         output: &Self::Output,
         selections: &[Option<&Self::Selection>],
-        question: Question<'_>,
+        query: TopKQuery<'_>,
         pending: &mut Self::Pending,
     );
     /// Collects the result of a top-k request.

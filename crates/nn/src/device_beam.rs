@@ -32,7 +32,7 @@ pub enum Origin {
         token: u32,
     },
     /// A place of the last top-k request, whose result may still be on its way. Without
-    /// [device beams](crate::Question::device_beams) every row has one place, that of its best word.
+    /// [device beams](crate::TopKQuery::device_beams) every row has one place, that of its best word.
     Place(u32),
 }
 

@@ -37,4 +37,4 @@ pub use positions::{MOST_POSITIONS, PositionTable};
 pub use prepare::MissingWeight;
 pub use reads::Reads;
 pub use speedups::Speedups;
-pub use top_k::{Ask, Candidates, Choice, Choices, Question, Scoring, choose, log_sum_exp};
+pub use top_k::{Candidates, Choice, Choices, RowRequest, Scoring, TopKQuery, choose, log_sum_exp};

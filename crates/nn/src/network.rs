@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::device_beam::{Origin, RunAhead};
-use crate::top_k::{Choices, Question};
+use crate::top_k::{Choices, TopKQuery};
 
 /// The number by which a network knows a sentence and its rows of the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ pub trait Network: Send {
     fn step(&mut self, rows: &[Row], alignments: bool);
 
     /// Begins the output layer and top-k of each row of the last step.
-    fn top_k(&mut self, question: Question<'_>);
+    fn top_k(&mut self, query: TopKQuery<'_>);
 
     /// Collects the result of the earliest pending top-k request.
     fn take_top_k(&mut self, best: &mut Choices);

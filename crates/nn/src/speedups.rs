@@ -1,6 +1,6 @@
-//! Memoisation in recurrent networks (Devlin's decoder): pre-computed embeddings, pre-computed attention, merged
-//! states and reused working memory. `recurrent/projection.rs`, `recurrent/encoder.rs` and `recurrent/cell.rs`
-//! implement them.
+//! Memoisation (memoization) in recurrent networks (Devlin's decoder): pre-computed embeddings,
+//! pre-computed attention, merged states and reused working memory. `recurrent/projection.rs`,
+//! `recurrent/encoder.rs` and `recurrent/cell.rs` implement them.
 
 /// Which of Devlin's speedups a recurrent network uses. The mathematics stay as they are; only
 /// [`Self::attention`] changes the order of additions. Transformers ignore them.

@@ -1,6 +1,6 @@
-//! The k best words of a row (top-k) with their log-probabilities: what is asked of the output layer, what it
-//! answers, and a plain version of the search ([`choose`]) for ensembles, whose scores are sums over networks,
-//! and for backends that have nothing better.
+//! The k best words of a row (top-k) with their log-probabilities: the query to the output layer,
+//! its answer, and a plain version of the search ([`choose`]) for ensembles, whose scores are sums
+//! over networks, and for backends that have nothing better.
 
 use crate::device_beam::DeviceBeam;
 
@@ -17,7 +17,7 @@ pub enum Scoring {
 
 /// The top-k request of one row.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct RowRequest<'a> {
     /// The number of words, k.
     pub count: usize,
     /// Words that may not be chosen, sorted.
@@ -25,18 +25,18 @@ pub struct Ask<'a> {
     /// If set, the result is this word and its score.
     pub forced: Option<u32>,
     /// The sum of the hypothesis' scores so far, if it is known and there are
-    /// [device beams](Question::device_beams).
+    /// [device beams](TopKQuery::device_beams).
     pub path: f32,
     /// How the row's words are scored.
     pub scoring: Scoring,
 }
 
-/// The top-k request of all rows. Rows may differ in what they ask for: each has the result, to the last bit, that
-/// it would have alone.
+/// The top-k query of all rows. Rows may have different requests: each has the result, to the last
+/// bit, that it would have alone.
 #[derive(Clone, Copy)]
-pub struct Question<'a> {
-    /// One for each row.
-    pub asks: &'a [Ask<'a>],
+pub struct TopKQuery<'a> {
+    /// The request of each row.
+    pub requests: &'a [RowRequest<'a>],
     /// The beam search that the device does by itself, sentence by sentence in the order of their rows. If given,
     /// the next step may go on from its places.
     pub device_beams: Option<&'a [DeviceBeam]>,
@@ -103,19 +103,19 @@ impl Candidates<'_> {
 }
 
 /// Finds the top-k words of one row, best first. `best` is cleared first.
-pub fn choose(candidates: Candidates<'_>, ask: &Ask<'_>, best: &mut Vec<Choice>) {
+pub fn choose(candidates: Candidates<'_>, request: &RowRequest<'_>, best: &mut Vec<Choice>) {
     best.clear();
-    let shift = match ask.scoring {
+    let shift = match request.scoring {
         Scoring::Logit => 0.0,
         Scoring::LogProbability => log_sum_exp(candidates.scores),
-        Scoring::LogProbabilityOfAllowed => log_sum_exp_of_allowed(candidates, ask.banned),
+        Scoring::LogProbabilityOfAllowed => log_sum_exp_of_allowed(candidates, request.banned),
     };
-    if let Some(token) = ask.forced {
+    if let Some(token) = request.forced {
         let score = candidates.column(token).map_or(f32::MIN, |c| candidates.scores[c]) - shift;
         best.push(Choice { token, score });
         return;
     }
-    largest(candidates, ask, best);
+    largest(candidates, request, best);
     for choice in best {
         choice.score -= shift;
     }
@@ -123,15 +123,15 @@ pub fn choose(candidates: Candidates<'_>, ask: &Ask<'_>, best: &mut Vec<Choice>)
 
 /// The `ask.count` largest scores. One pass, which keeps a short sorted list: nearly every score
 /// is below its last entry and costs one comparison.
-fn largest(candidates: Candidates<'_>, ask: &Ask<'_>, best: &mut Vec<Choice>) {
+fn largest(candidates: Candidates<'_>, request: &RowRequest<'_>, best: &mut Vec<Choice>) {
     let mut floor = f32::NEG_INFINITY;
     for (column, &score) in candidates.scores.iter().enumerate() {
-        let full = best.len() == ask.count;
-        if (full && score <= floor) || score.is_nan() || ask.count == 0 {
+        let full = best.len() == request.count;
+        if (full && score <= floor) || score.is_nan() || request.count == 0 {
             continue;
         }
         let token = candidates.word(column);
-        if ask.banned.binary_search(&token).is_ok() {
+        if request.banned.binary_search(&token).is_ok() {
             continue;
         }
         let place = best.partition_point(|c| c.score >= score);
@@ -139,7 +139,7 @@ fn largest(candidates: Candidates<'_>, ask: &Ask<'_>, best: &mut Vec<Choice>) {
             best.pop();
         }
         best.insert(place.min(best.len()), Choice { token, score });
-        if best.len() == ask.count {
+        if best.len() == request.count {
             floor = best[best.len() - 1].score;
         }
     }
@@ -164,30 +164,30 @@ fn log_sum_exp_of_allowed(candidates: Candidates<'_>, banned: &[u32]) -> f32 {
 mod tests {
     use super::*;
 
-    fn ask(count: usize, banned: &[u32]) -> Ask<'_> {
-        Ask { count, banned, forced: None, path: 0.0, scoring: Scoring::Logit }
+    fn request(count: usize, banned: &[u32]) -> RowRequest<'_> {
+        RowRequest { count, banned, forced: None, path: 0.0, scoring: Scoring::Logit }
     }
 
-    fn tokens(scores: &[f32], ask: &Ask<'_>) -> Vec<u32> {
+    fn tokens(scores: &[f32], request: &RowRequest<'_>) -> Vec<u32> {
         let mut best = Vec::new();
-        choose(Candidates { scores, words: None }, ask, &mut best);
+        choose(Candidates { scores, words: None }, request, &mut best);
         best.iter().map(|c| c.token).collect()
     }
 
     #[test]
     fn best_first_and_lower_ids_first_among_equals() {
         let scores = [1.0, 3.0, 2.0, 3.0, -1.0, 3.0];
-        assert_eq!(tokens(&scores, &ask(4, &[])), [1, 3, 5, 2]);
-        assert_eq!(tokens(&scores, &ask(2, &[1])), [3, 5]);
-        assert_eq!(tokens(&scores, &ask(9, &[])), [1, 3, 5, 2, 0, 4]);
-        assert_eq!(tokens(&scores, &ask(0, &[])), [] as [u32; 0]);
+        assert_eq!(tokens(&scores, &request(4, &[])), [1, 3, 5, 2]);
+        assert_eq!(tokens(&scores, &request(2, &[1])), [3, 5]);
+        assert_eq!(tokens(&scores, &request(9, &[])), [1, 3, 5, 2, 0, 4]);
+        assert_eq!(tokens(&scores, &request(0, &[])), [] as [u32; 0]);
     }
 
     #[test]
     fn probabilities_are_over_the_words_there_are() {
         let candidates = Candidates { scores: &[0.0, 0.0, 0.0, 0.0], words: Some(&[3, 5, 8, 9]) };
         let mut best = Vec::new();
-        let scored = |scoring| Ask { scoring, ..ask(1, &[3]) };
+        let scored = |scoring| RowRequest { scoring, ..request(1, &[3]) };
         choose(candidates, &scored(Scoring::LogProbability), &mut best);
         assert_eq!(best[0].token, 5);
         assert!((best[0].score + 4f32.ln()).abs() < 1e-6);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_forced_word_is_the_answer_even_if_banned() {
-        let forced = Ask { forced: Some(2), ..ask(3, &[2]) };
+        let forced = RowRequest { forced: Some(2), ..request(3, &[2]) };
         let mut best = Vec::new();
         let candidates = Candidates { scores: &[1.0, 2.0, 3.0], words: None };
         choose(candidates, &forced, &mut best);

@@ -263,7 +263,7 @@ fn deepl_documents() {
 #[test]
 fn deepl_keeps_tags() {
     let server = shared();
-    let translate = |text: &str, options: &serde_json::Value| {
+    let translate = |text: &str, options: &Value| {
         let mut body = json!({"text": [text], "target_lang": "PT", "source_lang": "EN"});
         let given = options.as_object().unwrap().clone();
         body.as_object_mut().unwrap().extend(given);

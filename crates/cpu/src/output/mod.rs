@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytemuck::Zeroable;
 use peregrine_model::Activation;
-use peregrine_nn::{Ask, Choice, Choices, Question, Scoring, profile};
+use peregrine_nn::{Choice, Choices, RowRequest, Scoring, TopKQuery, profile};
 
 use crate::gemm::int8::{PIECE, PackedInt8};
 use crate::gemm::linear::{Linear, with_quantised_rows};
@@ -140,15 +140,16 @@ impl Output {
     fn screening(
         &self,
         isa: Isa,
-        question: Question<'_>,
+        query: TopKQuery<'_>,
         rows: &Range<usize>,
     ) -> Option<(&PackedInt8, Screening<'_>)> {
         let Linear::Int8(packed) = &self.linear else { return None };
-        let best_only =
-            |ask: &Ask<'_>| ask.count == 1 && ask.forced.is_none() && ask.scoring == Scoring::Logit;
+        let best_only = |request: &RowRequest<'_>| {
+            request.count == 1 && request.forced.is_none() && request.scoring == Scoring::Logit
+        };
         let fits = self.screening
             && rows.len() <= SCREEN_MAX_ROWS
-            && question.asks[rows.clone()].iter().all(best_only)
+            && query.requests[rows.clone()].iter().all(best_only)
             && OutputRows::is_fast(isa)
             && !packed.saturates();
         let before = if fits { self.screenable_rows.fetch_add(1, Relaxed) } else { 0 };
@@ -202,23 +203,25 @@ pub(crate) fn groups<'a>(
     })
 }
 
-/// Answers `question` for every row of `x`.
+/// Answers `query` for every row of `x`.
 pub(crate) fn best(
     isa: Isa,
     x: &Matrix,
     output: &Output,
     selections: &[Option<&Selection>],
-    question: Question<'_>,
+    query: TopKQuery<'_>,
     answer: &mut Choices,
 ) {
     answer.clear();
     let few = |rows: &Range<usize>| rows.len() < PACK_MIN_ROWS;
     if groups(selections).all(|(rows, list)| few(&rows) && scattered_words(list).is_some()) {
-        let logit_only = |ask: &Ask<'_>| ask.forced.is_none() && ask.scoring == Scoring::Logit;
+        let logit_only = |request: &RowRequest<'_>| {
+            request.forced.is_none() && request.scoring == Scoring::Logit
+        };
         let sharing = output.in_registers
             && groups(selections).count() >= SHARED_MIN_LISTS
-            && question.asks.iter().all(logit_only);
-        return collect_choices(question, selections, answer, |sinks| {
+            && query.requests.iter().all(logit_only);
+        return collect_choices(query, selections, answer, |sinks| {
             if sharing {
                 best_of_shared_words(isa, x.values(), output, selections, sinks.rows);
             } else {
@@ -231,11 +234,11 @@ pub(crate) fn best(
         let inputs = output.linear.inputs();
         let x = &x.values()[rows.start * inputs..rows.end * inputs];
         let none = selection.is_none();
-        let screening = if none { output.screening(isa, question, &rows) } else { None };
+        let screening = if none { output.screening(isa, query, &rows) } else { None };
         let in_place = few(&rows) && scattered_words(selection).is_some();
         let selections = &selections[rows.clone()];
-        let question = Question { asks: &question.asks[rows], ..question };
-        collect_choices(question, selections, answer, |sinks| {
+        let query = TopKQuery { requests: &query.requests[rows], ..query };
+        collect_choices(query, selections, answer, |sinks| {
             if in_place {
                 return best_of_scattered_words(isa, x, output, selections, sinks);
             }
@@ -265,18 +268,18 @@ pub(crate) fn best(
     }
 }
 
-/// Answers `question` from the scores that `multiply` gives to the sinks.
+/// Answers `query` from the scores that `multiply` gives to the sinks.
 fn collect_choices(
-    question: Question<'_>,
+    query: TopKQuery<'_>,
     selections: &[Option<&Selection>],
     answer: &mut Choices,
     multiply: impl FnOnce(&mut ScoreSinks<'_, '_>),
 ) {
     let mut rows: Vec<RowState<'_>> = recycled(ROW_STATES.take());
     let (mut filters, mut lanes, mut lists) = (FILTERS.take(), SUMS.take(), TOP_K_LISTS.take());
-    rows.extend(question.asks.iter().zip(selections).map(|(ask, selection)| {
+    rows.extend(query.requests.iter().zip(selections).map(|(request, selection)| {
         let words = selection.map(|selection| &*selection.words);
-        RowState::new(ask, words, lists.pop().unwrap_or_default())
+        RowState::new(request, words, lists.pop().unwrap_or_default())
     }));
     filters.extend(rows.iter().map(RowState::filter));
     lanes.resize(rows.len(), Lanes::zeroed());
@@ -377,7 +380,7 @@ fn best_screened(
     mut sink: ScoreSinks<'_, '_>,
 ) {
     let (mut words, mut picked) = SCREENED.take();
-    let banned = sink.rows[0].ask.banned;
+    let banned = sink.rows[0].request.banned;
     let survivors = with_quantised_rows(isa, x, packed, |x, bounds| {
         screen.survivors(isa, (x, packed, rows), banned, (bounds, &mut words))
     });

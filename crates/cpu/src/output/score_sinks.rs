@@ -11,7 +11,7 @@ use std::f32::consts::{LN_2, LOG2_E};
 use std::ops::Range;
 
 use bytemuck::Zeroable;
-use peregrine_nn::{Ask, Choice, Scoring, profile};
+use peregrine_nn::{Choice, RowRequest, Scoring, profile};
 
 use super::top_k::TopK;
 use crate::gemm::int8::{PIECE, Piece, ScoreSink};
@@ -41,7 +41,7 @@ pub(super) struct RowFilter {
 
 /// The rest of a row's state, which few pieces touch.
 pub(super) struct RowState<'a> {
-    pub(super) ask: &'a Ask<'a>,
+    pub(super) request: &'a RowRequest<'a>,
     /// Whether the log-sum-exp is wanted. If not, the lanes of the row are never read.
     sums: bool,
     top_k: TopK,
@@ -108,7 +108,7 @@ impl<'a> ScoreSinks<'_, 'a> {
         for &row in &overflowed {
             let state = &mut self.rows[row];
             let top_k = std::mem::take(&mut state.top_k);
-            *state = RowState::new(state.ask, self.words, top_k);
+            *state = RowState::new(state.request, self.words, top_k);
             self.filters[row] = state.filter();
             self.lanes[row] = Lanes::zeroed();
         }
@@ -305,14 +305,18 @@ fn terms(scores: __m512, offset: __m512) -> __m512 {
 }
 
 impl<'a> RowState<'a> {
-    pub(super) fn new(ask: &'a Ask<'a>, words: Option<&[u32]>, mut top_k: TopK) -> RowState<'a> {
-        let sums = ask.scoring != Scoring::Logit;
-        top_k.clear(if ask.forced.is_some() { 1 } else { ask.count });
-        let wants_none = ask.forced.is_some() || ask.count == 0;
+    pub(super) fn new(
+        request: &'a RowRequest<'a>,
+        words: Option<&[u32]>,
+        mut top_k: TopK,
+    ) -> RowState<'a> {
+        let sums = request.scoring != Scoring::Logit;
+        top_k.clear(if request.forced.is_some() { 1 } else { request.count });
+        let wants_none = request.forced.is_some() || request.count == 0;
         let top_k_threshold = if wants_none { f32::INFINITY } else { f32::NEG_INFINITY };
         let rescale_threshold = if sums { f32::NEG_INFINITY } else { f32::INFINITY };
         let mut state = RowState {
-            ask,
+            request,
             sums,
             top_k,
             top_k_threshold,
@@ -343,11 +347,11 @@ impl<'a> RowState<'a> {
             let Some(token) = words.map_or(Some(column as u32), word) else { continue };
             let score = &mut all[column - first];
             // Padding behind the last word is never forced.
-            if self.ask.forced == Some(token) && *score > f32::NEG_INFINITY {
+            if self.request.forced == Some(token) && *score > f32::NEG_INFINITY {
                 self.top_k.insert(Choice { token, score: *score });
             }
-            if self.ask.scoring == Scoring::LogProbabilityOfAllowed
-                && self.ask.banned.binary_search(&token).is_ok()
+            if self.request.scoring == Scoring::LogProbabilityOfAllowed
+                && self.request.banned.binary_search(&token).is_ok()
             {
                 *score = f32::NEG_INFINITY;
             }
@@ -357,15 +361,15 @@ impl<'a> RowState<'a> {
 
     /// The first special column from `first` on.
     fn special_from(&self, first: usize, words: Option<&[u32]>) -> usize {
-        let banned = match self.ask.scoring {
-            Scoring::LogProbabilityOfAllowed => self.ask.banned,
+        let banned = match self.request.scoring {
+            Scoring::LogProbabilityOfAllowed => self.request.banned,
             Scoring::Logit | Scoring::LogProbability => &[],
         };
         let column = |&word: &u32| match words {
             Some(words) => words.binary_search(&word).ok(),
             None => Some(word as usize),
         };
-        let columns = self.ask.forced.iter().chain(banned).filter_map(column);
+        let columns = self.request.forced.iter().chain(banned).filter_map(column);
         columns.filter(|&column| column >= first).min().unwrap_or(usize::MAX)
     }
 
@@ -425,7 +429,7 @@ impl<'a> RowState<'a> {
     #[inline(always)]
     pub(super) fn consider(&mut self, choice: Choice) {
         if choice.score <= self.top_k_threshold
-            || self.ask.banned.binary_search(&choice.token).is_ok()
+            || self.request.banned.binary_search(&choice.token).is_ok()
         {
             return;
         }
@@ -441,7 +445,7 @@ impl<'a> RowState<'a> {
 
     /// The top-k, and the log-sum-exp to subtract from its scores: 0 if only logits are wanted.
     pub(super) fn finish(mut self, filter: RowFilter, lanes: &mut Lanes<f32>) -> (TopK, f32) {
-        if let Some(token) = self.ask.forced {
+        if let Some(token) = self.request.forced {
             // Takes effect only if the word did not appear: `TopK` keeps the better of two.
             self.top_k.insert(Choice { token, score: f32::MIN });
         }

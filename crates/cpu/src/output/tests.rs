@@ -19,10 +19,10 @@ fn answers(
     x: &Matrix,
     output: &Output,
     selections: &[Option<&Selection>],
-    question: Question<'_>,
+    query: TopKQuery<'_>,
 ) -> Vec<Vec<Choice>> {
     let mut choices = Choices::default();
-    best(isa, x, output, selections, question, &mut choices);
+    best(isa, x, output, selections, query, &mut choices);
     (0..x.rows()).map(|row| choices.of(row).to_vec()).collect()
 }
 
@@ -31,18 +31,18 @@ fn bits(choices: &[Choice]) -> Vec<(u32, u32)> {
     choices.iter().map(|choice| (choice.token, choice.score.to_bits())).collect()
 }
 
-/// The answer for one row in a question of its own.
+/// The answer for one row in a query of its own.
 fn alone(
     isa: Isa,
     x: &Matrix,
     output: &Output,
     selections: &[Option<&Selection>],
-    asks: &[Ask<'_>],
+    requests: &[RowRequest<'_>],
     row: usize,
 ) -> Vec<Choice> {
     let x = Matrix::from_rows(x.width(), x.row(row).to_vec());
-    let question = Question { asks: &asks[row..=row], device_beams: None };
-    answers(isa, &x, output, &selections[row..=row], question).remove(0)
+    let query = TopKQuery { requests: &requests[row..=row], device_beams: None };
+    answers(isa, &x, output, &selections[row..=row], query).remove(0)
 }
 
 const SCORINGS: [Scoring; 3] =
@@ -67,8 +67,8 @@ proptest! {
         let dense = Dense { weight: &weight, bias: None, alpha: None };
         let x = Matrix::from_rows(inputs, numbers(rows * inputs, seed + 1));
         let banned: Vec<u32> = banned.into_iter().collect();
-        let asks: Vec<Ask<'_>> = (0..rows)
-            .map(|row| Ask {
+        let requests: Vec<RowRequest<'_>> = (0..rows)
+            .map(|row| RowRequest {
                 count: row % 7,
                 banned: if row % 3 == 0 { &[] } else { &banned },
                 forced: forced.filter(|_| row % 5 == 4),
@@ -76,7 +76,7 @@ proptest! {
                 scoring: scorings[row % scorings.len()],
             })
             .collect();
-        let question = Question { asks: &asks, device_beams: None };
+        let query = TopKQuery { requests: &requests, device_beams: None };
         let mut first_answer = None;
         for isa in Level::ALL.into_iter().filter_map(Isa::new) {
             let linear = |precision| Linear::prepare(&[dense], precision, &Arena::default());
@@ -91,22 +91,22 @@ proptest! {
                 words.iter().map(|words| made[0].select(isa, words)).collect();
             let of_row = |row: usize| (lists > 0).then(|| row / 3 % lists);
             let selected: Vec<_> = (0..rows).map(|r| of_row(r).map(|l| &selections[l])).collect();
-            let got = answers(isa, &x, &made[0], &selected, question);
-            prop_assert_eq!(&got, &answers(isa, &x, &made[1], &selected, question));
+            let got = answers(isa, &x, &made[0], &selected, query);
+            prop_assert_eq!(&got, &answers(isa, &x, &made[1], &selected, query));
             prop_assert_eq!(&got, first_answer.get_or_insert_with(|| got.clone()), "{:?}", isa);
             let (mut scores, mut expected) = (Vec::new(), Vec::new());
             for row in 0..rows {
-                let expected_bits = bits(&alone(isa, &x, &made[0], &selected, &asks, row));
-                prop_assert_eq!(bits(&got[row]), expected_bits, "row {}, {:?}", row, asks[row]);
+                let expected_bits = bits(&alone(isa, &x, &made[0], &selected, &requests, row));
+                prop_assert_eq!(bits(&got[row]), expected_bits, "row {}, {:?}", row, requests[row]);
                 let one = Matrix::from_rows(inputs, x.row(row).to_vec());
                 logits(isa, &one, &made[0], &selected[row..=row], &[true], &mut scores);
                 let words = of_row(row).map(|list| words[list].as_slice());
-                choose(Candidates { scores: &scores, words }, &asks[row], &mut expected);
+                choose(Candidates { scores: &scores, words }, &requests[row], &mut expected);
                 let tokens = |choices: &[Choice]| choices.iter().map(|c| c.token).collect::<Vec<_>>();
                 prop_assert_eq!(tokens(&got[row]), tokens(&expected));
                 for (got, expected) in got[row].iter().zip(&expected) {
                     let error = (got.score - expected.score).abs();
-                    let allowed = if asks[row].scoring == Scoring::Logit { 0.0 } else { 2e-5 };
+                    let allowed = if requests[row].scoring == Scoring::Logit { 0.0 } else { 2e-5 };
                     prop_assert!(error <= allowed, "{got:?}, not {expected:?}");
                 }
             }
@@ -138,8 +138,8 @@ proptest! {
         let bias = Weight::from_f32(vec![outputs], &bias);
         let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
         let x = Matrix::from_rows(3, small(rows * 3, seed + 2));
-        let asks: Vec<Ask<'_>> = (0..rows)
-            .map(|row| Ask {
+        let requests: Vec<RowRequest<'_>> = (0..rows)
+            .map(|row| RowRequest {
                 count: row % 5,
                 banned: if row % 3 == 0 { &[1, 30] } else { &[] },
                 forced: (row % 5 == 0).then_some(39),
@@ -147,27 +147,27 @@ proptest! {
                 scoring: scorings[row % scorings.len()],
             })
             .collect();
-        let question = Question { asks: &asks, device_beams: None };
+        let query = TopKQuery { requests: &requests, device_beams: None };
         let mut first_answer = None;
         for isa in Level::ALL.into_iter().filter_map(Isa::new) {
             let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
             let output = Output::new(linear, false, true);
             let none: Vec<Option<&Selection>> = vec![None; rows];
-            let got = answers(isa, &x, &output, &none, question);
+            let got = answers(isa, &x, &output, &none, query);
             prop_assert_eq!(&got, first_answer.get_or_insert_with(|| got.clone()), "{:?}", isa);
             let (mut scores, mut expected) = (Vec::new(), Vec::new());
             for row in 0..rows {
-                let expected_bits = bits(&alone(isa, &x, &output, &none, &asks, row));
-                prop_assert_eq!(bits(&got[row]), expected_bits, "row {}, {:?}", row, asks[row]);
+                let expected_bits = bits(&alone(isa, &x, &output, &none, &requests, row));
+                prop_assert_eq!(bits(&got[row]), expected_bits, "row {}, {:?}", row, requests[row]);
                 let one = Matrix::from_rows(3, x.row(row).to_vec());
                 logits(isa, &one, &output, &none[..1], &[true], &mut scores);
                 scores.iter_mut().filter(|score| score.is_nan()).for_each(|score| *score = f32::NEG_INFINITY);
-                choose(Candidates { scores: &scores, words: None }, &asks[row], &mut expected);
+                choose(Candidates { scores: &scores, words: None }, &requests[row], &mut expected);
                 prop_assert_eq!(got[row].len(), expected.len());
                 for (got, expected) in got[row].iter().zip(&expected) {
                     prop_assert_eq!(got.token, expected.token);
                     let error = (got.score - expected.score).abs();
-                    let allowed = if asks[row].scoring == Scoring::Logit { 0.0 } else { 2e-5 };
+                    let allowed = if requests[row].scoring == Scoring::Logit { 0.0 } else { 2e-5 };
                     prop_assert!(error <= allowed * factor, "{got:?}, not {expected:?}");
                 }
             }
@@ -196,18 +196,18 @@ fn only_rows_without_probabilities_are_screened() {
     // Small inputs leave the other words some probability.
     let x: Vec<f32> = one.iter().map(|v| v / 100.0).collect();
     let x = Matrix::from_rows(inputs, x.repeat(2));
-    let ask = |scoring| Ask { count: 1, banned: &[], forced: None, path: 0.0, scoring };
-    let of = |output, asks: &[Ask<'_>]| -> Vec<_> {
-        let question = Question { asks, device_beams: None };
-        answers(isa, &x, output, &[None, None], question).iter().map(|row| bits(row)).collect()
+    let request = |scoring| RowRequest { count: 1, banned: &[], forced: None, path: 0.0, scoring };
+    let of = |output, requests: &[RowRequest<'_>]| -> Vec<_> {
+        let query = TopKQuery { requests, device_beams: None };
+        answers(isa, &x, output, &[None, None], query).iter().map(|row| bits(row)).collect()
     };
     for _ in 0..2 * ROWS_BEFORE_SCREENING {
-        of(&screened, &[ask(Scoring::Logit); 2]);
+        of(&screened, &[request(Scoring::Logit); 2]);
     }
     assert!(screened.screen.get().is_some_and(Screen::pays));
     for scorings in [[0, 1], [1, 0], [0, 2], [0, 0], [1, 2]] {
-        let asks = scorings.map(|scoring| ask(SCORINGS[scoring]));
-        assert_eq!(of(&screened, &asks), of(&plain, &asks), "{scorings:?}");
+        let requests = scorings.map(|scoring| request(SCORINGS[scoring]));
+        assert_eq!(of(&screened, &requests), of(&plain, &requests), "{scorings:?}");
     }
 }
 
@@ -251,8 +251,8 @@ proptest! {
                 let x = Matrix::from_rows(inputs, numbers(rows.len() * inputs, seed + rows[0] as u64));
                 let selected: Vec<_> = rows.iter().map(|list| Some(&selections[list % lists.len()])).collect();
                 let banned = [7, 50, 51];
-                let asks: Vec<Ask<'_>> = (0..rows.len())
-                    .map(|row| Ask {
+                let requests: Vec<RowRequest<'_>> = (0..rows.len())
+                    .map(|row| RowRequest {
                         count: row % 3,
                         banned: &banned[row % 4..],
                         forced: None,
@@ -260,10 +260,10 @@ proptest! {
                         scoring: SCORINGS[if scored == Some(row % 9) { 1 } else { 0 }],
                     })
                     .collect();
-                let question = Question { asks: &asks, device_beams: None };
-                let got = answers(isa, &x, &output, &selected, question);
+                let query = TopKQuery { requests: &requests, device_beams: None };
+                let got = answers(isa, &x, &output, &selected, query);
                 for (row, got) in got.iter().enumerate() {
-                    let expected = alone(isa, &x, &output, &selected, &asks, row);
+                    let expected = alone(isa, &x, &output, &selected, &requests, row);
                     prop_assert_eq!(bits(got), bits(&expected));
                 }
             }

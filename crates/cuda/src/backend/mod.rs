@@ -8,13 +8,13 @@ use std::sync::Arc;
 use peregrine_model::{CellKind, Weight};
 use peregrine_nn::{
     Attention, Backend, Choices, Dense, Embed, Epilogue, Fault, Moves, NormWeights, PastExtension,
-    PreparedOp, Question, Reads, RunAhead, Term, Terms,
+    PreparedOp, Reads, RunAhead, Term, Terms, TopKQuery,
 };
 
 use crate::Error;
 use crate::device::{Device, Properties, SideWork};
 use crate::memory::{Cache, Rows};
-use crate::output::{self, Asking, Output, OutputLayer, Pending, Selection};
+use crate::output::{self, Output, OutputCall, OutputLayer, Pending, Selection};
 use crate::past::Past;
 use crate::precision::GpuPrecision;
 use crate::product::Linear;
@@ -288,11 +288,11 @@ impl Backend for Cuda {
         x: &Rows,
         output: &Output,
         selections: &[Option<&Selection>],
-        question: Question<'_>,
+        query: TopKQuery<'_>,
         pending: &mut Pending,
     ) {
         let (device, layer) = (&self.device, self.output_layer);
-        done(Asking { device, layer, x, output, selections }.ask(question, pending));
+        done(OutputCall { device, layer, x, output, selections }.run(query, pending));
     }
 
     fn take_top_k(&self, pending: &mut Pending, answer: &mut Choices) {

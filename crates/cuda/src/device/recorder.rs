@@ -136,7 +136,7 @@ pub(crate) struct Grown {
     pub(crate) last: Vec<u32>,
 }
 
-/// The places of a question on the device: the hypotheses that go on.
+/// The places of a query on the device: the hypotheses that go on.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Places {
     pub(super) memory: (Address, usize),
@@ -165,14 +165,14 @@ pub(super) struct Recorder {
     /// Lists of positions already in the stage, by their identity.
     pub(super) staged_reads: Vec<(u64, StagedReads)>,
     pub(super) graphs: FxHashMap<Vec<u8>, Graph>,
-    /// Two answers take turns: of two questions one may still be waiting for its answer.
+    /// Two answers take turns: of two queries one may still be waiting for its answer.
     pub(super) answers: [HostMemory; 2],
     pub(super) next_answer: usize,
-    /// The best words of every row of the last question, and their room in bytes.
+    /// The best words of every row of the last query, and their room in bytes.
     pub(super) latest: (Address, usize),
-    /// The places of the last question with a device-side beam search, and of the one before it.
+    /// The places of the last query with a device-side beam search, and of the one before it.
     pub(super) places: [Places; 2],
-    /// The words of the last question's places, and the rows they go on from: 0, without a device-side beam search,
+    /// The words of the last query's places, and the rows they go on from: 0, without a device-side beam search,
     /// since then a place has the number of its row.
     pub(super) followed: (Address, Address),
     /// Whether the segment looks up words of places.

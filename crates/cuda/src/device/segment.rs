@@ -197,7 +197,7 @@ impl Segment<'_> {
         Ok(Answer { number, address: self.recorder.answers[number].address as Address })
     }
 
-    /// The words of the last question's places, and the rows they go on from: 0 if a place has the number of
+    /// The words of the last query's places, and the rows they go on from: 0 if a place has the number of
     /// its row.
     pub(crate) fn followed(&self) -> (Address, Address) {
         self.recorder.followed

@@ -303,7 +303,7 @@ structures! {
     Task { first_row: usize, rows: usize, tile: usize, columns: usize, words: Address }
     WideBest { p: Product, asked: Asked, found: Found }
     Logits { values: Address, bias: Address, stride: usize, columns: usize, count: Address }
-    /// The places of a question: the hypotheses that go on.
+    /// The places of a query: the hypotheses that go on.
     Places { words: Address, parents: Address, paths: Address, widths: Address }
     /// The beam of a sentence; read from memory.
     DeviceBeam {

@@ -1,7 +1,7 @@
 //! Device-side beam search: the device chooses the hypotheses that go on, without the host (`kernels/search.cu`).
 
 use peregrine_model::Finish;
-use peregrine_nn::{Ask, Choices, DeviceBeam};
+use peregrine_nn::{Choices, DeviceBeam, RowRequest};
 
 use crate::Error;
 use crate::device::Segment;
@@ -13,7 +13,7 @@ use crate::memory::NONE;
 pub(crate) fn record(
     segment: &mut Segment<'_>,
     device_beams: &[DeviceBeam],
-    asks: &[Ask<'_>],
+    requests: &[RowRequest<'_>],
     asked: kernel::Asked,
     (words, scores): (Address, Address),
 ) -> Result<(), Error> {
@@ -38,7 +38,7 @@ pub(crate) fn record(
         first_row += device_beam.rows as usize;
         first_place += device_beam.beam as usize;
     }
-    let paths: Vec<u32> = asks.iter().map(|ask| ask.path.to_bits()).collect();
+    let paths: Vec<u32> = requests.iter().map(|request| request.path.to_bits()).collect();
     let (before, after) = segment.next_places(first_place)?;
     let search = kernel::BeamSearch {
         device_beams: segment.stage_all(&staged)?,

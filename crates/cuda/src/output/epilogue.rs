@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use peregrine_model::Activation;
-use peregrine_nn::{Ask, Question};
+use peregrine_nn::{RowRequest, TopKQuery};
 
 use super::device_beam;
 use super::layer::{Group, Selection, groups};
-use super::question::{Asking, Pending, asked, room_for};
+use super::query::{OutputCall, Pending, asked, room_for};
 use crate::Error;
 use crate::device::{Device, Segment, bucket};
 use crate::driver::Address;
@@ -21,11 +21,11 @@ const TILE: usize = 128;
 /// Rows of a block of the kernels for few rows, all with the same shortlist.
 const FEW_ROWS: usize = 16;
 
-impl Asking<'_> {
+impl OutputCall<'_> {
     /// Bytes of shared memory for the candidates of all tiles of a row.
-    pub(super) fn shared(self, ask: &Ask<'_>, words: Option<&Selection>) -> usize {
+    pub(super) fn shared(self, request: &RowRequest<'_>, words: Option<&Selection>) -> usize {
         let tiles = bucket(self.tiles(words)).min(self.tiles(None));
-        8 * tiles * if ask.count == 0 { 0 } else { room_for(ask.count) }
+        8 * tiles * if request.count == 0 { 0 } else { room_for(request.count) }
     }
 
     /// The tiles of a row's words.
@@ -33,30 +33,30 @@ impl Asking<'_> {
         words.map_or(self.output.linear.outputs, |words| words.words.len()).div_ceil(TILE)
     }
 
-    /// Asks a question in the epilogue of the product.
-    pub(super) fn ask_epilogue(
+    /// Runs a query in the epilogue of the product.
+    pub(super) fn run_epilogue(
         self,
-        question: Question<'_>,
+        query: TopKQuery<'_>,
         pending: &mut Pending,
     ) -> Result<(), Error> {
-        let Asking { device, x, output, selections, .. } = self;
-        let (asks, linear) = (question.asks, &output.linear);
+        let OutputCall { device, x, output, selections, .. } = self;
+        let (requests, linear) = (query.requests, &output.linear);
         let all = linear.outputs;
         let groups = groups(selections);
         let tile_counts: Vec<usize> = selections.iter().map(|&words| self.tiles(words)).collect();
         let tiles = bucket(tile_counts.iter().copied().max().unwrap_or(0));
-        let most = room_for(asks.iter().map(|ask| ask.count).max().unwrap_or(0));
+        let most = room_for(requests.iter().map(|request| request.count).max().unwrap_or(0));
         let rows = bucket(x.count);
         let found = Found::new(device, rows, tiles, most)?;
         let operand = linear.operand(device, x)?;
         let answer = device.record(|segment| {
             let count = segment.count(x.count)?;
-            if asks.iter().any(|ask| ask.forced.is_some()) {
+            if requests.iter().any(|request| request.forced.is_some()) {
                 let parameters = kernel::BeginBest { forced: found.forced.address, count };
                 let grid = [rows.div_ceil(256), 1];
                 segment.launch(kernel::begin_best, grid, 256, 0, &parameters)?;
             }
-            let asked = asked(segment, question, most)?;
+            let asked = asked(segment, query, most)?;
             let activation = Activation::Identity;
             let nowhere =
                 Target { out: 0, stride: 0, activation, input: 0, exact: true, bias: true };
@@ -97,18 +97,27 @@ impl Asking<'_> {
                 answer_words: answer.address,
                 answer_scores: answer.address + (4 * rows * most) as Address,
                 latest,
-                latest_scores: question.device_beams.map_or(0, |_| latest_scores),
+                latest_scores: query.device_beams.map_or(0, |_| latest_scores),
                 count,
             };
-            let shared = asks.iter().zip(selections).map(|(ask, &words)| self.shared(ask, words));
+            let shared = requests
+                .iter()
+                .zip(selections)
+                .map(|(request, &words)| self.shared(request, words));
             let shared = shared.max().unwrap_or(0);
             segment.launch(kernel::merge, [rows, 1], 128, shared, &merge)?;
-            if let Some(device_beams) = question.device_beams {
-                device_beam::record(segment, device_beams, asks, asked, (latest, latest_scores))?;
+            if let Some(device_beams) = query.device_beams {
+                device_beam::record(
+                    segment,
+                    device_beams,
+                    requests,
+                    asked,
+                    (latest, latest_scores),
+                )?;
             }
             Ok(answer)
         })?;
-        pending.send(device, answer, (rows, most), question)
+        pending.send(device, answer, (rows, most), query)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use peregrine_model::Activation;
-use peregrine_nn::{Ask, Scoring};
+use peregrine_nn::{RowRequest, Scoring};
 
 use crate::Error;
 use crate::device::{Device, bucket};
@@ -44,16 +44,17 @@ impl OutputLayer {
     }
 
     /// Whether this layer can answer a row. The papers' layers have no shortlists and a limit on the top k.
-    pub(crate) fn can_answer(self, ask: &Ask<'_>, shortlist: bool) -> bool {
-        self == OutputLayer::Epilogue || (!shortlist && ask.count <= MOST_CHOICES)
+    pub(crate) fn can_answer(self, request: &RowRequest<'_>, shortlist: bool) -> bool {
+        self == OutputLayer::Epilogue || (!shortlist && request.count <= MOST_CHOICES)
     }
 
     /// The layer that answers rows which this one can answer. If one of them wants more than its best word, all are
     /// answered by `Fused`, which gives the others the same bits as `Best`.
-    pub(crate) fn answering(self, asks: &[Ask<'_>]) -> OutputLayer {
-        let more = |ask: &Ask<'_>| ask.count > 1 || ask.scoring != Scoring::Logit;
+    pub(crate) fn answering(self, requests: &[RowRequest<'_>]) -> OutputLayer {
+        let more =
+            |request: &RowRequest<'_>| request.count > 1 || request.scoring != Scoring::Logit;
         match self {
-            OutputLayer::Best if asks.iter().any(more) => OutputLayer::Fused,
+            OutputLayer::Best if requests.iter().any(more) => OutputLayer::Fused,
             layer => layer,
         }
     }
@@ -160,8 +161,8 @@ pub(crate) fn logits(
 mod tests {
     use super::*;
 
-    fn ask(&(count, scoring): &(usize, Scoring)) -> Ask<'static> {
-        Ask { count, banned: &[], forced: None, path: 0.0, scoring }
+    fn request(&(count, scoring): &(usize, Scoring)) -> RowRequest<'static> {
+        RowRequest { count, banned: &[], forced: None, path: 0.0, scoring }
     }
 
     #[test]
@@ -175,18 +176,18 @@ mod tests {
             (Best, 1, false, true),
             (Epilogue, 2000, true, true),
         ] {
-            let found = layer.can_answer(&ask(&(count, logit)), shortlist);
+            let found = layer.can_answer(&request(&(count, logit)), shortlist);
             assert_eq!(found, expected, "{layer:?} {count}");
         }
-        for (layer, asks, expected) in [
+        for (layer, requests, expected) in [
             (Best, &[(1, logit), (1, logit)][..], Best),
             (Best, &[(1, logit), (1, probability)], Fused),
             (Best, &[(2, logit), (1, logit)], Fused),
             (Separate, &[(1, logit), (4, probability)], Separate),
             (Fused, &[(1, logit)], Fused),
         ] {
-            let of: Vec<Ask<'_>> = asks.iter().map(ask).collect();
-            assert_eq!(layer.answering(&of), expected, "{layer:?} {asks:?}");
+            let of: Vec<RowRequest<'_>> = requests.iter().map(request).collect();
+            assert_eq!(layer.answering(&of), expected, "{layer:?} {requests:?}");
         }
     }
 

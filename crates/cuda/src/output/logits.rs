@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use peregrine_model::Activation;
-use peregrine_nn::Question;
+use peregrine_nn::TopKQuery;
 
 use super::layer::{Output, OutputLayer};
-use super::question::{Pending, asked};
+use super::query::{Pending, asked};
 use crate::Error;
 use crate::device::{Answer, Device, Segment, bucket};
 use crate::driver::Address;
@@ -22,28 +22,28 @@ const SLAB: usize = 32 * THREADS;
 const SHARD: usize = 8 * THREADS;
 
 /// Room for the top k of a row.
-fn most(question: Question<'_>) -> usize {
-    bucket(question.asks.iter().map(|ask| ask.count).max().unwrap_or(0).max(1))
+fn most(query: TopKQuery<'_>) -> usize {
+    bucket(query.requests.iter().map(|request| request.count).max().unwrap_or(0).max(1))
 }
 
-/// Asks `question` of every row of `x`, over the whole vocabulary.
-pub(crate) fn ask(
+/// Runs `query` for every row of `x`, over the whole vocabulary.
+pub(crate) fn run(
     device: &Arc<Device>,
     layer: OutputLayer,
     x: &Rows,
     output: &Output,
-    question: Question<'_>,
+    query: TopKQuery<'_>,
     pending: &mut Pending,
 ) -> Result<(), Error> {
-    let layer = layer.answering(question.asks);
+    let layer = layer.answering(query.requests);
     let logits = Logits::new(device, layer, x, output)?;
     logits.multiply(device, x, output)?;
-    let (rows, most) = (logits.rows, most(question));
+    let (rows, most) = (logits.rows, most(query));
     let answer = device.record(|segment| {
-        let asked = asked(segment, question, most)?;
+        let asked = asked(segment, query, most)?;
         logits.find(segment, layer, asked)
     })?;
-    pending.send(device, answer, (rows, most), question)
+    pending.send(device, answer, (rows, most), query)
 }
 
 /// Logits in memory, and what else their kernels need.

@@ -3,12 +3,12 @@
 //! | file | contents |
 //! |---|---|
 //! | `layer` | the prepared layer, shortlists, the choice between layers |
-//! | `question` | what rows ask, as kernels read it, and the answers |
+//! | `query` | what rows ask, as kernels read it, and the answers |
 //! | `epilogue` | top k in the epilogue of the product |
 //! | `logits` | the papers' layers, over logits in memory |
 //! | `device_beam` | the device-side beam search |
 
-use peregrine_nn::{Ask, Candidates, Choices, Question, Scoring, choose};
+use peregrine_nn::{Candidates, Choices, RowRequest, Scoring, TopKQuery, choose};
 
 use crate::Error;
 use crate::device::bucket;
@@ -18,13 +18,13 @@ mod device_beam;
 mod epilogue;
 mod layer;
 mod logits;
-mod question;
+mod query;
 
 pub(crate) use layer::logits;
 pub use layer::{Output, OutputLayer, Selection};
 pub(crate) use logits::Logits;
-use question::room_for;
-pub(crate) use question::{Asking, Pending, asked};
+use query::room_for;
+pub(crate) use query::{OutputCall, Pending, asked};
 
 /// Which kernels answer a row. The last bits of a log-sum-exp differ between them, so the choice depends on nothing but
 /// the row's own words and what it asks.
@@ -38,55 +38,55 @@ enum KernelChoice {
     Host,
 }
 
-impl Asking<'_> {
-    /// Asks a question of all rows.
-    pub(crate) fn ask(self, question: Question<'_>, pending: &mut Pending) -> Result<(), Error> {
+impl OutputCall<'_> {
+    /// Runs a query for all rows.
+    pub(crate) fn run(self, query: TopKQuery<'_>, pending: &mut Pending) -> Result<(), Error> {
         pending.sent = None;
-        let rows = question.asks.iter().zip(self.selections);
+        let rows = query.requests.iter().zip(self.selections);
         let choices: Vec<KernelChoice> =
-            rows.map(|(ask, &words)| self.kernel_choice(ask, words)).collect();
+            rows.map(|(request, &words)| self.kernel_choice(request, words)).collect();
         let first = choices.first().copied().unwrap_or(KernelChoice::Epilogue);
         if choices.iter().all(|&choice| choice == first) {
-            self.ask_kernels(first, question, pending)?;
+            self.run_kernels(first, query, pending)?;
         } else {
-            self.ask_separately(&choices, question.asks, &mut pending.found)?;
+            self.run_separately(&choices, query.requests, &mut pending.found)?;
         }
         match pending.sent {
             Some(_) => Ok(()),
-            None => self.follow(question, &pending.found),
+            None => self.follow(query, &pending.found),
         }
     }
 
-    fn kernel_choice(self, ask: &Ask<'_>, words: Option<&Selection>) -> KernelChoice {
+    fn kernel_choice(self, request: &RowRequest<'_>, words: Option<&Selection>) -> KernelChoice {
         let paper = self.layer != OutputLayer::Epilogue;
-        if paper && self.layer.can_answer(ask, words.is_some()) {
+        if paper && self.layer.can_answer(request, words.is_some()) {
             return KernelChoice::Paper;
         }
-        let fits = self.shared(ask, words) <= self.device.most_shared();
+        let fits = self.shared(request, words) <= self.device.most_shared();
         if fits { KernelChoice::Epilogue } else { KernelChoice::Host }
     }
 
-    fn ask_kernels(
+    fn run_kernels(
         self,
         choice: KernelChoice,
-        question: Question<'_>,
+        query: TopKQuery<'_>,
         pending: &mut Pending,
     ) -> Result<(), Error> {
         match choice {
             KernelChoice::Paper => {
-                let Asking { device, layer, x, output, .. } = self;
-                logits::ask(device, layer, x, output, question, pending)
+                let OutputCall { device, layer, x, output, .. } = self;
+                logits::run(device, layer, x, output, query, pending)
             }
-            KernelChoice::Epilogue => self.ask_epilogue(question, pending),
-            KernelChoice::Host => self.best_of_logits(question, &mut pending.found),
+            KernelChoice::Epilogue => self.run_epilogue(query, pending),
+            KernelChoice::Host => self.best_of_logits(query, &mut pending.found),
         }
     }
 
     /// Asks each choice of kernels about its own rows, one after the other, and nothing about the others.
-    fn ask_separately(
+    fn run_separately(
         self,
         kernels: &[KernelChoice],
-        asks: &[Ask<'_>],
+        requests: &[RowRequest<'_>],
         found: &mut Choices,
     ) -> Result<(), Error> {
         let mut parts = Vec::new();
@@ -94,12 +94,18 @@ impl Asking<'_> {
             if !kernels.contains(&choice) {
                 continue;
             }
-            let mut asks = asks.to_vec();
-            for (ask, _) in asks.iter_mut().zip(kernels).filter(|(_, other)| **other != choice) {
-                (ask.count, ask.forced, ask.scoring) = (0, None, Scoring::Logit);
+            let mut requests = requests.to_vec();
+            for (request, _) in
+                requests.iter_mut().zip(kernels).filter(|(_, other)| **other != choice)
+            {
+                (request.count, request.forced, request.scoring) = (0, None, Scoring::Logit);
             }
             let (mut pending, mut choices) = (Pending::default(), Choices::default());
-            self.ask_kernels(choice, Question { asks: &asks, device_beams: None }, &mut pending)?;
+            self.run_kernels(
+                choice,
+                TopKQuery { requests: &requests, device_beams: None },
+                &mut pending,
+            )?;
             let sent = pending.sent;
             pending.answer(self.device, &mut choices)?;
             sent.map_or(Ok(()), |sent| self.device.reuse_answer(sent))?;
@@ -114,14 +120,15 @@ impl Asking<'_> {
     }
 
     /// Gives the next step the words that the host has found.
-    fn follow(self, question: Question<'_>, found: &Choices) -> Result<(), Error> {
-        let rows = question.asks.len();
-        if let Some(device_beams) = question.device_beams {
-            let most = room_for(question.asks.iter().map(|ask| ask.count).max().unwrap_or(0));
+    fn follow(self, query: TopKQuery<'_>, found: &Choices) -> Result<(), Error> {
+        let rows = query.requests.len();
+        if let Some(device_beams) = query.device_beams {
+            let most =
+                room_for(query.requests.iter().map(|request| request.count).max().unwrap_or(0));
             return self.device.record(|segment| {
-                let asked = asked(segment, question, most)?;
+                let asked = asked(segment, query, most)?;
                 let lists = device_beam::stage(segment, found, rows, most)?;
-                device_beam::record(segment, device_beams, question.asks, asked, lists)
+                device_beam::record(segment, device_beams, query.requests, asked, lists)
             });
         }
         let best = |row: usize| found.of(row).first().map_or(NONE, |choice| choice.token);
@@ -133,17 +140,17 @@ impl Asking<'_> {
     }
 
     /// Copies all logits to the host and finds the top k there.
-    fn best_of_logits(self, question: Question<'_>, answer: &mut Choices) -> Result<(), Error> {
+    fn best_of_logits(self, query: TopKQuery<'_>, answer: &mut Choices) -> Result<(), Error> {
         let mut scores = Vec::new();
         let all = vec![true; self.selections.len()];
         logits(self.device, self.x, self.output, (self.selections, &all), &mut scores)?;
         let (mut rest, mut best) = (scores.as_slice(), Vec::new());
         answer.clear();
-        for (ask, selection) in question.asks.iter().zip(self.selections) {
+        for (request, selection) in query.requests.iter().zip(self.selections) {
             let words = selection.map(|s| s.words.as_slice());
             let outputs = self.output.linear.outputs;
             let (row, behind) = rest.split_at(words.map_or(outputs, <[u32]>::len));
-            choose(Candidates { scores: row, words }, ask, &mut best);
+            choose(Candidates { scores: row, words }, request, &mut best);
             answer.push(best.iter().copied());
             rest = behind;
         }

@@ -6,8 +6,11 @@ impl Subject {
     /// Asks for `count` words a row and has the device search their beams: two rows a sentence, every other sentence with
     /// a beam of four and the others with one of two.
     fn search_beams(&self, count: usize, follows: bool) {
-        let path = |row: usize| Ask { path: -(row as f32), ..ask(count, Scoring::LogProbability) };
-        let asks: Vec<Ask<'_>> = (0..self.rows).map(path).collect();
+        let path = |row: usize| RowRequest {
+            path: -(row as f32),
+            ..request(count, Scoring::LogProbability)
+        };
+        let requests: Vec<RowRequest<'_>> = (0..self.rows).map(path).collect();
         let device_beam = |sentence: usize| DeviceBeam {
             rows: 2,
             follows: follows.then_some(3 * sentence as u32 + sentence as u32 % 2),
@@ -18,10 +21,10 @@ impl Subject {
             end: 7 + sentence as u32,
         };
         let device_beams: Vec<DeviceBeam> = (0..self.rows / 2).map(device_beam).collect();
-        let question = Question { asks: &asks, device_beams: Some(&device_beams) };
+        let query = TopKQuery { requests: &requests, device_beams: Some(&device_beams) };
         let mut pending = Default::default();
         let none = vec![None; self.rows];
-        self.gpu.top_k(&self.x, &self.output, &none, question, &mut pending);
+        self.gpu.top_k(&self.x, &self.output, &none, query, &mut pending);
         self.gpu.take_top_k(&mut pending, &mut Choices::default());
     }
 }
@@ -65,7 +68,7 @@ fn beams_are_searched_over_what_was_found() {
         assert_ne!(next.address(AFTER + 8 * list), search.address(AFTER + 8 * list));
     }
     assert_eq!(fake.world(|w| w.word(next.address(DEVICE_BEAMS) + 36 + 8)), 4);
-    // A question without beams leaves no scores behind.
+    // A query without beams leaves no scores behind.
     subject.best(OutputLayer::Epilogue, 1, Scoring::Logit);
     let merge = last(&fake, "merge");
     assert_eq!(merge.address(latest + 8), 0);
@@ -98,8 +101,8 @@ fn lists_of_the_host_are_searched_too() {
     assert_eq!(third, 3);
     assert_eq!(fake.ran(), ["product_thin", "device_beam_search"]);
     // What only some rows had the host find, goes with what the device found for the others.
-    let mut asks = vec![ask(2, Scoring::LogProbability); 12];
-    asks[11] = ask(2000, Scoring::LogProbability);
+    let mut requests = vec![request(2, Scoring::LogProbability); 12];
+    requests[11] = request(2000, Scoring::LogProbability);
     let device_beam = |_| DeviceBeam {
         rows: 1,
         follows: None,
@@ -111,8 +114,8 @@ fn lists_of_the_host_are_searched_too() {
     };
     let device_beams: Vec<DeviceBeam> = (0..12).map(device_beam).collect();
     let (mut pending, none) = (Default::default(), vec![None; 12]);
-    let question = Question { asks: &asks, device_beams: Some(&device_beams) };
-    subject.gpu.top_k(&subject.x, &subject.output, &none, question, &mut pending);
+    let query = TopKQuery { requests: &requests, device_beams: Some(&device_beams) };
+    subject.gpu.top_k(&subject.x, &subject.output, &none, query, &mut pending);
     subject.gpu.finish().expect("finished");
     let search = last(&fake, "device_beam_search");
     let words = |row: u64| {

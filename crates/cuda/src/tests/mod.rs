@@ -1,11 +1,11 @@
-//! The backend on the fake driver: which kernels operations choose, that a question asked again is replayed, and what
+//! The backend on the fake driver: which kernels operations choose, that a query asked again is replayed, and what
 //! happens when memory is full.
 
 use peregrine_model::{Finish, Spacing, Weight, made_up_model, preset};
 use peregrine_nn::{
-    Ask, Attention, Backend, Choices, Dense, DeviceBeam, Embed, Moves, Network, Origin,
-    PastExtension, PositionTable, PreparedOp, Question, Reads, Row, RunAhead, Scoring, Sentence,
-    Slot, Source, prepare,
+    Attention, Backend, Choices, Dense, DeviceBeam, Embed, Moves, Network, Origin, PastExtension,
+    PositionTable, PreparedOp, Reads, Row, RowRequest, RunAhead, Scoring, Sentence, Slot, Source,
+    TopKQuery, prepare,
 };
 
 use crate::backend::{Cuda, Table};
@@ -52,10 +52,10 @@ impl Subject {
     }
 
     fn best(&self, layer: OutputLayer, count: usize, scoring: Scoring) {
-        self.answers(layer, &vec![ask(count, scoring); self.rows]);
+        self.answers(layer, &vec![request(count, scoring); self.rows]);
     }
 
-    fn answers(&self, layer: OutputLayer, asks: &[Ask<'_>]) -> Choices {
+    fn answers(&self, layer: OutputLayer, requests: &[RowRequest<'_>]) -> Choices {
         let gpu = self.gpu.clone().with_output_layer(layer);
         let none = vec![None; self.rows];
         let (mut pending, mut choices) = (Default::default(), Choices::default());
@@ -63,7 +63,7 @@ impl Subject {
             &self.x,
             &self.output,
             &none,
-            Question { asks, device_beams: None },
+            TopKQuery { requests, device_beams: None },
             &mut pending,
         );
         gpu.take_top_k(&mut pending, &mut choices);
@@ -71,14 +71,14 @@ impl Subject {
     }
 }
 
-fn ask(count: usize, scoring: Scoring) -> Ask<'static> {
-    Ask { count, banned: &[], forced: None, path: 0.0, scoring }
+fn request(count: usize, scoring: Scoring) -> RowRequest<'static> {
+    RowRequest { count, banned: &[], forced: None, path: 0.0, scoring }
 }
 
 /// One word a row, by logit.
 fn best_words(session: &mut Box<dyn Network>, rows: usize) {
-    let asks = vec![ask(1, Scoring::Logit); rows];
-    session.top_k(Question { asks: &asks, device_beams: None });
+    let requests = vec![request(1, Scoring::Logit); rows];
+    session.top_k(TopKQuery { requests: &requests, device_beams: None });
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn every_output_layer_has_its_kernels() {
     }
 }
 
-/// Offsets of the question's lists in the parameters of `merge`.
+/// Offsets of the query's lists in the parameters of `merge`.
 const COUNTS: usize = 0;
 const PROBABILITIES: usize = 32;
 
@@ -132,14 +132,14 @@ fn rows_are_scored_as_each_asks() {
     use Scoring::{LogProbability, LogProbabilityOfAllowed, Logit};
     let fake = Fake::new(1 << 30);
     let subject = Subject::new(&fake, GpuPrecision::Float16, 40);
-    let asks = |row: usize| match row % 4 {
-        0 => ask(1, Logit),
-        1 => ask(4, LogProbability),
-        2 => ask(2, LogProbabilityOfAllowed),
-        _ => ask(3, Logit),
+    let requests = |row: usize| match row % 4 {
+        0 => request(1, Logit),
+        1 => request(4, LogProbability),
+        2 => request(2, LogProbabilityOfAllowed),
+        _ => request(3, Logit),
     };
-    let asks: Vec<Ask<'_>> = (0..40).map(asks).collect();
-    let choices = subject.answers(OutputLayer::Epilogue, &asks);
+    let requests: Vec<RowRequest<'_>> = (0..40).map(requests).collect();
+    let choices = subject.answers(OutputLayer::Epilogue, &requests);
     assert_eq!([0, 1, 2, 3].map(|row| choices.of(row).len()), [1, 4, 2, 3]);
     let merge = last(&fake, "merge");
     let staged = |place: usize| {
@@ -149,13 +149,13 @@ fn rows_are_scored_as_each_asks() {
     assert_eq!(staged(PROBABILITIES), [0, 1, 2, 0, 0]);
     assert_eq!(fake.ran(), ["best_middle", "merge"]);
     // Rows that ask for the best word only are answered with the others.
-    let asks = [ask(1, Logit), ask(1, LogProbability)].repeat(20);
-    subject.answers(OutputLayer::Best, &asks);
+    let requests = [request(1, Logit), request(1, LogProbability)].repeat(20);
+    subject.answers(OutputLayer::Best, &requests);
     let ran = fake.ran();
     assert_eq!(ran.last().map(String::as_str), Some("fused_best"), "{ran:?}");
 }
 
-/// The same question again is one graph launch, whatever the layer.
+/// The same query again is one graph launch, whatever the layer.
 #[test]
 fn questions_are_replayed() {
     for layer in OutputLayer::ALL {
@@ -194,10 +194,10 @@ fn long_lists_change_no_other_row() {
         let fake = Fake::new(1 << 30);
         fake.world(|w| w.capability = (8, 6));
         let subject = Subject::new(&fake, GpuPrecision::Float16, 12);
-        let mut asks = vec![ask(4, Scoring::LogProbability); 12];
-        asks[5] = ask(2000, Scoring::LogProbability);
-        asks[7] = ask(40, Scoring::LogProbability);
-        let choices = subject.answers(layer, &asks);
+        let mut requests = vec![request(4, Scoring::LogProbability); 12];
+        requests[5] = request(2000, Scoring::LogProbability);
+        requests[7] = request(40, Scoring::LogProbability);
+        let choices = subject.answers(layer, &requests);
         // All words, in their order: all scores are zero on a device that computes nothing.
         assert_eq!(choices.of(5).len(), WORDS);
         assert!(choices.of(5).iter().zip(0..).all(|(choice, word)| choice.token == word));
@@ -227,10 +227,10 @@ fn short_lists_of_words_need_little_memory() {
     let Subject { gpu, output, x, rows } = Subject::new(&fake, GpuPrecision::Float16, 12);
     let words: Vec<u32> = (0..100).collect();
     let selection = gpu.select(&output, &words);
-    let asks = vec![ask(2000, Scoring::Logit); rows];
-    let question = Question { asks: &asks, device_beams: None };
+    let requests = vec![request(2000, Scoring::Logit); rows];
+    let query = TopKQuery { requests: &requests, device_beams: None };
     let mut pending = Default::default();
-    gpu.top_k(&x, &output, &vec![Some(&selection); rows], question, &mut pending);
+    gpu.top_k(&x, &output, &vec![Some(&selection); rows], query, &mut pending);
     gpu.take_top_k(&mut pending, &mut Choices::default());
     assert_eq!(fake.ran().last().map(String::as_str), Some("merge"));
 }
@@ -260,8 +260,8 @@ fn alignments_too_long_for_a_block_go_through_memory() {
 fn a_trial_notices_wrong_answers() {
     let fake = Fake::new(1 << 30);
     let gpu = Cuda::on(Device::on_fake(&fake, GpuPrecision::Float16).expect("a device"));
-    let (questions, wrong) = try_output_layers(&gpu, false).expect("a trial");
-    assert!(questions > 1000);
+    let (queries, wrong) = try_output_layers(&gpu, false).expect("a trial");
+    assert!(queries > 1000);
     for layer in OutputLayer::ALL {
         assert!(wrong.iter().any(|line| line.starts_with(layer.name())), "{}", layer.name());
     }

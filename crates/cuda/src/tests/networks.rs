@@ -83,7 +83,7 @@ fn alignments_take_a_kernel_more_and_change_no_other() {
         let kernels = |launched: &[Launched]| -> Vec<(String, [u32; 2])> {
             launched.iter().map(|l| (l.kernel.clone(), l.grid)).collect()
         };
-        // A question whose answer has not been read yet.
+        // A query whose answer has not been read yet.
         let plain = step(false);
         let with = step(true);
         let (mut found, expected) = (kernels(&with), kernels(&plain));

@@ -138,7 +138,7 @@ impl Beam {
         if let Some(token) = self.forced(settings, self.length) {
             return vec![choice(token).unwrap_or(Choice { token, score: f32::MIN })];
         }
-        let banned = self.ask(settings, 0).banned;
+        let banned = self.request(settings, 0).banned;
         let last = self.at_limit();
         let allowed = |token: u32| {
             (token == settings.end || !last)

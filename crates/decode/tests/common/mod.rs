@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::panic::resume_unwind;
 
 use peregrine_decode::Member;
-use peregrine_nn::{Choice, Choices, Fault, Network, Question, Row, RunAhead, Sentence, Slot};
+use peregrine_nn::{Choice, Choices, Fault, Network, Row, RunAhead, Sentence, Slot, TopKQuery};
 
 /// The end symbol.
 pub(crate) const END: u32 = 0;
@@ -35,7 +35,7 @@ struct Copier {
     ahead: bool,
 }
 
-/// The members of a model that copies. With `ahead` it answers a question while the next step runs.
+/// The members of a model that copies. With `ahead` it answers a query while the next step runs.
 pub(crate) fn copiers(room: Room, ahead: bool) -> Vec<Member> {
     let copier = Copier {
         room,
@@ -88,14 +88,14 @@ impl Network for Copier {
         self.last = rows.iter().map(word).collect();
     }
 
-    fn top_k(&mut self, question: Question<'_>) {
-        assert_eq!(question.asks.len(), self.last.len());
+    fn top_k(&mut self, query: TopKQuery<'_>) {
+        assert_eq!(query.requests.len(), self.last.len());
         self.unanswered.push_back(self.last.clone());
     }
 
     fn take_top_k(&mut self, answer: &mut Choices) {
         answer.clear();
-        for token in self.unanswered.pop_front().expect("a question was asked") {
+        for token in self.unanswered.pop_front().expect("a query was asked") {
             answer.push([Choice { token, score: -1.0 }]);
         }
     }

@@ -18,7 +18,7 @@ use crate::pool::RowPool;
 use crate::reads::Reads;
 use crate::slots::Slots;
 use crate::speedups::Speedups;
-use crate::top_k::{Choices, Question};
+use crate::top_k::{Choices, TopKQuery};
 
 /// A recurrent network as a [`Session`] runs it.
 pub(crate) trait Core<B: Backend>: Send + Sync + 'static {
@@ -309,7 +309,7 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
         }
     }
 
-    fn top_k(&mut self, question: Question<'_>) {
+    fn top_k(&mut self, query: TopKQuery<'_>) {
         let Session { network, work, slots, layout, pending, .. } = self;
         slots.with_selections(&layout.slots, |selections| {
             let top = network.top(work);
@@ -318,7 +318,7 @@ impl<B: Backend, N: Core<B>> Network for Session<B, N> {
                     top,
                     &network.base().output,
                     selections,
-                    question,
+                    query,
                     pending,
                 );
             });

@@ -21,7 +21,7 @@ use crate::pool::RowPool;
 use crate::profile;
 use crate::reads::Reads;
 use crate::slots::Slots;
-use crate::top_k::{Choices, Question};
+use crate::top_k::{Choices, TopKQuery};
 
 /// Positions of a cache are allocated in runs of this many, so that the runs one sentence gives back fit another.
 const CHUNK: u32 = 16;
@@ -295,11 +295,11 @@ impl<B: Backend> Network for Session<B> {
         network.decode_step(&self.layout, &mut self.caches, &mut self.buffers, alignment);
     }
 
-    fn top_k(&mut self, question: Question<'_>) {
+    fn top_k(&mut self, query: TopKQuery<'_>) {
         let Session { network, buffers, slots, layout, pending, .. } = self;
         slots.with_selections(&layout.slots, |selections| {
             pending.begin(|pending| {
-                network.backend.top_k(&buffers.x, &network.output, selections, question, pending);
+                network.backend.top_k(&buffers.x, &network.output, selections, query, pending);
             });
         });
     }

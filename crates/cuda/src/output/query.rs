@@ -1,8 +1,8 @@
-//! Questions to the output layer: how they are staged, and how their answers are read.
+//! Queries of the output layer: how they are staged, and how their answers are read.
 
 use std::sync::Arc;
 
-use peregrine_nn::{Ask, Choice, Choices, Question, Scoring};
+use peregrine_nn::{Choice, Choices, RowRequest, Scoring, TopKQuery};
 
 use super::layer::{Output, OutputLayer, Selection};
 use crate::Error;
@@ -10,9 +10,9 @@ use crate::device::{Answer, Device, Segment, Sent};
 use crate::kernel;
 use crate::memory::{NONE, Rows};
 
-/// The rows a question is about, and the layer that answers it.
+/// The rows a query is about, and the layer that answers it.
 #[derive(Clone, Copy)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct OutputCall<'a> {
     pub(crate) device: &'a Arc<Device>,
     /// The layer for all rows that it can answer.
     pub(crate) layer: OutputLayer,
@@ -22,7 +22,7 @@ pub(crate) struct Asking<'a> {
     pub(crate) selections: &'a [Option<&'a Selection>],
 }
 
-/// A question whose answer may not have been computed yet.
+/// A query whose answer may not have been computed yet.
 #[derive(Default)]
 pub struct Pending {
     pub(super) sent: Option<Sent>,
@@ -41,13 +41,14 @@ impl Pending {
         device: &Device,
         answer: Answer,
         room: (usize, usize),
-        question: Question<'_>,
+        query: TopKQuery<'_>,
     ) -> Result<(), Error> {
         self.sent = Some(device.send(answer)?);
         self.room = room;
         self.counts.clear();
-        let count = |ask: &Ask<'_>| if ask.forced.is_some() { 1 } else { ask.count };
-        self.counts.extend(question.asks.iter().map(count));
+        let count =
+            |request: &RowRequest<'_>| if request.forced.is_some() { 1 } else { request.count };
+        self.counts.extend(query.requests.iter().map(count));
         Ok(())
     }
 
@@ -82,28 +83,28 @@ pub(super) fn room_for(choices: usize) -> usize {
     }
 }
 
-/// Stages a question, with room for `most` choices a row.
+/// Stages a query, with room for `most` choices a row.
 pub(crate) fn asked(
     segment: &mut Segment<'_>,
-    question: Question<'_>,
+    query: TopKQuery<'_>,
     most: usize,
 ) -> Result<kernel::Asked, Error> {
-    let asks = question.asks;
-    let counts: Vec<u32> = asks.iter().map(|ask| ask.count as u32).collect();
-    let forced: Vec<u32> = asks.iter().map(|ask| ask.forced.unwrap_or(NONE)).collect();
-    let probabilities = |ask: &Ask<'_>| match ask.scoring {
+    let requests = query.requests;
+    let counts: Vec<u32> = requests.iter().map(|request| request.count as u32).collect();
+    let forced: Vec<u32> = requests.iter().map(|request| request.forced.unwrap_or(NONE)).collect();
+    let probabilities = |request: &RowRequest<'_>| match request.scoring {
         Scoring::Logit => 0,
         Scoring::LogProbability => 1,
         Scoring::LogProbabilityOfAllowed => 2,
     };
-    let probabilities: Vec<u32> = asks.iter().map(probabilities).collect();
-    let (mut banned, mut spans) = (Vec::new(), Vec::with_capacity(2 * asks.len()));
+    let probabilities: Vec<u32> = requests.iter().map(probabilities).collect();
+    let (mut banned, mut spans) = (Vec::new(), Vec::with_capacity(2 * requests.len()));
     let mut last: &[u32] = &[];
-    for ask in asks {
+    for request in requests {
         // Usually all rows ban the same few words: they share one list.
-        if ask.banned != last {
-            banned.extend_from_slice(ask.banned);
-            last = ask.banned;
+        if request.banned != last {
+            banned.extend_from_slice(request.banned);
+            last = request.banned;
         }
         let end = banned.len();
         spans.extend([(end - last.len()) as u32, end as u32]);
