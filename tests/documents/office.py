@@ -2,7 +2,7 @@
 """Makes a file of each office format with its library, has it translated, and compares structure and styles.
 
     pip install python-docx python-pptx openpyxl odfpy ebooklib
-    python tests/documents/office.py --binary target/release/peregrine --model DIR [--folder OUT]
+    python tests/documents/office.py --binary target/release/peregrine [--model DIR] [--folder OUT]
     python tests/documents/office.py --command 'target/debug/examples/upper --turn {input} {output}'
 
 Where a library is missing its format is skipped, and said so. Where LibreOffice (`soffice`) is there the results are also
@@ -292,19 +292,19 @@ def check(ending, translate, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", help="the program `peregrine`")
-    parser.add_argument("--model", help="the model it translates with")
+    parser.add_argument("--model", help="the model it translates with; the built-in one if none is given")
     parser.add_argument("--command", help="another command, with {input} and {output} in it")
     parser.add_argument("--folder", type=Path, help="where files are kept; a temporary folder otherwise")
     parser.add_argument("formats", nargs="*", default=FORMATS, help="of " + ", ".join(FORMATS))
     options = parser.parse_args()
-    if not options.command and not (options.binary and options.model):
-        parser.error("--binary and --model, or --command, are needed")
+    if not options.command and not options.binary:
+        parser.error("--binary or --command is needed")
 
     def translate(before, after):
         if options.command:
             command = [part.format(input=before, output=after) for part in shlex.split(options.command)]
         else:
-            command = [options.binary, "translate", "-m", options.model, "-i", str(before), "-o", str(after)]
+            command = [options.binary, "translate", *(["-m", options.model] if options.model else []), "-i", str(before), "-o", str(after)]
         subprocess.run(command, check=True)
 
     with tempfile.TemporaryDirectory() as temporary:

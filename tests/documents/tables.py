@@ -1,6 +1,6 @@
 """Translates the fixtures of subtitles and string tables with the command, and checks the results with other programs.
 
-    python tests/documents/tables.py --binary target/release/peregrine --model DIR [--keep FOLDER]
+    python tests/documents/tables.py --binary target/release/peregrine [--model DIR] [--keep FOLDER]
 
 Needs nothing but Python. What is installed is used: msgfmt, xmllint (and a schema of XLIFF, if a package has one), PyYAML,
 ruamel.yaml, json5. What is not is said. The exit status is 1 if a check fails.
@@ -46,7 +46,7 @@ def run(program, *arguments):
 
 def translate(options, name, folder):
     source, target = FIXTURES / name, folder / name
-    command = [options.binary, "translate", "-m", options.model, "-i", str(source), "-o", str(target)]
+    command = [options.binary, "translate", *(["-m", options.model] if options.model else []), "-i", str(source), "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True)
     check(done.returncode == 0, f"{name}: {done.stderr.strip()}")
     return (source.read_bytes(), target.read_bytes()) if done.returncode == 0 else None
@@ -156,7 +156,7 @@ def json_readers():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", required=True, help="the command")
-    parser.add_argument("--model", required=True, help="a model, of English to any language")
+    parser.add_argument("--model", help="a model, of English to any language; the built-in one if none is given")
     parser.add_argument("--keep", help="a folder for the results")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
