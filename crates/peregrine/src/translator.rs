@@ -185,7 +185,7 @@ impl Translator {
     }
 
     /// The languages of the model, if its files or names tell them.
-    pub(crate) fn languages(&self) -> Option<&Pair> {
+    pub fn languages(&self) -> Option<&Pair> {
         let find = || languages(&self.model().members.first()?.path);
         self.shared.languages.get_or_init(find).as_ref()
     }
