@@ -29,6 +29,20 @@ pub(crate) struct Engine {
     opened: Arc<Opened>,
     /// The running service. The lock is held for moments only, and never without the interpreter lock.
     service: Mutex<State>,
+    /// The process that it was opened in.
+    process: u32,
+}
+
+impl Drop for Engine {
+    /// A forked process leaves the engine of its parent as it is: threads that it does not have may have been at work in it.
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(Arc::clone(&self.opened));
+            if let State::Running(courier) = &*self.state() {
+                std::mem::forget(Arc::clone(courier));
+            }
+        }
+    }
 }
 
 enum State {
@@ -110,15 +124,18 @@ impl Engine {
         progress: Option<&Bound<'_, PyAny>>,
         make: impl Fn(&str, Translation) -> R + Sync,
     ) -> PyResult<Vec<R>> {
-        if lines.len() <= FEW && self.suits_service(options) {
-            return self.translate_few(py, &lines, &options.second, make);
-        }
         let (opened, make) = (&*self.opened, &make);
         let done = &AtomicU64::new(0);
         let tell = |_: Python<'_>| match progress {
             Some(progress) => progress.call1((done.load(Ordering::Relaxed),)).map(drop),
             None => Ok(()),
         };
+        if lines.len() <= FEW && self.suits_service(options) {
+            let results = self.translate_few(py, &lines, &options.second, make)?;
+            done.store(results.len() as u64, Ordering::Relaxed);
+            tell(py)?;
+            return Ok(results);
+        }
         let work = |stop: &AtomicBool| {
             let mut results = Vec::with_capacity(lines.len());
             let lines = lines.into_iter().map(|line| Line {
@@ -178,8 +195,9 @@ fn lines(texts: &Bound<'_, PyList>, prefixes: Option<Vec<Option<String>>>) -> Py
 impl Engine {
     #[new]
     fn new(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<Engine> {
-        let opened = Arc::new(settings.extract::<Opening>()?.open(py)?);
-        Ok(Engine { opened, service: Mutex::new(State::Asleep) })
+        let opened = Arc::new(Opening::new(settings)?.open(py)?);
+        let process = std::process::id();
+        Ok(Engine { opened, service: Mutex::new(State::Asleep), process })
     }
 
     /// The name of the device.
@@ -220,6 +238,28 @@ impl Engine {
         let Opened { first, translator, .. } = &*self.opened;
         let models = first.iter().chain([translator]);
         models.flat_map(|model| &model.model().notes).map(String::as_str).collect()
+    }
+
+    /// The number of symbols that the model puts around the tokens of a source.
+    #[getter]
+    fn source_frame(&self) -> usize {
+        let model = self.opened.first.as_ref().unwrap_or(&self.opened.translator).model();
+        model.members[0].architecture.source_frame().len()
+    }
+
+    /// The tokens of a text to translate.
+    fn tokenize(&self, text: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+        let text = options::text(text, || "text".to_owned())?;
+        let source = &self.opened.first.as_ref().unwrap_or(&self.opened.translator).model().source;
+        let ids = source.encode(&text).ids.into_iter();
+        Ok(ids.map(|id| source.token(id).to_owned()).collect())
+    }
+
+    /// The text of tokens of a translation.
+    fn detokenize(&self, tokens: Vec<String>) -> String {
+        let target = &self.opened.translator.model().target;
+        let id = |token: &String| target.id(token).or(target.unk());
+        target.decode(&tokens.iter().filter_map(id).collect::<Vec<u32>>())
     }
 
     /// Translates texts.
@@ -296,7 +336,7 @@ impl Engine {
     fn score(
         &self,
         py: Python<'_>,
-        pairs: Vec<(String, String)>,
+        pairs: &Bound<'_, PyList>,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Vec<(f32, Vec<f32>)>> {
         if self.opened.first.is_some() {
@@ -304,6 +344,12 @@ impl Engine {
         }
         let options = self.opened.options(options)?.second;
         let Opened { translator, workers, .. } = &*self.opened;
+        let pair = |(number, pair): (usize, Bound<'_, PyAny>)| {
+            let name = |side: &str| format!("{side} {number}");
+            let (source, target) = (pair.get_item(0)?, pair.get_item(1)?);
+            Ok((text(&source, || name("source"))?, text(&target, || name("target"))?))
+        };
+        let pairs = pairs.iter().enumerate().map(pair).collect::<PyResult<Vec<_>>>()?;
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(s, t)| (&**s, &**t)).collect();
         // Whether to stop is asked between batches.
         let count = workers.batch.sentences * workers.threads;

@@ -36,8 +36,6 @@ const SLOW: Duration = Duration::from_millis(1);
 #[pyclass(frozen, module = "peregrine._peregrine")]
 pub(crate) struct Translations {
     state: Mutex<State>,
-    /// The process whose threads work for it.
-    process: u32,
 }
 
 struct State {
@@ -54,6 +52,8 @@ struct State {
     stop: Arc<AtomicBool>,
     /// What ended the source, to be raised behind the translations of what came before.
     failure: Option<PyErr>,
+    /// The process whose threads work for it.
+    process: u32,
 }
 
 impl Translations {
@@ -78,6 +78,7 @@ impl Translations {
             pulled: 0,
             stop: Arc::clone(&stop),
             failure: None,
+            process: std::process::id(),
         };
         let opened = Arc::clone(opened);
         let work = move || {
@@ -92,7 +93,7 @@ impl Translations {
         };
         let thread = std::thread::Builder::new().name("peregrine iterator".to_owned()).spawn(work);
         thread.map_err(|error| failed(Error::Thread(error)))?;
-        Ok(Translations { state: Mutex::new(state), process: std::process::id() })
+        Ok(Translations { state: Mutex::new(state) })
     }
 }
 
@@ -103,10 +104,10 @@ impl Translations {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        if self.process != std::process::id() {
-            return Err(failed("this process was forked after the iterator was made"));
-        }
         match self.state.try_lock() {
+            Ok(state) if state.process != std::process::id() => {
+                Err(failed("this process was forked after the iterator was made"))
+            }
             Ok(mut state) => state.next(py),
             Err(_) => Err(value("another thread is in this iterator")),
         }
@@ -195,6 +196,11 @@ impl State {
 
 impl Drop for State {
     fn drop(&mut self) {
-        self.stop();
+        if self.process == std::process::id() {
+            return self.stop();
+        }
+        // The channels may be locked by threads that a forked process does not have.
+        std::mem::forget(self.source.take());
+        std::mem::forget(std::mem::replace(&mut self.results, Mutex::new(channel().1)));
     }
 }

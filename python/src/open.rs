@@ -9,21 +9,21 @@ use peregrine::{
 use peregrine_args::stats::parse_bytes;
 use peregrine_args::{model::parse_shortlist, tuning_file};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::errors::{failed, value};
+use crate::options::wrong_type;
 
 /// The settings of an engine, as Python gives them.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
 pub(crate) struct Opening {
     model: Vec<PathBuf>,
     then: Option<PathBuf>,
     device: String,
     precision: String,
-    threads: Option<usize>,
-    threads_per_sentence: Option<usize>,
-    batch_sentences: Option<usize>,
-    batch_tokens: Option<usize>,
+    threads: Option<i64>,
+    threads_per_sentence: Option<i64>,
+    batch_sentences: Option<i64>,
+    batch_tokens: Option<i64>,
     memory: Option<String>,
     vocab: Option<(PathBuf, PathBuf)>,
     config: Option<PathBuf>,
@@ -46,6 +46,28 @@ pub(crate) struct Opened {
 }
 
 impl Opening {
+    /// The settings from a dictionary.
+    pub(crate) fn new(given: &Bound<'_, PyDict>) -> PyResult<Opening> {
+        Ok(Opening {
+            model: field(given, "model", "a path or several")?,
+            then: field(given, "then", "a path")?,
+            device: field(given, "device", "str")?,
+            precision: field(given, "precision", "str")?,
+            threads: field(given, "threads", "int")?,
+            threads_per_sentence: field(given, "threads_per_sentence", "int")?,
+            batch_sentences: field(given, "batch_sentences", "int")?,
+            batch_tokens: field(given, "batch_tokens", "int")?,
+            memory: field(given, "memory", "int or str")?,
+            vocab: field(given, "vocab", "two paths")?,
+            config: field(given, "config", "a path")?,
+            weights: field(given, "weights", "floats")?,
+            shortlist: field(given, "shortlist", "a name, or a path and numbers")?,
+            compat: field(given, "compat", "names")?,
+            calibration: field(given, "calibration", "a path")?,
+            settings: field(given, "settings", "names and values")?,
+        })
+    }
+
     /// Opens the models.
     pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Opened> {
         let mut settings = Settings::default();
@@ -108,11 +130,11 @@ impl Opening {
         let memory = memory.map_err(|problem| value(format!("memory: {problem}")))?;
         let mut workers = settings.apply_to(translator.workers()).with_memory(memory);
         let BatchSize { sentences, tokens } = workers.batch;
-        let number = |name: &str, given: Option<usize>, usual: usize, most: usize| match given {
-            Some(number) if !(1..=most).contains(&number) => {
-                Err(value(format!("{name}: expected a number from 1 to {most}, not {number}")))
-            }
-            given => Ok(given.unwrap_or(usual)),
+        let number = |name: &str, given: Option<i64>, usual: usize, most: usize| {
+            let Some(given) = given else { return Ok(usual) };
+            let number = usize::try_from(given).ok().filter(|number| (1..=most).contains(number));
+            let problem = || format!("{name}: expected a number from 1 to {most}, not {given}");
+            number.ok_or_else(|| value(problem()))
         };
         const MOST: usize = u32::MAX as usize;
         workers.threads = number("threads", self.threads, translator.auto_threads(), 1024)?;
@@ -124,4 +146,13 @@ impl Opening {
         };
         Ok(workers)
     }
+}
+
+/// A setting of that name.
+fn field<'py, T>(given: &Bound<'py, PyDict>, name: &str, expected: &str) -> PyResult<T>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
+    let value = given.as_any().get_item(name)?;
+    value.extract().map_err(|_| wrong_type(name, expected, &value))
 }

@@ -90,7 +90,8 @@ pub(crate) fn text(given: &Bound<'_, PyAny>, name: impl Fn() -> String) -> PyRes
     }
 }
 
-fn wrong_type(name: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
+/// That something is of a wrong type.
+pub(crate) fn wrong_type(name: &str, expected: &str, given: &Bound<'_, PyAny>) -> PyErr {
     let found = given.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     kind(format!("{name}: expected {expected}, not {found}"))
 }
