@@ -48,7 +48,7 @@ fn links_lead_somewhere() {
 fn named_files_exist() {
     for name in pages().iter().filter(|name| name.ends_with(".md")) {
         for word in page(name).split('`').skip(1).step_by(2) {
-            let is_path = ["crates/", "tests/", "docs/", "fuzz/", "bench/"]
+            let is_path = ["crates/", "tests/", "docs/", "fuzz/", "bench/", "python/"]
                 .iter()
                 .any(|start| word.starts_with(start));
             let is_plain = !word.contains(['*', ' ', '…']);

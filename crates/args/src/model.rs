@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use peregrine::settings::{Settings, Tuning};
 use peregrine::{
-    Compat, Compute, Device, Error, Level, Model, OpenOptions, ShortlistChoice, ShortlistFile,
-    Translator, Tuner,
+    Compat, Compute, Device, Error, Model, OpenOptions, ShortlistChoice, ShortlistFile, Translator,
+    Tuner,
 };
 
 use crate::numbers::number;
@@ -90,41 +90,22 @@ impl ModelArgs {
 
     /// The tuner, if the settings turn it on, with the choices stored beside the model or none.
     pub fn tuner(&self) -> anyhow::Result<Option<Tuner>> {
-        let stored = self.tuning_file().filter(|file| file.exists());
-        match self.settings().tuning {
-            Tuning::Off => return Ok(None),
-            Tuning::Stored if stored.is_none() => return Ok(None),
-            Tuning::Stored | Tuning::On | Tuning::Precisions => {}
-        }
-        let tuner = self.new_tuner();
-        if let Some(file) = stored {
-            tuner.restore(&tuning_file::read(&file, self.isa())?);
-        }
-        Ok(Some(tuner))
+        tuning_file::tuner(&self.settings(), self.model.first().map(PathBuf::as_path))
     }
 
     /// A tuner without choices.
     pub fn new_tuner(&self) -> Tuner {
-        match self.settings().tuning {
-            Tuning::Precisions => Tuner::across_precisions(),
-            _ => Tuner::default(),
-        }
+        tuning_file::new_tuner(self.settings().tuning)
     }
 
     /// The file of the tuner's choices, beside the first model.
     pub fn tuning_file(&self) -> Option<PathBuf> {
-        let model = self.model.first()?;
-        if model.is_dir() {
-            return Some(model.join("peregrine.tuning.json"));
-        }
-        let mut name = model.file_name()?.to_owned();
-        name.push(".tuning.json");
-        Some(model.with_file_name(name))
+        tuning_file::beside(self.model.first()?)
     }
 
     /// The instruction set of products.
     pub fn isa(&self) -> &'static str {
-        self.settings().compute.isa.map_or_else(peregrine::instruction_set, Level::name)
+        tuning_file::isa(&self.settings())
     }
 
     /// Whether an original tool's behaviour is followed.
@@ -235,7 +216,8 @@ impl OpenArgs {
     }
 }
 
-fn parse_shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
+/// A shortlist from its name, or from a file and its numbers.
+pub fn parse_shortlist(values: &[String]) -> anyhow::Result<ShortlistChoice> {
     if let Some(value) = values.get(4) {
         bail!("--shortlist: {value:?} is one value too many");
     }

@@ -1,10 +1,50 @@
 //! The file of kernel choices that `peregrine tune` writes beside a model.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use peregrine::measure::Tuned;
+use peregrine::settings::{Settings, Tuning};
+use peregrine::{Level, Tuner};
 use serde_json::{Value, json};
+
+/// Where the choices for a model are stored: beside it.
+pub fn beside(model: &Path) -> Option<PathBuf> {
+    if model.is_dir() {
+        return Some(model.join("peregrine.tuning.json"));
+    }
+    let mut name = model.file_name()?.to_owned();
+    name.push(".tuning.json");
+    Some(model.with_file_name(name))
+}
+
+/// The tuner that settings ask for: one that knows what is written beside the model, or begins anew.
+pub fn tuner(settings: &Settings, model: Option<&Path>) -> anyhow::Result<Option<Tuner>> {
+    let stored = model.and_then(beside).filter(|file| file.exists());
+    match settings.tuning {
+        Tuning::Off => return Ok(None),
+        Tuning::Stored if stored.is_none() => return Ok(None),
+        Tuning::Stored | Tuning::On | Tuning::Precisions => {}
+    }
+    let tuner = new_tuner(settings.tuning);
+    if let Some(file) = stored {
+        tuner.restore(&read(&file, isa(settings))?);
+    }
+    Ok(Some(tuner))
+}
+
+/// A tuner that knows nothing yet.
+pub fn new_tuner(tuning: Tuning) -> Tuner {
+    match tuning {
+        Tuning::Precisions => Tuner::across_precisions(),
+        _ => Tuner::default(),
+    }
+}
+
+/// The instructions products are computed with.
+pub fn isa(settings: &Settings) -> &'static str {
+    settings.compute.isa.map_or_else(peregrine::instruction_set, Level::name)
+}
 
 /// A table of choices as text.
 pub fn table(choices: &[Tuned]) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use peregrine_decode::{Call, Done, Hypothesis, Job, Settings, Verdict};
 use peregrine_model::SourceFrame;
-use peregrine_text::{Split, Words, encode_pieces, trim_range};
+use peregrine_text::{Encoded, Piece, Split, Words, encode_pieces, trim_range};
 
 use crate::carry::{Again, Carrying};
 use crate::glossary::PartTerm;
@@ -265,10 +265,10 @@ impl Translator {
         let options = common.options;
         let frame = self.model().members[0].architecture.source_frame();
         let most = self.max_source(options);
-        let pieces = encode_pieces(&self.model().source, text, most - frame.len());
+        let pieces = self.source_pieces(text, most - frame.len(), options);
         let cut = pieces.len() > 1;
         if options.refuse_long && (cut || pieces.iter().any(|piece| piece.ids.is_empty())) {
-            let tokens = self.model().source.encode(text).ids.len() + frame.len();
+            let tokens = self.source_tokens(text, options).ids.len() + frame.len();
             return Err(Error::TooLong { tokens, most });
         }
         let mut last_end = None;
@@ -292,7 +292,7 @@ impl Translator {
             }
             let first = split.jobs.is_empty();
             let prefix = request.prefix.filter(|_| first);
-            let prefix = prefix.map(|p| self.model().target.encode(p).ids).unwrap_or_default();
+            let prefix = prefix.map(|p| self.target_tokens(p, options).ids).unwrap_or_default();
             let source = frame.frame(&piece.ids);
             let words = self.words(&source, &prefix, options);
             part.source_tokens = source.len();
@@ -312,6 +312,34 @@ impl Translator {
             split.parts.list.push(part);
         }
         Ok(())
+    }
+
+    /// The tokens of a sentence, in pieces of at most `limit`. Given tokens have no better places to be cut than others.
+    fn source_pieces(&self, text: &str, limit: usize, options: &Options) -> Vec<Piece> {
+        if !options.tokens {
+            return encode_pieces(&self.model().source, text, limit);
+        }
+        let Encoded { ids, spans } = self.source_tokens(text, options);
+        let pieces = ids.chunks(limit).zip(spans.chunks(limit));
+        let range = |spans: &[Range<usize>]| spans[0].start..spans[spans.len() - 1].end;
+        let piece = |(ids, spans): (&[u32], &[Range<usize>])| Piece {
+            ids: ids.to_vec(),
+            range: range(spans),
+            spans: spans.to_vec(),
+        };
+        pieces.map(piece).collect()
+    }
+
+    /// The tokens of a source, or of a text that lists them.
+    pub(crate) fn source_tokens(&self, text: &str, options: &Options) -> Encoded {
+        let source = &self.model().source;
+        if options.tokens { source.encode_tokens(text) } else { source.encode(text) }
+    }
+
+    /// The tokens of a translation, or of a text that lists them.
+    pub(crate) fn target_tokens(&self, text: &str, options: &Options) -> Encoded {
+        let target = &self.model().target;
+        if options.tokens { target.encode_tokens(text) } else { target.encode(text) }
     }
 
     /// The translation of a text from its finished parts.

@@ -51,6 +51,9 @@ pub struct Options {
     pub glossary_mode: GlossaryMode,
     /// Whether translations are judged: [`Quality`](crate::Quality) of texts, sentences and words.
     pub quality: bool,
+    /// Whether texts and prefixes are tokens of the vocabularies with blanks between them, and not text. See
+    /// [`Self::of_tokens`].
+    pub(crate) tokens: bool,
 }
 
 impl Options {
@@ -70,6 +73,7 @@ impl Options {
             glossary: None,
             glossary_mode: GlossaryMode::default(),
             quality: false,
+            tokens: false,
         }
     }
 
@@ -136,6 +140,28 @@ impl Options {
     /// The same options with translations judged or not.
     pub fn with_quality(self, quality: bool) -> Options {
         Options { quality, ..self }
+    }
+
+    /// The same options for tokens: texts, prefixes and given translations are tokens of the model's vocabularies with blanks (U+0020)
+    /// between them. What no vocabulary has is the unknown word. Nothing is split, carried through or looked up in a glossary.
+    /// [`Alternative::tokens`](crate::Alternative::tokens) has the tokens of a translation.
+    ///
+    /// ```
+    /// use peregrine::{Request, Translator};
+    ///
+    /// # if cfg!(not(feature = "builtin")) { return Ok(()); }
+    /// let translator = Translator::builtin()?;
+    /// let text = "Two dogs play in the snow.";
+    /// let source = &translator.model().source;
+    /// let tokens: Vec<&str> = source.encode(text).ids.into_iter().map(|id| source.token(id)).collect();
+    /// let options = translator.options().of_tokens();
+    /// let translation = translator.translate_batch(&[Request::new(&tokens.join(" "))], &options)?.remove(0);
+    /// assert_eq!(translation.text(), translator.translate(text)?);
+    /// # Ok::<(), peregrine::Error>(())
+    /// ```
+    pub fn of_tokens(self) -> Options {
+        let (split, carry) = (Split::None, Carry::Off);
+        Options { tokens: true, split, carry, glossary: None, ..self }
     }
 
     /// The same options with or without a guard against runaway output.

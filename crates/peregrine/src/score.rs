@@ -73,8 +73,8 @@ impl Translator {
         let frame = model.members[0].architecture.source_frame();
         let limit = self.max_source(options) - frame.len();
         let longest = options.search.max_length.unwrap_or(usize::MAX).max(2) - 1;
-        let mut ids = model.source.encode(source).ids;
-        let mut prefix = model.target.encode(target).ids;
+        let mut ids = self.source_tokens(source, options).ids;
+        let mut prefix = self.target_tokens(target, options).ids;
         let cut = ids.len() > limit || prefix.len() > longest;
         ids.truncate(limit);
         prefix.truncate(longest);

@@ -79,3 +79,43 @@ fn alternatives_of_parts_go_together_with_copies() {
         assert_eq!(alternative.tokens.iter().filter(|token| **token == word).count(), 1);
     }
 }
+
+/// The tokens of a text, given one by one, are translated and scored as the text is.
+#[test]
+fn given_tokens_are_those_of_the_text() {
+    let translator = translator();
+    let listed = |text: &str| {
+        let source = &translator.model().source;
+        let ids = source.encode(text).ids;
+        ids.iter().map(|&id| source.token(id)).collect::<Vec<_>>().join(" ")
+    };
+    let mut options = translator.options().with_beam(3).with_n_best(3).with_alignments(true);
+    for text in ["w3 w5 w8", "w40", "", "w1 w2 w3 w4 w5 w6 w7 w8 w9"] {
+        let expected = translate(&translator, text, &options);
+        let given = translate(&translator, &listed(text), &options.clone().of_tokens());
+        assert_eq!(given.alternatives.len(), expected.alternatives.len());
+        for (one, other) in given.alternatives.iter().zip(&expected.alternatives) {
+            assert_eq!((&one.tokens, one.score), (&other.tokens, other.score));
+        }
+        assert_eq!(given.alignment(0), expected.alignment(0));
+        let (as_text, tokens) = (options.clone(), options.clone().of_tokens());
+        let score = |pair, options| translator.score(&[pair], options).expect("scores").remove(0);
+        let pair = (listed(text), listed("w7 w9"));
+        assert_eq!(score((&*pair.0, &*pair.1), &tokens), score((text, "w7 w9"), &as_text));
+    }
+    // What no vocabulary has is the unknown word, and a sentence that is too long is cut.
+    let unknown = translate(&translator, "nonsense", &options.clone().of_tokens());
+    assert_eq!(unknown.source_tokens, translate(&translator, "w3", &options).source_tokens);
+    options.search.max_source = 5;
+    let cut = translate(&translator, &listed("w1 w2 w3 w4 w5 w6 w7 w8 w9"), &options.of_tokens());
+    assert!(cut.cut && cut.segments == 3, "{} parts", cut.segments);
+}
+
+#[test]
+fn a_prefix_of_tokens_begins_the_translation() {
+    let translator = translator();
+    let options = translator.options().with_beam(2).of_tokens();
+    let request = Request::new("w3 w5").with_prefix("w9 w8");
+    let translation = translator.translate_batch(&[request], &options).expect("a translation");
+    assert_eq!(translation[0].alternatives[0].tokens[..2], ["w9", "w8"]);
+}

@@ -43,8 +43,9 @@ fn sentencepiece_keeps_the_models_ids() {
     assert_eq!(tokenizer.decode(&[&encoded.ids[..], &[0]].concat()), "bakeli mo.");
     assert_eq!((tokenizer.eos(), tokenizer.unk(), tokenizer.token(0)), (0, Some(1), "</s>"));
     assert_eq!((tokenizer.token(99_999), tokenizer.suppressed()), ("", vec![]));
-    let ids = tokenizer.encode_tokens(" ▁  nonsense </s> ");
-    assert_eq!(ids, [tokenizer.id("▁").unwrap(), 1, 0]);
+    let encoded = tokenizer.encode_tokens(" ▁  nonsense </s> ");
+    assert_eq!(encoded.ids, [tokenizer.id("▁").unwrap(), 1, 0]);
+    assert_eq!(encoded.spans, [1..4, 6..14, 15..19]);
 }
 
 #[test]

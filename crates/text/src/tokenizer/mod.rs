@@ -128,9 +128,13 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of a line that is already split into tokens at blanks.
-    pub fn encode_tokens(&self, line: &str) -> Vec<u32> {
-        words::tokens(line).map(|token| self.id(&line[token]).unwrap_or(self.unk)).collect()
+    /// The tokens of a line that is already split into them at blanks.
+    pub fn encode_tokens(&self, line: &str) -> Encoded {
+        let mut encoded = Encoded::default();
+        for token in words::tokens(line) {
+            encoded.push(self.id(&line[token.clone()]).unwrap_or(self.unk), token);
+        }
+        encoded
     }
 
     /// The text of `ids`. The end symbol and ids out of range are skipped.

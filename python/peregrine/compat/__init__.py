@@ -1,0 +1,1 @@
+"""Other libraries' interfaces, for programs that are written for them."""
