@@ -1,9 +1,10 @@
-"""What is known of a translation. Places in a text are code points, as Python counts."""
+"""What is known of a translation. Places in a text are code points, as Python counts.
+
+All of it is tuples with names: they compare, pickle and do not change, and importing what makes them takes no time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from html import escape
 from typing import Any, Mapping, NamedTuple
 
 
@@ -70,8 +71,7 @@ class Detection(NamedTuple):
     script: str | None
 
 
-@dataclass(frozen=True, repr=False)
-class Alternative:
+class Alternative(NamedTuple):
     """One way to translate a text."""
 
     text: str
@@ -92,8 +92,7 @@ class Alternative:
         return f"Alternative({_told(self)})"
 
 
-@dataclass(frozen=True, repr=False)
-class Translation:
+class Translation(NamedTuple):
     """A translation and what is known of it.
 
     >>> import peregrine
@@ -151,14 +150,18 @@ class Translation:
 
     def _repr_html_(self) -> str:
         """A table of the sentences. Words tell what they come from when the mouse is over them."""
+        from html import escape
+
         rows = [
-            f"<tr><td>{escape(s.source_text)}</td><td>{self._marked(s.target)}</td><td>{_judged(s)}</td></tr>"
+            f"<tr><td>{escape(s.source_text)}</td><td>{self._marked(s.target)}</td><td>{escape(_judged(s))}</td></tr>"
             for s in self.sentences
         ]
         return f"<table><tr><th>source</th><th>translation</th><th></th></tr>{''.join(rows)}</table>"
 
     def _marked(self, place: Span) -> str:
         """A place of the best text in HTML, with the links of its words."""
+        from html import escape
+
         sources: dict[Span, list[str]] = {}
         for link in self.links:
             sources.setdefault(link.target, []).append(f"{link.source.of(self.source)} ({link.weight:.2f})")
@@ -189,7 +192,7 @@ def _told(alternative: Alternative) -> str:
 def _judged(sentence: Sentence) -> str:
     told = [] if sentence.score is None else [f"{sentence.score:.3f}"]
     told += [] if sentence.quality is None else [f"quality {sentence.quality:.2f}"]
-    return escape(", ".join(told + sentence.flags))
+    return ", ".join(told + sentence.flags)
 
 
 def translation(raw: Mapping[str, Any]) -> Translation:

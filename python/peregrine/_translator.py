@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import weakref
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     Array = TypeVar("Array", bound=_containers.SupportsArray)
-
-_log = logging.getLogger("peregrine")
 
 Paths = Union[StrPath, Sequence[StrPath], None]
 
@@ -110,8 +107,11 @@ class Translator:
         self._engine: Engine | None = None
         self._engine = Engine(settings)
         self._process = os.getpid()
-        for note in self._engine.notes:
-            _log.info("%s", note)
+        if notes := self._engine.notes:
+            import logging
+
+            for note in notes:
+                logging.getLogger("peregrine").info("%s", note)
 
     def _running(self) -> Engine:
         """The engine of this process."""

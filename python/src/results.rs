@@ -21,13 +21,15 @@ impl Want {
 
 type Span = (usize, usize);
 
+/// A sentence: its place in the source and in the best text, its score, quality and flags.
+type Placed = (Span, Span, Option<f32>, Option<f32>, Vec<&'static str>);
+
 /// A translation with all that is known of it.
 #[derive(IntoPyObject)]
 pub(crate) struct Full {
     source: String,
     alternatives: Vec<Alternative>,
-    /// For each sentence its place in the source and in the best text, its score, quality and flags.
-    sentences: Vec<(Span, Span, Option<f32>, Option<f32>, Vec<&'static str>)>,
+    sentences: Vec<Placed>,
     /// For each term of a glossary its places, what was wanted, and how it got there.
     terms: Vec<(Span, Option<Span>, String, &'static str)>,
     pivot: Option<String>,
@@ -83,12 +85,7 @@ impl Full {
 }
 
 /// What a sentence became in the best text.
-fn sentence(
-    sentence: &Sentence,
-    from: &Offsets<'_>,
-    to: &Offsets<'_>,
-    want: Want,
-) -> (Span, Span, Option<f32>, Option<f32>, Vec<&'static str>) {
+fn sentence(sentence: &Sentence, from: &Offsets<'_>, to: &Offsets<'_>, want: Want) -> Placed {
     let target = sentence.targets.first().cloned().unwrap_or_default();
     let quality = target.quality.as_ref();
     let mut flags = quality.map(|quality| quality.flags).unwrap_or_default();
