@@ -2,5 +2,5 @@
 
 mod amun;
 pub(crate) mod bench;
-mod company;
 pub mod selftest;
+mod shared_batch;

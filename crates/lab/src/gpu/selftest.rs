@@ -9,7 +9,7 @@ use peregrine::{
     BatchSize, Compute, Device, GpuPrecision, Model, Request, Translation, Translator,
 };
 
-use super::company::{Outcome, mixed_company};
+use super::shared_batch::{Outcome, compare_in_shared_batch};
 use peregrine_args::console::show;
 use peregrine_args::lines::Lines;
 use peregrine_args::search::Setup;
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         for &precision in precisions {
             let gpu = Translator::prepare(open()?, &Compute::cuda(number, precision))?;
             failures += usize::from(!subject.compare(&reference, precision, &gpu)?);
-            failures += usize::from(!subject.in_company(precision, &gpu)?);
+            failures += usize::from(!subject.shared_batch_agrees(precision, &gpu)?);
         }
     }
     for &precision in precisions {
@@ -218,8 +218,12 @@ impl Subject<'_> {
 
     /// Whether requests in a shared batch have the translations that they have alone; prints a
     /// line.
-    fn in_company(&self, precision: GpuPrecision, gpu: &Translator) -> anyhow::Result<bool> {
-        let outcome = mixed_company(gpu, &self.lines)?;
+    fn shared_batch_agrees(
+        &self,
+        precision: GpuPrecision,
+        gpu: &Translator,
+    ) -> anyhow::Result<bool> {
+        let outcome = compare_in_shared_batch(gpu, &self.lines)?;
         let Outcome { answered, wrong, exact, given_up } = outcome;
         let fine = wrong == 0 && answered > 0;
         show!(

@@ -28,7 +28,10 @@ pub(super) struct Outcome {
 
 /// Translates lines with settings that differ from line to line, each alone and all in one service,
 /// where some are cancelled.
-pub(super) fn mixed_company(translator: &Translator, lines: &[String]) -> Result<Outcome, Error> {
+pub(super) fn compare_in_shared_batch(
+    translator: &Translator,
+    lines: &[String],
+) -> Result<Outcome, Error> {
     let settings: Vec<Options> =
         (0..lines.len() * ROUNDS).map(|i| options(translator, i)).collect();
     let request = |i: usize| {
