@@ -164,6 +164,13 @@ class Handler(BaseHTTPRequestHandler):
             self.error(401, "unauthorized", "This server needs an API key.")
             return True
 
+    def document(self, form):
+        """A document comes back as it is, under its new name; one that is no zip archive and should be is refused."""
+        name = re.search(rb'filename="([^"]+)"', form).group(1).decode()
+        if name.endswith(".docx"): return self.error(400, "bad_request", "no zip archive")
+        attachment = f'attachment; filename="{name.replace(".", ".pt.")}"'
+        self.send(200, b"ok", "application/octet-stream", [("Content-Disposition", attachment)])
+
     def do_POST(self):
         path = self.path_here()
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -172,6 +179,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.send(200, control)
         if path == "/translate_file": return self.error(501, "not_supported", "Documents are not supported.")
         if self.refused(): return
+        if path == "/v1/documents": return self.document(body)
         request = json.loads(body)
         with lock:
             control["requests"] = control["requests"][-20:] + [request]
