@@ -65,6 +65,32 @@ fn converted_models_give_the_ids_and_text_of_the_originals() {
 }
 
 #[test]
+fn merges_of_the_best_piece_that_were_left_out_are_found_again() {
+    for name in EXPRESSIBLE {
+        let spm = Spm::read(&fixture(&format!("{name}.spm")));
+        if !spm.is_bpe {
+            continue;
+        }
+        let mut file = spm.tokenizer_json();
+        let merges = file["model"]["merges"].as_array_mut().unwrap();
+        let joined =
+            |merge: &Value| [merge[0].as_str().unwrap(), merge[1].as_str().unwrap()].concat();
+        // User-defined pieces have the score zero too.
+        let scores = spm.pieces.iter().filter(|piece| piece.2 == 1);
+        let best = scores.max_by(|left, right| left.1.total_cmp(&right.1)).unwrap();
+        let count = merges.len();
+        merges.retain(|merge| joined(merge) != best.0);
+        assert!(merges.len() < count, "{name}");
+        let (original, converted) = (model(name), open(&file));
+        for line in generated_lines(3, 500) {
+            assert_eq!(converted.encode(&line), original.encode(&line), "{name}: {line:?}");
+        }
+        let text = best.0.replace('▁', " ").repeat(3);
+        assert_eq!(converted.encode(&text), original.encode(&text), "{name}: {text:?}");
+    }
+}
+
+#[test]
 fn a_switch_for_bytes_that_was_lost_is_found_again() {
     let mut file = Spm::read(&fixture("bpe-bytes.spm")).tokenizer_json();
     file["model"]["byte_fallback"] = json!(false);
@@ -286,6 +312,7 @@ fn refused() -> Vec<(Value, &'static str)> {
             "\"Replace\" of \"x+\" by \"y\" is not supported",
         ),
         (with(bpe(), "/normalizer", stage("Replace")), "without a pattern"),
+        (with(bpe(), "/normalizer/pattern", json!({"a\nb": "x"})), "unknown variant `a b`"),
         (with(bpe(), "/normalizer", precompiled("?")), "not base64"),
         (
             with(bpe(), "/normalizer", precompiled("AAAA")),

@@ -3,6 +3,9 @@
 //! SentencePiece joins *any* two neighbours that make a piece, best score first. `tokenizers` joins the pairs that are
 //! listed, first one first. Both are the same if every pair that makes a piece is listed, as it is where the list was
 //! derived from a SentencePiece model: then a piece's score is the place of its first merge.
+//!
+//! Versions of `transformers` up to 2023 took the score zero for none and left out all merges of the best piece (their
+//! issue 24233). It is known by that.
 
 use super::super::file::Kind;
 use super::quote;
@@ -23,7 +26,7 @@ pub(super) fn scores(
 ) -> Result<Vec<f32>, Error> {
     let is_normal = |id: u32| kinds[id as usize] == Kind::Normal;
     let mut ranks = vec![None; words.len()];
-    let mut found = 0;
+    let mut found = 1;
     // A piece's id and the length of its left part.
     let mut seams: Vec<(u32, u32)> = Vec::with_capacity(merges.len());
     for (place, Merge(left, right)) in merges.iter().enumerate() {
@@ -46,24 +49,30 @@ pub(super) fn scores(
     }
     seams.sort_unstable();
     seams.dedup();
-    if let Some((left, right)) = missing(&seams, words, index, is_normal) {
-        let (left, right) = (quote(left), quote(right));
-        let problem = format!(
-            "{left} and {right} make a piece, but are not listed: this is not SentencePiece's BPE"
-        );
-        return Err(Error::new(name, "merges", problem));
+    match left_out(&seams, words, index, is_normal) {
+        Ok(None) => {}
+        Ok(Some(best)) => ranks[best as usize] = Some(0),
+        Err((left, right)) => {
+            let (left, right) = (quote(left), quote(right));
+            let problem = format!(
+                "{left} and {right} make a piece, but are not listed: this is not SentencePiece's BPE"
+            );
+            return Err(Error::new(name, "merges", problem));
+        }
     }
     Ok(ranks.into_iter().map(|rank| -(rank.unwrap_or(found) as f32)).collect())
 }
 
-/// Two pieces that make a third, but have no merge. `seams` are sorted.
-fn missing<'a>(
+/// The one piece without any merge that has two pieces to be made from. `seams` are sorted. If it is not the only one,
+/// or some merges of a piece are missing: two pieces that have none.
+fn left_out<'a>(
     seams: &[(u32, u32)],
     words: &[&'a str],
     index: &Trie,
     is_normal: impl Fn(u32) -> bool,
-) -> Option<(&'a str, &'a str)> {
+) -> Result<Option<u32>, (&'a str, &'a str)> {
     let mut rest = seams;
+    let mut left_out = None;
     for (id, word) in (0..).zip(words) {
         let (listed, behind) = rest.split_at(rest.partition_point(|seam| seam.0 == id));
         rest = behind;
@@ -73,12 +82,16 @@ fn missing<'a>(
         for (length, left) in index.prefixes(word.as_bytes()) {
             let right = index.get(&word.as_bytes()[length..]);
             let joins = is_normal(left) && right.is_some_and(&is_normal);
-            if joins && !listed.iter().any(|seam| seam.1 == length as u32) {
-                return Some(word.split_at(length));
+            if !joins || listed.iter().any(|seam| seam.1 == length as u32) {
+                continue;
             }
+            if !listed.is_empty() || left_out.is_some_and(|other| other != id) {
+                return Err(word.split_at(length));
+            }
+            left_out = Some(id);
         }
     }
-    None
+    Ok(left_out)
 }
 
 fn unknown(name: &str, place: usize, word: &str) -> Error {

@@ -12,7 +12,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::Error;
 
-/// How much of a message about malformed JSON is shown: it may quote a string of any length.
+/// How much of a message about malformed JSON is shown: it may quote a string of any length and with any characters.
 const LONGEST_MESSAGE: usize = 200;
 
 #[derive(Deserialize)]
@@ -97,8 +97,12 @@ impl<'a> File<'a> {
     pub(super) fn parse(name: &str, bytes: &'a [u8]) -> Result<Self, Error> {
         serde_json::from_slice(bytes).map_err(|error| {
             let place = format!("line {}, column {}", error.line(), error.column());
-            let message: String = error.to_string().chars().take(LONGEST_MESSAGE).collect();
-            Error::new(name, place, message)
+            let message = error.to_string();
+            let message =
+                message.rsplit_once(" at line ").map_or(&*message, |(problem, _)| problem);
+            let printable = |c: char| if c.is_control() { ' ' } else { c };
+            let message = message.chars().take(LONGEST_MESSAGE).map(printable);
+            Error::new(name, place, message.collect::<String>())
         })
     }
 }
