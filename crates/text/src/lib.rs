@@ -4,13 +4,14 @@
 //! ids, with the bytes of the line each id came from, and ids into a line, with the bytes each id became. It supports the three
 //! kinds of tokens of Marian-family models:
 //!
-//! * [`SentencePiece`]: a `.spm` file that normalises and segments by itself;
+//! * [`SentencePiece`]: a `.spm` file that normalises and segments by itself, or Hugging Face's
+//!   [`tokenizer.json`](TokenizerJson) made from one;
 //! * [`Vocabulary`]: a list or map of tokens, with optional [`BpeCodes`] that split words beforehand;
 //! * both together (Hugging Face, CTranslate2): a `.spm` segments, a vocabulary numbers the pieces.
 //!
 //! [`Tokenizer`] is one side of a model, whichever of these it uses. [`sentences`] finds the sentences
 //! of a text, [`Language`] knows codes and names of languages, and with the feature `detect` a text's language is
-//! told. [`carry`] keeps what a model cannot spell, a [`Glossary`] tells how terms are translated. The crate opens no files: callers hand over bytes and a name, which error messages repeat.
+//! told. [`multilingual`] numbers the words of models with many languages. [`carry`] keeps what a model cannot spell, a [`Glossary`] tells how terms are translated. The crate opens no files: callers hand over bytes and a name, which error messages repeat.
 //!
 //! ```
 //! use peregrine_text::Tokenizer;
@@ -34,6 +35,7 @@ mod encoded;
 mod error;
 pub mod glossary;
 mod language;
+pub mod multilingual;
 mod offsets;
 mod sentencepiece;
 mod split;
@@ -52,7 +54,7 @@ pub use glossary::{Entry, Glossary};
 pub use language::{Detection, detect, is_rather};
 pub use language::{Language, main_script, pair_from_name};
 pub use offsets::{Offsets, Unit};
-pub use sentencepiece::{SentencePiece, UserDefinedScore};
+pub use sentencepiece::{AddedToken, SentencePiece, TokenizerJson, UserDefinedScore};
 pub use split::{LONGEST, Piece, Split, cut_place, encode_pieces, join, sentences, separator};
 pub use tokenizer::{Description, PieceOptions, Recipe, Tokenizer};
 pub use vocabulary::Vocabulary;

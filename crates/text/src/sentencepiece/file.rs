@@ -168,7 +168,7 @@ fn kind_from(number: u64) -> Option<Kind> {
     })
 }
 
-fn check_piece(piece: &Piece<'_>) -> Result<(), String> {
+pub(super) fn check_piece(piece: &Piece<'_>) -> Result<(), String> {
     match piece {
         Piece { text: "", .. } => Err("the text is empty".into()),
         Piece { text, .. } if text.len() >= LONGEST_PIECE => {

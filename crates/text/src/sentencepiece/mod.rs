@@ -6,7 +6,8 @@
 //! line ─▶ normalizer (charsmap) ─▶ unigram | bpe | words | characters ─▶ unknown runs joined ─▶ ids
 //! ```
 //!
-//! `proto` and `file` read the model, `lexicon` holds its pieces, `decode` goes back to text.
+//! `proto` and `file` read the model, `tokenizer_json` reads what Hugging Face writes in its place, `lexicon` holds the
+//! pieces, `decode` goes back to text.
 
 mod bpe;
 mod charsmap;
@@ -15,6 +16,7 @@ mod file;
 mod lexicon;
 mod normalizer;
 mod proto;
+mod tokenizer_json;
 mod unigram;
 mod units;
 
@@ -24,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use decode::Joiner;
 pub(crate) use lexicon::byte_of;
+pub use tokenizer_json::{AddedToken, TokenizerJson};
 
 use crate::error::check_size;
 use crate::trie::Trie;
@@ -109,13 +112,22 @@ impl Segmented {
 
 impl SentencePiece {
     /// Reads a model; `name` is repeated in error messages.
+    ///
+    /// Hugging Face's `tokenizer.json` is read too: see [`TokenizerJson`].
     pub fn from_bytes(
         name: &str,
         bytes: &[u8],
         user_defined: UserDefinedScore,
     ) -> Result<Self, Error> {
+        // No SentencePiece model begins like a JSON object: its first byte would be a wire type that does not exist.
+        if bytes.trim_ascii_start().starts_with(b"{") {
+            return Ok(TokenizerJson::with_rule(name, bytes, user_defined)?.sentencepiece);
+        }
         check_size(name, bytes)?;
-        let file = ModelFile::parse(name, bytes)?;
+        Self::new(name, ModelFile::parse(name, bytes)?, user_defined)
+    }
+
+    fn new(name: &str, file: ModelFile<'_>, user_defined: UserDefinedScore) -> Result<Self, Error> {
         let pieces = file.pieces.as_slice();
         let lexicon = Lexicon::new(name, pieces)?;
         let protected = match pieces.iter().any(|piece| piece.kind == Kind::UserDefined) {
@@ -216,6 +228,11 @@ impl SentencePiece {
     /// The text of a piece.
     pub fn piece(&self, id: u32) -> Option<&str> {
         self.lexicon.piece(id)
+    }
+
+    /// The texts of all pieces in order of their ids.
+    pub fn pieces(&self) -> impl Iterator<Item = &str> {
+        (0..self.len() as u32).map(|id| self.piece(id).unwrap_or_default())
     }
 
     /// The id of a piece: control, unknown and byte pieces first, then those that text may match.
