@@ -97,6 +97,7 @@ fn random_model(t: &Transformer, seed: u64) -> Model {
         target: tokenizer,
         search: Search::of(Dialect::Marian),
         shortlist: None,
+        languages: None,
         notes: vec![],
     }
 }

@@ -408,7 +408,7 @@ fn recurrent(
         target_embedding: 2 + random.below(9),
         source_vocabulary: 23,
         target_vocabulary: 29,
-        source_frame: SourceFrame { begin: None, end: Some(0) },
+        source_frame: SourceFrame { begin: None, end: Some(0), after_end: None },
         encoder: RecurrentEncoder {
             kind,
             // A simple unit cannot read two halves side by side.
@@ -491,7 +491,7 @@ fn rnnfc(random: &mut Random, cell: CellKind, dense_layers: usize, top: Top) -> 
     RnnFc {
         source_vocabulary: 23,
         target_vocabulary: 29,
-        source_frame: SourceFrame { begin: None, end: Some(0) },
+        source_frame: SourceFrame { begin: None, end: Some(0), after_end: None },
         source_embedding: 2 + random.below(9),
         target_embedding: 2 + random.below(9),
         cell,

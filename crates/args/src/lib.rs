@@ -7,6 +7,7 @@
 
 pub mod console;
 pub mod hash;
+pub mod languages;
 pub mod lines;
 pub mod model;
 pub mod numbers;

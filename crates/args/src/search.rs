@@ -25,6 +25,10 @@ pub struct SearchArgs {
     #[arg(long, hide_short_help = true, value_name = "FACTOR", value_parser = number(0.1..=1000.0))]
     max_length_factor: Option<f32>,
 
+    /// Most target tokens of a sentence, counted with the end symbol
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_length: Option<u32>,
+
     /// Allow the unknown word in translations
     #[arg(long, hide_short_help = true)]
     allow_unk: bool,
@@ -99,6 +103,9 @@ impl SearchArgs {
         }
         if let Some(factor) = self.max_length_factor {
             search.max_length_factor = Some(factor);
+        }
+        if let Some(most) = self.max_length {
+            search.max_length = Some(most as usize);
         }
         search.allow_unk |= self.allow_unk;
         search.early_stop = self.early_stop.or(search.early_stop);

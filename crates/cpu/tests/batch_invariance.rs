@@ -65,7 +65,7 @@ fn run(session: &mut dyn Network, searches: &[Search], alignments: bool) -> Vec<
                 // Each hypothesis continues the one before, as may happen in a beam.
                 let parent = if position == 1 { 0 } else { hypothesis.saturating_sub(1) };
                 let from = match first_row {
-                    None => Origin::Start,
+                    None => Origin::Start(None),
                     Some(first) => {
                         let token = (7 * hypothesis as u32 + position + 4) % WORDS as u32;
                         Origin::Row { row: (first + parent) as u32, token }

@@ -56,7 +56,7 @@ impl Past {
             self.reads.push_elsewhere(row * room..row * room + position as usize + 1);
         }
         let from = |from: &Origin| match *from {
-            Origin::Start => NONE,
+            Origin::Start(_) => NONE,
             Origin::Row { row, .. } => row,
             Origin::Place(place) => FOLLOWS | place,
         };

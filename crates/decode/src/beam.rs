@@ -12,7 +12,7 @@ mod constrained;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use peregrine_model::Finish;
+use peregrine_model::{Bound, Finish};
 use peregrine_nn::{Choice, RowRequest};
 
 use crate::constraints::Constraints;
@@ -89,6 +89,9 @@ pub(crate) struct Beam {
     /// Fewest tokens before the end symbol.
     minimum: usize,
     prefix: Vec<u32>,
+    /// The first words of the prefix that the languages of the request give. They cost nothing and are not part of the
+    /// translation.
+    given: usize,
     /// Whether the best hypothesis of a step has ever ended.
     best_ended: bool,
     /// What its translation must and must not hold.
@@ -114,6 +117,7 @@ impl Beam {
             limit: limit.max(prefix.len()),
             minimum: settings.search.min_length,
             prefix,
+            given: 0,
             best_ended: false,
             constrained: None,
         }
@@ -122,6 +126,16 @@ impl Beam {
     /// The same search, not begun yet, with constraints.
     pub(crate) fn with_constraints(self, constraints: Option<Arc<Constraints>>) -> Beam {
         Beam { constrained: constraints.map(Constrained::new), ..self }
+    }
+
+    /// The same search with the first `given` words of its prefix given by languages.
+    pub(crate) fn with_given(self, given: usize) -> Beam {
+        Beam { given, ..self }
+    }
+
+    /// The number of words that the languages of the request give.
+    pub(crate) fn given(&self) -> usize {
+        self.given
     }
 
     /// The same search with no end before `minimum` tokens.
@@ -169,6 +183,17 @@ impl Beam {
     fn forced(&self, settings: &Settings, length: usize) -> Option<u32> {
         let at_end = (length + 1 >= self.limit && settings.forces_end()).then_some(settings.end);
         self.prefix.get(length).copied().or(at_end)
+    }
+
+    /// Whether `length` tokens are just those of a prefix, so that the next one is the first to be searched for.
+    fn is_after_prefix(&self, length: usize) -> bool {
+        length > 0 && length == self.prefix.len()
+    }
+
+    /// Whether the next step follows [`Finish::Full`]'s rule for the first token after a prefix, which a device does not know.
+    pub(crate) fn has_rule_after_prefix(&self, settings: &Settings) -> bool {
+        let full = settings.search.finish == Finish::Full && settings.search.beam > 1;
+        full && self.is_after_prefix(self.length)
     }
 
     /// Whether the next token ends every hypothesis, whatever it is.
@@ -252,7 +277,8 @@ impl Beam {
     pub(crate) fn is_free(&self, settings: &Settings, offset: usize) -> bool {
         let length = self.length + offset;
         let in_prefix = length < self.prefix.len();
-        (in_prefix && !settings.search.score_prefix)
+        length < self.given
+            || (in_prefix && !settings.search.score_prefix)
             || (!in_prefix && self.forced(settings, length).is_some())
     }
 
@@ -354,9 +380,14 @@ impl Beam {
     ) -> Vec<Open> {
         let beam = settings.search.beam;
         let ends = |c: &Candidate| c.choice.token == settings.end;
+        let after_prefix = self.is_after_prefix(self.length - 1);
         let mut next = self.next_open();
         let mut reserve = candidates.iter().skip(beam).filter(|c| !ends(c));
         for (place, candidate) in candidates.iter().take(beam).enumerate() {
+            // The library gives such a candidate up, and its place stays empty for a step.
+            if after_prefix && place > 0 && ends(candidate) {
+                continue;
+            }
             let mut chosen = Some(candidate);
             if ends(candidate) || last {
                 self.finish(settings, candidate, details(candidate.row, candidate.choice));
@@ -398,10 +429,16 @@ impl Beam {
             let kept = details(candidate.row, candidate.choice);
             next.push(self.go_on(candidate, kept));
         }
-        let best_open = next.first().map(|o| settings.search.final_score(o.score, self.length));
-        let worst = self.finished.last().filter(|_| self.finished.len() == beam);
-        let over = matches!((best_open, worst), (Some(open), Some(worst)) if open <= worst.score);
-        if over { Vec::new() } else { next }
+        let Some(worst) = self.finished.last().filter(|_| self.finished.len() == beam) else {
+            return next;
+        };
+        let length = match settings.search.bound {
+            Bound::List => return Vec::new(),
+            Bound::LengthLimit if settings.search.normalize > 0.0 => self.limit,
+            Bound::Length | Bound::LengthLimit => self.length,
+        };
+        let best = next.first().map(|open| settings.search.final_score(open.score, length));
+        if best.is_some_and(|best| best <= worst.score) { Vec::new() } else { next }
     }
 
     /// Best first; of equals the one that finished first.
@@ -413,24 +450,36 @@ impl Beam {
     pub(crate) fn into_hypotheses(mut self, count: usize, members: usize) -> Vec<Hypothesis> {
         self.sort_finished();
         self.finished.truncate(count);
-        self.finished.iter().map(|finished| self.trace(finished, members)).collect()
+        let finished = std::mem::take(&mut self.finished);
+        finished.iter().map(|one| self.trace(one, members, finished.len() == 1)).collect()
     }
 
-    fn trace(&self, finished: &Finished, members: usize) -> Hypothesis {
+    /// The translation of a finished hypothesis. With `only`, its alignment is not copied: no other one shares it.
+    fn trace(&mut self, finished: &Finished, members: usize, only: bool) -> Hypothesis {
         let path = std::iter::successors(Some(finished.node), |&n| self.nodes[n as usize].parent);
         let mut path: Vec<usize> = path.map(|n| n as usize).collect();
         path.reverse();
+        path.drain(..self.given.min(path.len()));
         let words = path.len() - usize::from(finished.ended);
         let details = || path.iter().filter_map(|&n| self.details.get(n));
         let member = |m: usize| details().filter_map(|d| d.member_scores.get(m)).sum();
+        let member_scores = (0..members).map(member).collect();
+        let alignment = match only {
+            true => {
+                let row =
+                    |&n: &usize| self.details.get_mut(n).map(|d| std::mem::take(&mut d.alignment));
+                path.iter().filter_map(row).filter(|row| !row.is_empty()).collect()
+            }
+            false => details().map(|d| d.alignment.clone()).filter(|row| !row.is_empty()).collect(),
+        };
         Hypothesis {
             tokens: path[..words].iter().map(|&n| self.nodes[n].token).collect(),
             ended: finished.ended,
             path_score: finished.path,
             score: finished.score,
             token_scores: path.iter().map(|&n| self.nodes[n].score).collect(),
-            member_scores: (0..members).map(member).collect(),
-            alignment: details().map(|d| d.alignment.clone()).filter(|a| !a.is_empty()).collect(),
+            member_scores,
+            alignment,
         }
     }
 }

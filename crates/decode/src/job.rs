@@ -21,6 +21,11 @@ pub struct Job {
     /// The first target words, after which the search begins. If the end symbol is among them the
     /// whole translation is given, and only its scores are computed.
     pub prefix: Vec<u32>,
+    /// The language token that is the first target word. It costs nothing, counts in the length, and is not part of the
+    /// translation.
+    pub language: Option<u32>,
+    /// The first input of the decoder in place of the model's own.
+    pub start: Option<u32>,
     /// If given, the exact number of target tokens, for measuring.
     pub length: Option<usize>,
     /// What the translation must and must not hold. Attention to the source counts if the settings ask for alignments. Such a
@@ -39,6 +44,8 @@ impl Job {
             source,
             words: None,
             prefix: Vec::new(),
+            language: None,
+            start: None,
             length: None,
             constraints: None,
             settings: Arc::clone(settings),

@@ -96,9 +96,10 @@ impl Running {
         }
     }
 
-    /// Whether a step may begin before the last top-k result is collected: not if bans depend on the words so far.
+    /// Whether a step may begin before the last top-k result is collected: not if bans depend on the words so far, nor if a device
+    /// would go on with other words.
     pub(crate) fn may_run_ahead(&self) -> bool {
-        self.attempt == 0
+        self.attempt == 0 && !self.beam.has_rule_after_prefix(&self.job.settings)
     }
 
     /// The kind of run-ahead that its search needs; none if it cannot run ahead.
@@ -115,7 +116,8 @@ impl Running {
     /// The word that was added last, with its position, if the search is greedy.
     pub(crate) fn latest(&self) -> Option<(usize, u32)> {
         let open = self.beam.open().first().filter(|_| self.job.settings.search.beam == 1)?;
-        Some((self.beam.length().checked_sub(1)?, self.beam.last_token(open)?))
+        let position = self.beam.length().checked_sub(1 + self.beam.given())?;
+        Some((position, self.beam.last_token(open)?))
     }
 
     /// Adds its rows and their top-k requests to a step.
@@ -145,7 +147,7 @@ impl Running {
         for (i, open) in self.beam.open().iter().enumerate() {
             let from = match (open.parent_row, self.beam.last_token(open)) {
                 (Some(row), Some(token)) => Origin::Row { row: self.first_row + row, token },
-                _ => Origin::Start,
+                _ => Origin::Start(self.job.start),
             };
             let row = self.row(from, self.beam.length() as u32);
             if self.beam.is_constrained() {
@@ -247,13 +249,17 @@ impl Running {
 
 fn beam(job: &Job, guard: Option<Guard>, attempt: usize, position_limit: usize) -> Beam {
     let settings = &*job.settings;
-    let mut prefix = job.prefix.clone();
+    let given = usize::from(job.language.is_some());
+    let mut prefix: Vec<u32> = job.language.into_iter().chain(job.prefix.iter().copied()).collect();
     prefix.truncate(position_limit);
-    if let Some(length) = job.length {
-        let beam = Beam::new(settings, length.clamp(1, position_limit), prefix);
-        return beam.with_minimum(length).with_constraints(job.constraints.clone());
-    }
-    let limit = settings.limit(job.source.len(), position_limit);
-    let limit = guard.map_or(limit, |guard| guard.limit(job.source.len(), limit, attempt));
-    Beam::new(settings, limit, prefix).with_constraints(job.constraints.clone())
+    let (limit, minimum) = match job.length {
+        Some(length) => ((length + given).clamp(1, position_limit), length + given),
+        None => {
+            let limit = settings.limit(job.source.len(), position_limit);
+            let limit = guard.map_or(limit, |guard| guard.limit(job.source.len(), limit, attempt));
+            (limit, settings.search.min_length)
+        }
+    };
+    let beam = Beam::new(settings, limit, prefix).with_given(given).with_minimum(minimum);
+    beam.with_constraints(job.constraints.clone())
 }

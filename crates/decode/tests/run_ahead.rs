@@ -168,7 +168,7 @@ impl Network for Chain {
     }
 
     fn step(&mut self, rows: &[Row], _: bool) {
-        let start = |row: &&Row| matches!(row.from, Origin::Start);
+        let start = |row: &&Row| matches!(row.from, Origin::Start(_));
         if !rows.iter().all(|row| start(&row)) {
             let (hasty, rested): (Vec<&Row>, Vec<&Row>) =
                 rows.iter().filter(start).partition(|row| self.new.contains(&row.slot));
@@ -179,7 +179,7 @@ impl Network for Chain {
         let see = |row: &Row| {
             let (source, _) = *self.slots[row.slot.0 as usize].as_ref().expect("a sentence");
             let (before, word) = match row.from {
-                Origin::Start => {
+                Origin::Start(_) => {
                     self.width_of.remove(&row.slot.0);
                     (source, u32::MAX)
                 }

@@ -57,10 +57,12 @@ pub(crate) enum Global {
     Storage(DType),
 }
 
-const GLOBALS: [(&str, &str, Global); 13] = [
+const GLOBALS: [(&str, &str, Global); 14] = [
     ("collections", "OrderedDict", Global::OrderedDict),
     ("torch._utils", "_rebuild_tensor_v2", Global::RebuildTensor),
     ("torch._utils", "_rebuild_parameter", Global::RebuildParameter),
+    // A parameter with attributes, which come behind the others' arguments.
+    ("torch._utils", "_rebuild_parameter_with_state", Global::RebuildParameter),
     ("torch", "DoubleStorage", Global::Storage(DType::F64)),
     ("torch", "FloatStorage", Global::Storage(DType::F32)),
     ("torch", "HalfStorage", Global::Storage(DType::F16)),

@@ -96,6 +96,7 @@ impl Config {
             target: Arc::new(target),
             search: self.search()?,
             shortlist: None,
+            languages: None,
             notes: Vec::new(),
         };
         Ok((model, self.filter.clone()))

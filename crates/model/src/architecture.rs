@@ -255,12 +255,15 @@ pub struct SourceFrame {
     /// The id behind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<u32>,
+    /// The id behind the end symbol: a language token in mBART-25 and in NLLB's first port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_end: Option<u32>,
 }
 
 impl SourceFrame {
     /// Number of ids the frame adds.
     pub fn len(&self) -> usize {
-        usize::from(self.begin.is_some()) + usize::from(self.end.is_some())
+        [self.begin, self.end, self.after_end].iter().flatten().count()
     }
 
     /// Whether nothing is added.
@@ -271,11 +274,12 @@ impl SourceFrame {
     /// The framed sentence.
     ///
     /// ```
-    /// let frame = peregrine_model::SourceFrame { begin: None, end: Some(0) };
+    /// let frame = peregrine_model::SourceFrame { end: Some(0), ..Default::default() };
     /// assert_eq!(frame.frame(&[5, 6]), [5, 6, 0]);
     /// ```
     pub fn frame(&self, ids: &[u32]) -> Vec<u32> {
-        self.begin.into_iter().chain(ids.iter().copied()).chain(self.end).collect()
+        let behind = self.end.into_iter().chain(self.after_end);
+        self.begin.into_iter().chain(ids.iter().copied()).chain(behind).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::names::{self, Expected};
 use crate::tensors::as_vector;
 use crate::{
     Architecture, Autoregression, FeedForward, Member, Model, ModelError, Positions, Search, Start,
-    Transformer, Weight, Weights,
+    TargetPlace, Transformer, Weight, Weights,
 };
 
 /// The most layers that are allowed, so that a hostile description cannot exhaust memory.
@@ -188,7 +188,8 @@ fn odd_decoder(t: &Transformer) -> Option<String> {
     }
     let frame = t.source_frame;
     let outside = |id: &u32| *id as usize >= t.source_vocabulary;
-    let id = frame.begin.iter().chain(&frame.end).copied().find(|id| outside(id))?;
+    let ids = [frame.begin, frame.end, frame.after_end];
+    let id = ids.into_iter().flatten().find(outside)?;
     Some(format!("source frame word {id} is not in the vocabulary of {}", t.source_vocabulary))
 }
 
@@ -197,6 +198,18 @@ pub(crate) fn model(model: &mut Model) -> Result<(), ModelError> {
     for member in &model.members {
         let notes = vocabularies(member, &model.source, &model.target)?;
         model.notes.extend(notes);
+    }
+    let first = &model.members[0];
+    if let Some(languages) = &model.languages {
+        let rows = match languages.target {
+            TargetPlace::SourceBegin => first.architecture.source_vocabulary(),
+            TargetPlace::First | TargetPlace::Start => first.architecture.target_vocabulary(),
+        };
+        let rows = rows.min(first.architecture.source_vocabulary()) as u32;
+        if let Some(odd) = languages.list.iter().find(|language| language.id >= rows) {
+            let problem = format!("the language {} is word {} of {rows}", odd.code, odd.id);
+            return Err(ModelError::invalid(&first.path, problem));
+        }
     }
     let words = model.members[0].architecture.target_vocabulary();
     match odd_search(&model.search, words) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use peregrine_text::Tokenizer;
 use serde_json::json;
 
-use crate::{Architecture, Dialect, Precision, Search, Shortlist, Weights};
+use crate::{Architecture, Dialect, Languages, Precision, Search, Shortlist, Weights};
 
 /// A network of a model: its file, description and weights.
 #[derive(Clone)]
@@ -37,6 +37,8 @@ pub struct Model {
     pub search: Search,
     /// The table of target words allowed for a sentence.
     pub shortlist: Option<Shortlist>,
+    /// The languages of a multilingual model.
+    pub languages: Option<Languages>,
     /// One-line remarks for the user: choices made while opening.
     pub notes: Vec<String>,
 }
@@ -92,6 +94,7 @@ impl Model {
             "target_vocabulary": self.target.size(),
             "search": self.search,
             "shortlist": self.shortlist.as_ref().map(Shortlist::describe),
+            "languages": self.languages.as_ref().map(Languages::describe),
             "notes": self.notes,
         })
     }

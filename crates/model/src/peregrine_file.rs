@@ -28,7 +28,9 @@ use serde::{Deserialize, Serialize};
 use crate::check::{self, Lookup};
 use crate::shortlist::{Parts, Rules, Shortlist};
 use crate::tensors::{float_weight, integer_weight, stored};
-use crate::{Architecture, Dialect, Member, Model, ModelError, Precision, Search, Weight, Weights};
+use crate::{
+    Architecture, Dialect, Languages, Member, Model, ModelError, Precision, Search, Weight, Weights,
+};
 
 /// The metadata key of the header, and its name among the checksums.
 pub(crate) const KEY: &str = "peregrine";
@@ -49,6 +51,8 @@ struct Header {
     target: Text,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shortlist: Option<Rules>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    languages: Option<Languages>,
 }
 
 /// A tokenizer: its recipe and its tensors.
@@ -69,6 +73,13 @@ struct Version {
 pub(crate) fn open(source: &Source) -> Result<Model, ModelError> {
     // If reading fails, verify: damage explains every other error.
     read(source).or_else(|error| verify(source).and(Err(error)))
+}
+
+/// The languages of a file's model. Weights are not read.
+pub(crate) fn languages(path: &Path) -> Result<Option<Languages>, ModelError> {
+    let file = safetensors::read(&Source::open(path)?)?;
+    let header = file.metadata.get(KEY).and_then(|json| serde_json::from_str::<Header>(json).ok());
+    Ok(header.and_then(|header| header.languages))
 }
 
 fn read(source: &Source) -> Result<Model, ModelError> {
@@ -109,6 +120,7 @@ fn read(source: &Source) -> Result<Model, ModelError> {
         target: target_side,
         search: header.search,
         shortlist,
+        languages: header.languages,
         notes: Vec::new(),
     })
 }
@@ -214,6 +226,7 @@ pub(crate) fn save(
         source: writer.text(path, &model.source)?,
         target: writer.text(path, &model.target)?,
         shortlist: model.shortlist.as_ref().map(|shortlist| writer.shortlist(shortlist)),
+        languages: model.languages.clone(),
         aliases: writer.aliases,
     };
     let json = serde_json::to_string(&header)

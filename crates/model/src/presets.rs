@@ -26,7 +26,7 @@ pub const PRESETS: [(&str, &str); 12] = [
     ("rnnfc-s7", "S7: 8 LSTM layers on the source side, 1024-AttLSTM + 7 x 1024-LSTM"),
 ];
 
-const END: SourceFrame = SourceFrame { begin: None, end: Some(0) };
+const END: SourceFrame = SourceFrame { begin: None, end: Some(0), after_end: None };
 
 /// The description of a preset; `words` overrides its vocabulary size.
 pub fn preset(name: &str, words: Option<usize>) -> Option<Architecture> {

@@ -50,6 +50,7 @@ pub fn made_up_model(architecture: Architecture, seed: u64) -> Result<Model, Mod
         target,
         search: Search::of(dialect),
         shortlist: None,
+        languages: None,
         notes: Vec::new(),
     })
 }

@@ -41,6 +41,7 @@ pub(crate) fn open(path: &Path, vocabularies: &Pair) -> Result<Model, ModelError
         target,
         search: Search::of(Dialect::Devlin),
         shortlist: None,
+        languages: None,
         notes: Vec::new(),
     })
 }
@@ -73,7 +74,7 @@ fn member(path: &Path, source_end: u32) -> Result<Member, ModelError> {
     let description = RnnFc {
         source_vocabulary: size("src.emb", 0),
         target_vocabulary: size("trg.emb", 0),
-        source_frame: SourceFrame { begin: None, end: Some(source_end) },
+        source_frame: SourceFrame { begin: None, end: Some(source_end), after_end: None },
         source_embedding: size("src.emb", 1),
         target_embedding: size("trg.emb", 1),
         cell: CellKind::Gru,

@@ -11,7 +11,7 @@ pub enum Dialect {
     Marian,
     /// CTranslate2.
     Ctranslate2,
-    /// Hugging Face MarianMT.
+    /// Hugging Face.
     HuggingFace,
     /// Amun.
     Amun,
@@ -31,6 +31,21 @@ pub enum Finish {
     /// The beam stays full; the search ends when no running hypothesis can beat the worst of a
     /// full list of finished ones (Hugging Face).
     FullBounded,
+}
+
+/// When a search with [`Finish::FullBounded`] ends, once its list of finished hypotheses is full
+/// (Hugging Face's `early_stopping`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// When the best open hypothesis, normalised by its present length, is no better than the worst
+    /// of the list: `false`.
+    #[default]
+    Length,
+    /// The same, normalised by the greatest length: `"never"`.
+    LengthLimit,
+    /// At once: `true`.
+    List,
 }
 
 /// When suppressed words are removed.
@@ -60,6 +75,9 @@ pub struct Search {
     pub beam: usize,
     /// How the beam ends.
     pub finish: Finish,
+    /// When a bounded search ends.
+    #[serde(default)]
+    pub bound: Bound,
     /// The exponent of length normalisation: a score is divided by the length to this power.
     pub normalize: f32,
     /// The penalty subtracted for every token before length normalisation.
@@ -116,6 +134,7 @@ impl Search {
         let marian = Search {
             beam: 12,
             finish: Finish::Shrink,
+            bound: Bound::Length,
             normalize: 0.0,
             word_penalty: 0.0,
             max_length_factor: Some(3.0),
@@ -146,7 +165,7 @@ impl Search {
                 ..marian
             },
             Dialect::HuggingFace => Search {
-                beam: 4,
+                beam: 1,
                 finish: Finish::FullBounded,
                 normalize: 1.0,
                 max_length_factor: None,

@@ -19,13 +19,16 @@ fn change_json(path: &Path, change: impl FnOnce(&mut serde_json::Value)) {
 fn hugging_face_checkpoints_of_another_kind() {
     use serde_json::json;
     for (key, value, part) in [
-        ("model_type", json!("t5"), "model_type: \"t5\" is not supported"),
+        ("model_type", json!("t5"), "model_type \"t5\": T5's networks"),
+        ("model_type", json!("llama"), "without an encoder"),
+        ("model_type", json!("odd"), "model_type: \"odd\" is not supported"),
+        ("quantization_config", json!({"quant_method": "awq"}), "quantised by awq"),
         ("normalize_before", json!(true), "normalize_before"),
         ("static_position_embeddings", json!(false), "static_position_embeddings"),
         ("activation_function", json!("mish"), "activation_function"),
         ("decoder_layers", json!(4_000_000_000u64), "4000000000 layers"),
         ("decoder_layers", json!(-1), "expected a whole number"),
-        ("encoder_layers", json!(1), "is not part of a MarianMT model"),
+        ("encoder_layers", json!(1), "is not part of MarianMTModel"),
         ("d_model", json!("wide"), "d_model"),
         ("vocab_size", json!(5), "expected (5, 8)"),
         ("eos_token_id", json!(3), "eos_token_id 3"),
@@ -45,6 +48,7 @@ fn generation_settings_are_followed() {
     let folder = tempfile::tempdir().unwrap();
     export::huggingface(&made_model(&small(), 4), folder.path()).unwrap();
     change_json(&folder.path().join("config.json"), |config| {
+        // These count only where there is no generation_config.json.
         config["num_beams"] = json!(9);
         config["length_penalty"] = json!(0.6);
     });
@@ -53,6 +57,7 @@ fn generation_settings_are_followed() {
         config["num_beams"] = json!(6);
         config["max_length"] = json!(100);
         config["early_stopping"] = json!(true);
+        config["suppress_tokens"] = json!([5]);
         config["forced_eos_token_id"] = json!(null);
         config["bad_words_ids"] = json!([[WORDS], [3], [4, 5]]);
         config["renormalize_logits"] = json!(true);
@@ -60,14 +65,32 @@ fn generation_settings_are_followed() {
     });
     let model = open_one(folder.path()).unwrap();
     let s = &model.search;
-    assert_eq!((s.beam, s.normalize, s.max_length), (6, 0.6, Some(99)));
-    assert_eq!((s.finish, s.at_limit), (Finish::Full, AtLimit::Cut));
-    assert_eq!(s.suppress, [WORDS as u32, 3]);
+    assert_eq!((s.beam, s.normalize, s.max_length), (6, 1.0, Some(99)));
+    assert_eq!((s.finish, s.bound, s.at_limit), (Finish::FullBounded, Bound::List, AtLimit::Cut));
+    assert_eq!(s.suppress, [WORDS as u32, 3, 5]);
     assert_eq!(s.suppression, Suppression::BeforeSoftmax);
     let notes = model.notes.join("\n");
-    for part in ["repetition_penalty", "several words", "early_stopping"] {
+    for part in ["repetition_penalty", "several words"] {
         assert!(notes.contains(part), "{notes}");
     }
+    change_json(&path, |config| {
+        config["early_stopping"] = json!("never");
+        config["max_new_tokens"] = json!(40);
+        config["min_new_tokens"] = json!(2);
+        config["eos_token_id"] = json!([0, 7]);
+        config["begin_suppress_tokens"] = json!([1]);
+    });
+    let model = open_one(folder.path()).unwrap();
+    assert_eq!((model.search.bound, model.search.max_length), (Bound::LengthLimit, Some(40)));
+    assert_eq!(model.search.min_length, 2);
+    assert!(model.notes.join("\n").contains("begin_suppress_tokens is not followed"));
+    std::fs::rename(&path, folder.path().join("none.json")).unwrap();
+    let search = open_one(folder.path()).unwrap().search;
+    assert_eq!((search.beam, search.normalize), (9, 0.6));
+    std::fs::rename(folder.path().join("none.json"), &path).unwrap();
+    // Without a number of beams the class is greedy.
+    change_json(&path, |config| config["num_beams"] = json!(null));
+    assert_eq!(open_one(folder.path()).unwrap().search.beam, 1);
     change_json(&path, |config| config["bad_words_ids"] = json!([[99]]));
     assert!(message(open_one(folder.path())).contains("word 99 is to be suppressed"));
 }
@@ -77,7 +100,7 @@ fn ctranslate2_models_of_another_kind() {
     use peregrine_formats::ctranslate2::{self, Model as File};
     type Change = fn(&mut File);
     let scalar = |value| Tensor::from_i8(vec![], &[value]);
-    let changes: [(Change, &str); 7] = [
+    let changes: [(Change, &str); 8] = [
         (|f| f.spec = "WhisperSpec".into(), "WhisperSpec"),
         (|f| f.revision = 9, "revision 9"),
         (|f| _ = f.variables.remove("decoder/embeddings/weight"), "decoder/embeddings/weight"),
@@ -98,7 +121,14 @@ fn ctranslate2_models_of_another_kind() {
                 f.variables
                     .insert("encoder/layer_0/self_attention/relative_position_keys".into(), keys);
             },
-            "relative_position_keys",
+            "Shaw's relative positions",
+        ),
+        (
+            |f| {
+                let scale = Tensor::from_f32(vec![8], &[1.0; 8]);
+                f.variables.insert("encoder/layer_norm/gamma".into(), scale);
+            },
+            "T5's networks",
         ),
         (
             |f| {

@@ -15,7 +15,10 @@ fn golden(name: &str) -> Option<Model> {
     assert_eq!(model.dialect, Dialect::Marian);
     assert_eq!((model.search.beam, model.search.normalize), (4, 1.0));
     assert_eq!(model.search.max_length_factor, Some(3.0));
-    assert_eq!(transformer(&model).source_frame, SourceFrame { begin: None, end: Some(0) });
+    assert_eq!(
+        transformer(&model).source_frame,
+        SourceFrame { begin: None, end: Some(0), after_end: None }
+    );
     assert_eq!(transformer(&model).start, Start::Zero);
     Some(model)
 }

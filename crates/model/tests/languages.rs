@@ -1,4 +1,4 @@
-//! CTranslate2 models of many languages are refused, unless the source comes as they want it.
+//! CTranslate2 models of many languages are told by their vocabularies.
 
 mod common;
 
@@ -38,23 +38,29 @@ const NLLB: [&str; 3] = ["ace_Arab", "eng_Latn", "por_Latn"];
 const MBART: [&str; 3] = ["ar_AR", "en_XX", "pt_XX"];
 
 #[test]
-fn they_are_refused_in_one_sentence() {
-    for (languages, name) in [(M2M, "an M2M-100"), (NLLB, "an NLLB"), (MBART, "an mBART")] {
-        let folder = directory(languages, false, "</s>");
-        let told = message(open_one(folder.path()));
-        let [first, second, _] = languages;
-        for part in [
-            &format!("model.bin: {name} model of 3 languages"),
-            "--compat raw-source",
-            &format!("`{first} \u{2581}Hello </s>`"),
-            "--prefix",
-            &format!("`{second}`"),
-        ] {
-            assert!(told.contains(part), "{part}: {told}");
+fn languages_are_found_in_the_vocabulary() {
+    for (languages, codes) in [(M2M, ["ast", "en", "pt"]), (NLLB, NLLB), (MBART, MBART)] {
+        for end in [false, true] {
+            let folder = directory(languages, end, "</s>");
+            let model = open_one(folder.path()).unwrap();
+            // fairseq's converter adds the end symbol, and of its models only M2M-100 is multilingual.
+            let Some(known) = model.languages.as_ref().filter(|_| !end || languages == M2M) else {
+                assert!(model.languages.is_none() && end);
+                continue;
+            };
+            let found: Vec<&str> =
+                known.list.iter().map(|language| language.code.as_str()).collect();
+            assert_eq!(found, codes);
+            let ids: Vec<u32> = known.list.iter().map(|language| language.id).collect();
+            assert_eq!(ids, [10, 11, 12]);
+            assert_eq!(peek_languages(folder.path()).unwrap(), codes);
+            let frame = transformer(&model).source_frame;
+            let framed = known.frame(frame, known.find("en"), known.find("pt")).frame(&[3]);
+            assert_eq!(framed, if languages == M2M || !end { vec![11, 3, 0] } else { vec![3] });
+            // Text does not show them.
+            assert_eq!(model.target.decode(&[12, 3]), model.target.decode(&[3]));
         }
     }
-    // As fairseq's models are converted.
-    assert!(message(open_one(directory(M2M, true, "</s>").path())).contains("M2M-100"));
 }
 
 #[test]
@@ -83,18 +89,20 @@ fn ordinary_models_with_odd_words_are_not() {
         (NLLB, false, "<s>"),                                 // OpenNMT's
         (["en_us", "__e__", "eng_latn"], false, "</s>"),
     ] {
-        open_one(directory(languages, end, start).path()).unwrap();
+        let model = open_one(directory(languages, end, start).path()).unwrap();
+        assert!(model.languages.is_none());
     }
 }
 
 #[test]
 fn published_families() {
-    for (name, family, count) in
-        [("m2m100", "M2M-100", 100), ("nllb", "NLLB", 202), ("mbart50", "mBART", 52)]
-    {
+    for (name, count) in [("m2m100", 100), ("nllb", 202), ("mbart50", 52)] {
         let Some(folder) = reference(&format!("more/{name}/ct2-float32")) else { return };
-        let told = message(open_one(&folder));
-        assert!(told.contains(&format!("an {family} model of {count} languages")), "{told}");
+        for path in [&folder, &folder.join("../hf")] {
+            let languages = open_one(path).unwrap().languages.unwrap();
+            assert_eq!(languages.list.len(), count, "{}", path.display());
+            assert!(languages.find("Portuguese").is_some());
+        }
         let model = open_raw(&folder).unwrap();
         let sources = std::fs::read_to_string(folder.join("../source.jsonl")).unwrap();
         for line in sources.lines() {
@@ -106,11 +114,19 @@ fn published_families() {
             assert!(encoded.iter().map(|&id| u64::from(id)).eq(ids), "{line}");
         }
     }
-    // These have refusals of their own, and those of fairseq and OpenNMT none of this kind.
-    for name in ["t5-v10", "t5-v11", "madlad", "onmt-py-relative", "onmt-tf-relative"] {
+    // These are refused by one sentence that names the reason.
+    for (name, reason) in [
+        ("t5-v10", "T5's networks"),
+        ("t5-v11", "T5's networks"),
+        ("madlad", "T5's networks"),
+        ("onmt-py-relative", "Shaw's relative positions"),
+        ("onmt-tf-relative", "Shaw's relative positions"),
+    ] {
         let Some(folder) = reference(&format!("more/{name}/ct2-float32")) else { return };
-        assert!(!message(open_one(&folder)).contains("languages"), "{name}");
+        assert!(message(open_one(&folder)).contains(reason), "{name}");
+        let checkpoint = folder.join("../hf");
+        assert!(!checkpoint.exists() || message(open_one(&checkpoint)).contains(reason), "{name}");
     }
     let Some(folder) = reference("more/fairseq-prenorm/ct2-float32") else { return };
-    open_one(&folder).unwrap();
+    assert!(open_one(&folder).unwrap().languages.is_none());
 }

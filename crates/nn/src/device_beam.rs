@@ -22,8 +22,8 @@ pub enum RunAhead {
 /// What a row goes on from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The start of the sentence.
-    Start,
+    /// The start of the sentence, with this first input in place of the network's own.
+    Start(Option<u32>),
     /// A row of the last step, with this word.
     Row {
         /// The row.
@@ -41,7 +41,7 @@ impl Origin {
     pub fn place(self) -> Option<u32> {
         match self {
             Origin::Place(place) => Some(place),
-            Origin::Start | Origin::Row { .. } => None,
+            Origin::Start(_) | Origin::Row { .. } => None,
         }
     }
 
@@ -49,14 +49,15 @@ impl Origin {
     pub fn token(self) -> Option<u32> {
         match self {
             Origin::Row { token, .. } => Some(token),
-            Origin::Start | Origin::Place(_) => None,
+            Origin::Start(token) => token,
+            Origin::Place(_) => None,
         }
     }
 
     /// The row, if every row has one place, that of its best word.
     pub fn greedy_row(self) -> Option<u32> {
         match self {
-            Origin::Start => None,
+            Origin::Start(_) => None,
             Origin::Row { row, .. } | Origin::Place(row) => Some(row),
         }
     }

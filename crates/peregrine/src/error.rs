@@ -76,6 +76,28 @@ pub enum Error {
         /// The first that is wrong, counted from 0.
         number: usize,
     },
+    /// A request to a multilingual model that lacks a language.
+    #[error(
+        "no {side} language: a model of {count} languages needs {option} (`{field}` of a request)",
+        option = if *side == "source" { "--from" } else { "--to" },
+        field = if *side == "source" { "from" } else { "to" },
+    )]
+    NoLanguage {
+        /// The side: `source` or `target`.
+        side: &'static str,
+        /// The number of the model's languages.
+        count: usize,
+    },
+    /// A language that the model does not have.
+    #[error("the model has no language {name:?} among its {count}{hint}")]
+    UnknownLanguage {
+        /// The language.
+        name: String,
+        /// The number of the model's languages.
+        count: usize,
+        /// The languages that may be meant, if there are any.
+        hint: String,
+    },
     /// A thread that cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

@@ -40,6 +40,7 @@ mod carry;
 mod compute;
 pub mod document;
 mod error;
+mod framing;
 mod glossary;
 #[cfg(feature = "cuda")]
 mod gpu;

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use peregrine_decode::{Call, Done, Hypothesis, Job, Settings, Verdict};
-use peregrine_model::SourceFrame;
 use peregrine_text::{Encoded, Piece, Split, Words, encode_pieces, trim_range};
 
 use crate::carry::{Again, Carrying};
+use crate::framing::Framing;
 use crate::glossary::PartTerm;
 use crate::quality::Judged;
 use crate::{Carry, Error, Options, Request, Translation, Translator};
@@ -124,15 +124,14 @@ impl Part {
     }
 
     /// Records the origin of the tokens: `spans` of `text`, which begins at byte `offset` of the
-    /// request's text.
+    /// request's text. There are `begins` tokens of the frame before them.
     pub(crate) fn locate(
         &mut self,
         spans: &[Range<usize>],
-        frame: &SourceFrame,
+        begins: usize,
         text: &str,
         offset: usize,
     ) {
-        let begins = usize::from(frame.begin.is_some());
         let shifted = |range: &Range<usize>| offset + range.start..offset + range.end;
         let Words { ranges, of_token } = Words::new(text, spans);
         self.source_words.ranges = ranges.iter().map(shifted).collect();
@@ -151,6 +150,8 @@ pub(crate) struct Common<'a> {
     pub(crate) options: &'a Options,
     pub(crate) settings: Arc<Settings>,
     pub(crate) call: Arc<Call>,
+    /// What the languages add to each sentence.
+    pub(crate) framing: Framing,
     /// The state for further attempts, if they are possible.
     pub(crate) again: Option<Arc<Again>>,
 }
@@ -175,16 +176,25 @@ pub(crate) struct Place<'a> {
 
 impl Translator {
     /// The shared state of requests that cannot be cancelled.
-    pub(crate) fn common<'a>(&self, options: &'a Options) -> Common<'a> {
-        self.common_of(options, Arc::default())
+    pub(crate) fn common<'a>(
+        &self,
+        options: &'a Options,
+        request: Option<&Request<'_>>,
+    ) -> Result<Common<'a>, Error> {
+        Ok(self.common_of(options, self.framing(request)?, Arc::default()))
     }
 
     /// The shared state of the sentences of a call.
-    pub(crate) fn common_of<'a>(&self, options: &'a Options, call: Arc<Call>) -> Common<'a> {
+    pub(crate) fn common_of<'a>(
+        &self,
+        options: &'a Options,
+        framing: Framing,
+        call: Arc<Call>,
+    ) -> Common<'a> {
         let settings = Arc::new(self.settings(options));
         let needs_again = options.carry == Carry::On || options.glossary.is_some();
-        let again = needs_again.then(|| Again::new(options, &settings, &call));
-        Common { options, settings, call, again: again.map(Arc::new) }
+        let again = needs_again.then(|| Again::new(options, framing, &settings, &call));
+        Common { options, settings, call, framing, again: again.map(Arc::new) }
     }
 
     /// Splits a text into parts; an empty text has none.
@@ -263,7 +273,8 @@ impl Translator {
         }
         let Place { text, offset, between } = sentence;
         let options = common.options;
-        let frame = self.model().members[0].architecture.source_frame();
+        let framing = &common.framing;
+        let frame = framing.frame;
         let most = self.max_source(options);
         let pieces = self.source_pieces(text, most - frame.len(), options);
         let cut = pieces.len() > 1;
@@ -293,21 +304,20 @@ impl Translator {
             let first = split.jobs.is_empty();
             let prefix = request.prefix.filter(|_| first);
             let prefix = prefix.map(|p| self.target_tokens(p, options).ids).unwrap_or_default();
-            let source = frame.frame(&piece.ids);
-            let words = self.words(&source, &prefix, options);
-            part.source_tokens = source.len();
+            let job = framing.job(&piece.ids, &common.settings, &common.call);
+            let words = self.words(&job.source, &prefix, options);
+            part.source_tokens = job.source.len();
             part.judged = self.judged(&text[inside], &piece.ids, &piece.spans, options);
             if options.alignments {
-                part.locate(&piece.spans, frame, text, offset);
+                part.locate(&piece.spans, framing.begins(), text, offset);
             }
             if options.replace_unknown.is_some() {
                 let word = |span: &Range<usize>| text.get(span.clone()).map(str::to_owned);
                 part.words = frame.begin.map(|_| None).into_iter().collect();
                 part.words.extend(piece.spans.iter().map(word));
-                part.words.resize(source.len(), None);
+                part.words.resize(job.source.len(), None);
             }
             let length = request.length.filter(|_| first);
-            let job = Job::new(source, &common.settings, &common.call);
             split.jobs.push((split.parts.list.len(), Job { words, prefix, length, ..job }));
             split.parts.list.push(part);
         }

@@ -137,6 +137,11 @@ impl<'a> Request<'a> {
         Request { from: Some(from), to: Some(to), ..self }
     }
 
+    /// Whether it names a language.
+    pub(crate) fn has_languages(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
     /// The bytes of the text's sentences: as they are known, or as `split` finds them.
     pub(crate) fn sentences(&self, split: Split) -> Result<Cow<'a, [Range<usize>]>, Error> {
         let Some(sentences) = self.sentences else {

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use peregrine_decode::{Call, Done, Job, Settings};
 
+use peregrine_nn::MOST_POSITIONS;
+
+use crate::framing::Framing;
 use crate::{Error, Options, Translator, Workers};
 
 /// A given translation's score.
@@ -55,7 +58,9 @@ impl Translator {
     ) -> Result<Vec<Scored>, Error> {
         let settings = Arc::new(self.scoring(options));
         let call = Arc::default();
-        let scoring = pairs.iter().map(|&pair| self.score_job(pair, options, &settings, &call));
+        let framing = self.framing(None)?;
+        let job = |&pair: &(&str, &str)| self.score_job(pair, framing, options, &settings, &call);
+        let scoring = pairs.iter().map(job);
         let (jobs, cut): (Vec<Job>, Vec<bool>) = scoring.unzip();
         let results = self.run(jobs, workers, None)?.into_iter().zip(cut);
         Ok(results.map(|(done, cut)| Scored::new(done, cut)).collect())
@@ -65,21 +70,23 @@ impl Translator {
     pub(crate) fn score_job(
         &self,
         (source, target): (&str, &str),
+        framing: Framing,
         options: &Options,
         settings: &Arc<Settings>,
         call: &Arc<Call>,
     ) -> (Job, bool) {
         let model = self.model();
-        let frame = model.members[0].architecture.source_frame();
-        let limit = self.max_source(options) - frame.len();
-        let longest = options.search.max_length.unwrap_or(usize::MAX).max(2) - 1;
+        let limit = self.max_source(options) - framing.frame.len();
+        // The length limit of a search is not one of the network.
+        let limits = model.members.iter().filter_map(|m| m.architecture.position_limit());
+        let longest = limits.fold(MOST_POSITIONS, usize::min).max(3) - 2;
         let mut ids = self.source_tokens(source, options).ids;
         let mut prefix = self.target_tokens(target, options).ids;
         let cut = ids.len() > limit || prefix.len() > longest;
         ids.truncate(limit);
         prefix.truncate(longest);
         prefix.push(model.target.eos());
-        (Job { prefix, ..Job::new(frame.frame(&ids), settings, call) }, cut)
+        (Job { prefix, ..framing.job(&ids, settings, call) }, cut)
     }
 
     /// A search that goes through a given translation.

@@ -26,6 +26,9 @@ pub struct Translator {
     shared: Arc<Shared>,
     /// By which quality is scored.
     table: Arc<Calibration>,
+    /// The languages of requests that name none, and what they mean to the model.
+    chosen: Arc<(Option<String>, Option<String>)>,
+    pair: Option<Arc<Pair>>,
 }
 
 struct Shared {
@@ -100,7 +103,7 @@ impl Translator {
                 spelling,
                 languages,
             };
-            return Ok(Translator { shared: Arc::new(shared), table });
+            return Ok(Translator::of(shared, table));
         }
         let isa = match compute.isa {
             Some(level) => Isa::new(level).ok_or(Error::Instructions(level.name()))?,
@@ -146,7 +149,22 @@ impl Translator {
             spelling,
             languages,
         };
-        Ok(Translator { shared: Arc::new(shared), table })
+        Ok(Translator::of(shared, table))
+    }
+
+    fn of(shared: Shared, table: Arc<Calibration>) -> Translator {
+        Translator { shared: Arc::new(shared), table, chosen: Arc::default(), pair: None }
+    }
+
+    /// The same translator with the languages of requests that name none.
+    pub(crate) fn with_chosen(self, chosen: Arc<(Option<String>, Option<String>)>) -> Translator {
+        let pair = self.named_pair(chosen.0.as_deref(), chosen.1.as_deref());
+        Translator { pair: pair.map(Arc::new), chosen, ..self }
+    }
+
+    /// The languages of requests that name none.
+    pub(crate) fn chosen(&self) -> (Option<&str>, Option<&str>) {
+        (self.chosen.0.as_deref(), self.chosen.1.as_deref())
     }
 
     /// The same model with quality scored by another table.
@@ -184,8 +202,14 @@ impl Translator {
         &self.table
     }
 
-    /// The languages of the model, if its files or names tell them.
+    /// The languages between which it translates: those of [`Self::between`], or else those that the model's files or names
+    /// tell. The languages of a multilingual model are in [`Model::languages`].
     pub fn languages(&self) -> Option<&Pair> {
+        self.pair.as_deref().or_else(|| self.own_pair())
+    }
+
+    /// The languages that the model's files or names tell.
+    pub(crate) fn own_pair(&self) -> Option<&Pair> {
         let find = || languages(&self.model().members.first()?.path);
         self.shared.languages.get_or_init(find).as_ref()
     }
@@ -210,7 +234,7 @@ impl Translator {
     /// # Ok::<(), peregrine::Error>(())
     /// ```
     pub fn text_options(&self) -> Options {
-        match self.model().source.reads_text() {
+        match self.model().source.reads_text() || self.pair.is_some() {
             true => self.options().with_split(Split::Sentence).with_carry(Carry::On),
             false => self.options(),
         }
@@ -271,14 +295,21 @@ impl Translator {
         mut stats: Option<&mut Stats>,
     ) -> Result<Vec<Translation>, Error> {
         let start = clock::now();
-        let common = self.common(options);
+        let shares = |request: &Request<'_>| request.options.is_none() && !request.has_languages();
+        let common = match requests.iter().any(shares) {
+            true => Some(self.common(options, None)?),
+            false => None,
+        };
         let mut jobs = Vec::new();
         let mut lines = Vec::with_capacity(requests.len());
         let mut places = Vec::new();
         for request in requests {
-            let split = match request.options {
-                None => self.split_line(request, &common)?,
-                Some(options) => self.split_line(request, &self.common(options))?,
+            let split = match common.as_ref().filter(|_| shares(request)) {
+                Some(common) => self.split_line(request, common)?,
+                None => {
+                    let options = request.options.unwrap_or(options);
+                    self.split_line(request, &self.common(options, Some(request))?)?
+                }
             };
             for (part, job) in split.jobs {
                 places.push((lines.len(), part));
@@ -312,9 +343,10 @@ impl Translator {
     /// The longest framed source: at least one token and its frame.
     pub(crate) fn max_source(&self, options: &Options) -> usize {
         let limits = self.model().members.iter().filter_map(|m| m.architecture.position_limit());
-        let frame = self.model().members[0].architecture.source_frame().len();
+        // Begin, end, a language behind the end, and a token.
+        const LEAST: usize = 4;
         let longest = options.search.max_source.min(MOST_POSITIONS);
-        limits.fold(longest, usize::min).max(frame + 1)
+        limits.fold(longest, usize::min).max(LEAST)
     }
 
     /// The target words that the shortlist allows a sentence; a forced prefix is always allowed.

@@ -5,9 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use peregrine::registry::{
-    ModelEntry, OpenModel, Pair, Registry, RegistryOptions, find_models, languages_of,
-};
+use peregrine::registry::{ModelEntry, OpenModel, Pair, Registry, RegistryOptions, find_models};
 use peregrine::text::Language;
 use peregrine::{Caller, Priority, Service};
 
@@ -32,6 +30,8 @@ type SharedCaller = Caller<Arc<Service>>;
 /// as the request, and so does the client's shared caller.
 pub(crate) struct ModelSession {
     pub(crate) model: Arc<OpenModel>,
+    /// The languages between which the model translates.
+    pub(crate) pair: Pair,
     pub(crate) caller: SharedCaller,
     /// The second model of a pivot translation.
     pub(crate) then: Option<Box<ModelSession>>,
@@ -109,10 +109,11 @@ impl App {
         &self,
         client: Client,
         model: Arc<OpenModel>,
+        pair: Pair,
         priority: Priority,
     ) -> ModelSession {
         let shared = self.shared_caller(client, &model, priority);
-        ModelSession { model, caller: shared.beside(), then: None, _shared: shared }
+        ModelSession { model, pair, caller: shared.beside(), then: None, _shared: shared }
     }
 
     fn shared_caller(
@@ -207,22 +208,22 @@ fn named_entry(model: &NamedModel) -> Result<ModelEntry, ConfigError> {
     if !model.path.exists() {
         return Err(ConfigError::new(place(), "there is no such file or directory"));
     }
-    let pair = match &model.pair {
+    let name = model.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match &model.pair {
         Some((from, to)) => {
             let code = |code: &str| {
                 let language = Language::find(code)
                     .ok_or_else(|| ConfigError::new(place(), format!("{code:?} is no language")))?;
                 Ok(language.code)
             };
-            Pair::new(code(from)?, code(to)?)
+            let pairs = vec![Pair::new(code(from)?, code(to)?)];
+            Ok(ModelEntry { name, path: Some(model.path.clone()), pairs, languages: Vec::new() })
         }
-        None => languages_of(&model.path).ok_or_else(|| {
+        None => ModelEntry::of(name, &model.path).ok_or_else(|| {
             ConfigError::new(
                 place(),
                 "its languages are not known: write them before the path, as in --model en-de=PATH",
             )
-        })?,
-    };
-    let name = model.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(ModelEntry { name, path: Some(model.path.clone()), pairs: vec![pair] })
+        }),
+    }
 }

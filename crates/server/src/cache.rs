@@ -22,6 +22,8 @@ use crate::wanted::Wanted;
 pub(crate) struct Key {
     /// The numbers of the open models; a model that is opened again gets a new number.
     pub(crate) models: [u64; 2],
+    /// The languages, which a multilingual model is told.
+    pub(crate) languages: Arc<[String; 2]>,
     pub(crate) wanted: Wanted,
     pub(crate) text: Arc<str>,
 }
@@ -180,7 +182,8 @@ mod tests {
     use super::*;
 
     fn key(text: &str) -> Key {
-        Key { models: [1, 0], wanted: Wanted::default(), text: text.into() }
+        let languages = Arc::new(["en", "pt"].map(String::from));
+        Key { models: [1, 0], languages, wanted: Wanted::default(), text: text.into() }
     }
 
     fn translation(text: &str) -> Arc<Translation> {

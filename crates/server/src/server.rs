@@ -194,7 +194,10 @@ pub fn check(config: Config) -> Result<Vec<String>, ServeError> {
     let mut usable = 0;
     for state in app.registry.models() {
         let name = &state.entry.name;
-        let pairs: Vec<String> = state.entry.pairs.iter().map(ToString::to_string).collect();
+        let mut pairs: Vec<String> = state.entry.pairs.iter().map(ToString::to_string).collect();
+        if !state.entry.languages.is_empty() {
+            pairs.push(format!("{} languages", state.entry.languages.len()));
+        }
         match app.registry.open(name) {
             Ok(model) => {
                 usable += 1;

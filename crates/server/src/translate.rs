@@ -173,7 +173,7 @@ impl App {
         to: &str,
         priority: Priority,
     ) -> Outcome<ModelSession> {
-        let Some(route) = self.registry.routes().remove(&Pair::new(from, to)) else {
+        let Some(route) = self.registry.route(from, to) else {
             let name =
                 |code: &str| Language::find(code).map_or(code, |language| language.name).to_owned();
             let message = format!(
@@ -185,10 +185,13 @@ impl App {
         };
         let mut then = None;
         let mut wait = Duration::ZERO;
-        for name in route.models.iter().rev() {
+        let through = route.through.as_deref();
+        let pairs =
+            [Pair::new(from, through.unwrap_or(to)), Pair::new(through.unwrap_or(from), to)];
+        for (name, pair) in route.models.iter().zip(pairs).rev() {
             let model = self.model(name)?;
             wait += self.expected_wait(&model, priority);
-            let mut session = self.session(client, model, priority);
+            let mut session = self.session(client, model, pair, priority);
             session.then = then.map(Box::new);
             then = Some(session);
         }
@@ -246,8 +249,9 @@ impl App {
         let Some(session) = &dispatch.session else {
             return Ok(ready(Ok(unchanged(text.to_owned()))));
         };
-        let key =
-            Key { models: session.model_numbers(), wanted: wanted.clone(), text: text.into() };
+        let languages = Arc::new([dispatch.from.clone(), dispatch.to.clone()]);
+        let models = session.model_numbers();
+        let key = Key { models, languages, wanted: wanted.clone(), text: text.into() };
         if self.cache.keeps() {
             if let Some(translation) = self.cache.get(&key) {
                 self.metrics.cache_hits.fetch_add(1, Relaxed);
@@ -264,7 +268,7 @@ impl App {
             .translated(&format!("{}-{}", dispatch.from, dispatch.to), text.chars().count());
         let options = self.first_options(session, wanted);
         let request = Request::new(text).with_options(&options).with_kept(&wanted.keep);
-        let request = request.between(&dispatch.from, &dispatch.to);
+        let request = request.between(&session.pair.from, &session.pair.to);
         let submitted = session.caller.try_submit(&request).map_err(Problem::from);
         let refused = submitted.as_ref().err().cloned();
         let (app, session, wanted) = (Arc::clone(self), Arc::clone(session), wanted.clone());
@@ -293,6 +297,7 @@ impl App {
         let (sentences, keep) = (first.target_sentences(), first.kept_places());
         let request = Request::new(first.text()).with_options(&options).with_kept(&keep);
         let mut request = request.with_sentences(&sentences);
+        request = request.between(&then.pair.from, &then.pair.to);
         request.tokens = tokens;
         Ok(Some(then.caller.try_submit(&request)?))
     }
@@ -338,6 +343,10 @@ impl App {
             let shown: String = name.chars().take(40).collect();
             Problem::new(Kind::UnknownLanguage, format!("{shown} is not supported{hint}"))
         };
+        // A multilingual model may have languages that are in no table.
+        if let Some(code) = codes.iter().find(|code| code.eq_ignore_ascii_case(name)) {
+            return Ok(code.clone());
+        }
         let language = Language::find(name).ok_or_else(unknown)?;
         if codes.contains(language.code) {
             return Ok(language.code.to_owned());
@@ -353,19 +362,18 @@ impl App {
 
     /// The codes of all languages on a side.
     pub(crate) fn codes(&self, side: Side) -> BTreeSet<String> {
-        let code = |pair: Pair| match side {
-            Side::Source => pair.from,
-            Side::Target => pair.to,
-        };
-        self.registry.pairs().into_iter().map(code).collect()
+        match side {
+            Side::Source => self.registry.sources(),
+            Side::Target => self.registry.targets(),
+        }
     }
 
     /// Detects the language of a text among those with a route to `to`. If there is only one, the
     /// result is that one.
     pub(crate) fn detect_source(&self, text: &str, to: &str) -> Detection {
-        let routes = self.registry.routes();
-        let to_it = routes.keys().filter(|pair| pair.to == to);
-        let sources: Vec<&str> = to_it.map(|pair| pair.from.as_str()).collect();
+        let sources = self.registry.sources();
+        let to_it = sources.iter().filter(|from| self.registry.route(from, to).is_some());
+        let sources: Vec<&str> = to_it.map(String::as_str).collect();
         detect(text, &sources)
     }
 }

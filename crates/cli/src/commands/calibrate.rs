@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use peregrine::model::write_whole;
 use peregrine::{Calibration, Translator};
 use peregrine_args::console::{print, remark};
+use peregrine_args::languages::PairArgs;
 use peregrine_args::lines::{Lines, is_standard};
 use peregrine_args::model::ModelArgs;
 use peregrine_args::search::SearchArgs;
@@ -26,6 +27,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
+    #[command(flatten)]
+    languages: PairArgs,
+
     /// Write the table to this file, for `translate --quality=FILE`; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -36,7 +40,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let lines = Lines::read_all(&args.text)?;
-    let translator = args.model.open()?;
+    let translator = args.languages.apply(args.model.open()?)?;
     let file = match &args.output {
         Some(file) => file.clone(),
         None => beside(&translator)?,

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::io::output::Output;
 use peregrine_args::console::remark;
+use peregrine_args::languages::PairArgs;
 use peregrine_args::lines::{Lines, is_standard};
 use peregrine_args::model::ModelArgs;
 use peregrine_args::search::{Threads, parse_threads};
@@ -29,6 +30,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     model: ModelArgs,
+
+    #[command(flatten)]
+    languages: PairArgs,
 
     /// Print the log-probability of every token too
     #[arg(long)]
@@ -54,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         (Some(source), Some(target)) => read_two(source, target)?,
         _ => read_tabbed()?,
     };
-    let translator = args.model.open()?;
+    let translator = args.languages.apply(args.model.open()?)?;
     let translator = match &args.flags {
         Some(Some(table)) => translator.with_calibration(Calibration::read(table)?),
         _ => translator,

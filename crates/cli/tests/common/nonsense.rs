@@ -52,6 +52,7 @@ impl Nonsense {
             target: tokenizer,
             search,
             shortlist: None,
+            languages: None,
             notes: Vec::new(),
         };
         save(&model, path, None).expect("a saved model");

@@ -147,7 +147,7 @@ fn attend_past(
     after_embedding: &[PreparedOp<Cuda>],
 ) {
     let gpu = &subject.gpu;
-    let from = [Origin::Place(5), Origin::Row { row: 1, token: 9 }, Origin::Start];
+    let from = [Origin::Place(5), Origin::Row { row: 1, token: 9 }, Origin::Start(None)];
     let first = [None, None, Some(30)];
     let (positions, own) = ([2, 2, 0], [10, 20, 30]);
     let table = Weight::from_f32(vec![WORDS, 3 * WIDTH], &vec![0.5; WORDS * 3 * WIDTH]);

@@ -40,7 +40,7 @@ fn whether_rows_form_parties_depends_on_the_search() {
     let names = |launched: &[Launched]| -> Vec<String> {
         launched.iter().map(|launched| launched.kernel.clone()).collect()
     };
-    let start = Origin::Start;
+    let start = Origin::Start(None);
     for (slot, expected) in [(beam, "attend_few_32"), (greedy, "attend_wide_1")] {
         let alone = attended(&[(slot, start)]);
         assert_eq!(names(&alone), [expected]);
@@ -69,7 +69,7 @@ fn alignments_take_a_kernel_more_and_change_no_other() {
         let mut session = session(&fake, shape);
         let sentence = Sentence { source: &[5, 6, 7], words: None, beam: false };
         let slots = session.admit(&[sentence, Sentence { beam: true, ..sentence }]);
-        let rows = [0, 1].map(|i| Row { slot: slots[i], from: Origin::Start, position: 0 });
+        let rows = [0, 1].map(|i| Row { slot: slots[i], from: Origin::Start(None), position: 0 });
         // Memory has grown as far as it will.
         session.step(&rows, true);
         best_words(&mut session, 2);
@@ -129,7 +129,7 @@ fn steps_wait_for_the_encoding_of_those_they_read() {
         };
         let first = session.admit(&[sentence])[0];
         let (side, encoded, _) = sent();
-        let (own, stepped, waited) = step(&mut session, &[(first, Origin::Start)]);
+        let (own, stepped, waited) = step(&mut session, &[(first, Origin::Start(None))]);
         assert_ne!(own, side);
         assert_eq!(waited[&side], encoded, "{shape}: the first step reads what was encoded");
         let second = session.admit(&[sentence])[0];
@@ -138,7 +138,7 @@ fn steps_wait_for_the_encoding_of_those_they_read() {
         let on = Origin::Row { row: 0, token: 9 };
         let (.., waited) = step(&mut session, &[(first, on)]);
         assert_eq!(waited[&side], encoded, "{shape}: no step reads the second sentence yet");
-        let (.., waited) = step(&mut session, &[(first, on), (second, Origin::Start)]);
+        let (.., waited) = step(&mut session, &[(first, on), (second, Origin::Start(None))]);
         assert_eq!(waited[&side], both_encoded, "{shape}");
         // A sentence that is never read: its rows are not reused before they are written.
         let third = session.admit(&[sentence])[0];
@@ -187,7 +187,7 @@ fn without_a_side_stream_everything_is_on_one_stream() {
     let mut session = network.session();
     assert!(!session.encodes_on_side_stream());
     let slots = session.admit(&[Sentence { source: &[5, 6, 7], words: None, beam: false }]);
-    session.step(&[Row { slot: slots[0], from: Origin::Start, position: 0 }], false);
+    session.step(&[Row { slot: slots[0], from: Origin::Start(None), position: 0 }], false);
     let streams = fake.world(|w| w.ran.iter().map(|(stream, _)| *stream).collect::<Vec<_>>());
     assert!(streams.iter().all(|&stream| stream == streams[0]));
 }
@@ -210,7 +210,7 @@ fn fp8_is_for_steps() {
     let slots = session.admit(&[Sentence { source: &[5, 6, 7], words: None, beam: false }]);
     // Six layers of four products, and keys and values for three.
     assert_eq!(quantised(), (0, 6 * 4 + 3));
-    session.step(&[Row { slot: slots[0], from: Origin::Start, position: 0 }], false);
+    session.step(&[Row { slot: slots[0], from: Origin::Start(None), position: 0 }], false);
     best_words(&mut session, 1);
     // Three layers of six products, and the output layer.
     assert_eq!(quantised(), (3 * 6 + 1, 3 * 6));

@@ -126,6 +126,7 @@ fn pytorch_views() {
         assert_eq!(tensors["transposed"], Tensor::from_f32([3, 2], &[0., 3., 1., 4., 2., 5.]));
         if name == "PyTorch" {
             assert_eq!(tensors["wrapped"], tensors["plain"]);
+            assert_eq!(tensors["attributed"], tensors["plain"]);
             assert_eq!(tensors["tied"].data.as_ptr(), tensors["plain"].data.as_ptr());
         }
     }

@@ -175,11 +175,16 @@ pub(crate) fn safetensors_file() -> Vec<u8> {
 fn torch_sample() -> Vec<u8> {
     let plain = torch_tensor(&[2, 3], &[3, 1]);
     let wrapped = [b"ctorch._utils\n_rebuild_parameter\n(".as_slice(), &plain, b"\x88NtR"].concat();
+    // The state of a parameter with attributes: {"set": True}.
+    let attributed = b"ctorch._utils\n_rebuild_parameter_with_state\n(";
+    let state = b"\x88N}X\x03\0\0\0set\x88stR";
+    let attributed = [attributed.as_slice(), &plain, state].concat();
     let pickle = state_dict(&[
         ("plain", plain.clone()),
         ("tied", plain),
         ("transposed", torch_tensor(&[3, 2], &[1, 3])),
         ("wrapped", wrapped),
+        ("attributed", attributed),
     ]);
     torch_file(&pickle, &[("0", &torch_storage())])
 }

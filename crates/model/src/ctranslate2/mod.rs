@@ -6,7 +6,7 @@
 //! | `names.rs` | canonical names to variables |
 //! | `config.rs` | where each version keeps its options |
 //! | `text.rs` | vocabularies and SentencePiece models as tokenizers |
-//! | `languages.rs` | models that want language tokens, which text does not have |
+//! | `languages.rs` | the languages of multilingual models, by their vocabulary |
 
 mod config;
 mod languages;
@@ -24,9 +24,9 @@ use crate::ctranslate2::config::Config;
 use crate::ctranslate2::variables::Variables;
 use crate::tensors::rows_of;
 use crate::{
-    Activation, AlignmentHeads, Architecture, Autoregression, Dialect, FeedForward, Member, Model,
-    ModelError, Op, Positions, Search, SelfKeys, SourceFrame, Spacing, Stack, Start, Transformer,
-    files,
+    Activation, AlignmentHeads, Architecture, Autoregression, Dialect, FeedForward, Languages,
+    Member, Model, ModelError, Op, Positions, Search, SelfKeys, SourceFrame, Spacing, Stack, Start,
+    Transformer, files,
 };
 
 /// The supported revisions. Revision 1 used other names; later ones differ in where attributes are.
@@ -47,7 +47,14 @@ pub(crate) fn open(folder: &Path, spm: Option<&Path>, raw: bool) -> Result<Model
     };
     let context =
         Context { path: &path, variables: &variables, config: &config, default_heads, raw };
-    let description = context.describe(&source, &target, &mut notes)?;
+    let start = context.start(&target)?;
+    let languages = match raw {
+        true => None,
+        false => languages::find(&config, &source, start),
+    };
+    let (source, target) = text::hiding_languages((source, target), languages.as_ref());
+    let frame = context.frame(&source, &target, languages.is_some(), start, &mut notes)?;
+    let description = context.describe(frame, start)?;
     let weights = check::gather(&path, &description, |expected| {
         let Some(place) = names::place(&expected.name) else {
             return Ok(Lookup { stored: expected.name.clone(), weight: None });
@@ -60,9 +67,6 @@ pub(crate) fn open(folder: &Path, spm: Option<&Path>, raw: bool) -> Result<Model
         Ok(Lookup { stored: place.name, weight })
     })?;
     refuse_unused(&path, &variables)?;
-    if !raw {
-        languages::refuse(&path, &config, &target, description.start)?;
-    }
     let search = search(&description);
     let architecture = Architecture::Transformer(description);
     Ok(Model {
@@ -73,8 +77,26 @@ pub(crate) fn open(folder: &Path, spm: Option<&Path>, raw: bool) -> Result<Model
         target,
         search,
         shortlist: None,
+        languages,
         notes,
     })
+}
+
+/// The languages of a directory, by its vocabulary. Weights are not read.
+pub(crate) fn languages(folder: &Path) -> Result<Option<Languages>, ModelError> {
+    let path = folder.join("model.bin");
+    let file = format::read(&Source::open(&path)?)?;
+    let variables = Variables::new(&path, &file);
+    let config = Config::read(folder, file.version, &variables)?;
+    let (source, target) = text::without_spm(folder)?;
+    let context = Context {
+        path: &path,
+        variables: &variables,
+        config: &config,
+        default_heads: 8,
+        raw: true,
+    };
+    Ok(languages::find(&config, &source, context.start(&target)?))
 }
 
 /// The vocabulary map beside a `model.bin`. The library uses it only with `use_vmap`.
@@ -103,7 +125,13 @@ fn check_specification(path: &Path, file: &format::Model) -> Result<i64, ModelEr
         "TransformerSpec" | "TransformerBase" | "" => Ok(8),
         "TransformerBig" => Ok(16),
         other => {
-            let what = format!("model kind {other} is not supported; TransformerSpec is");
+            let what = match other {
+                "TransformerDecoderSpec" => "language models without an encoder",
+                "TransformerEncoderSpec" => "encoders alone",
+                "WhisperSpec" | "Wav2Vec2Spec" | "Wav2Vec2BertSpec" => "networks for speech",
+                _ => "models of this kind",
+            };
+            let what = format!("{other}: {what} are not supported; TransformerSpec is");
             Err(ModelError::unsupported(path, what))
         }
     }
@@ -129,12 +157,7 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn describe(
-        &self,
-        source: &Tokenizer,
-        target: &Tokenizer,
-        notes: &mut Vec<String>,
-    ) -> Result<Transformer, ModelError> {
+    fn describe(&self, frame: SourceFrame, start: Start) -> Result<Transformer, ModelError> {
         self.refuse_unknown_parts()?;
         let rows = |name: &str| self.variables.rows(name).unwrap_or_default();
         let Some(embedding) = self.variables.get("decoder/embeddings/weight") else {
@@ -144,14 +167,13 @@ impl Context<'_> {
         let width = embedding.shape.get(1).copied().unwrap_or_default();
         let encoder = self.stack("encoder", width)?;
         let decoder = self.stack("decoder", width)?;
-        let start = self.start(target)?;
         let tables = ["encoder", "decoder"].map(|side| rows(&positions_of(side)));
         let limit = tables.into_iter().filter(|&rows| rows > 0).min();
         Ok(Transformer {
             width,
             source_vocabulary: rows("encoder/embeddings_0/weight"),
             target_vocabulary: rows("decoder/embeddings/weight"),
-            source_frame: self.frame(source, target, start, notes)?,
+            source_frame: frame,
             autoregression: Autoregression::SelfAttention,
             decoder_parameters: (0..decoder.layers).collect(),
             start,
@@ -163,6 +185,19 @@ impl Context<'_> {
     }
 
     fn refuse_unknown_parts(&self) -> Result<(), ModelError> {
+        let has = |name: &str| self.variables.has(name);
+        if has("encoder/layer_norm/gamma") && !has("encoder/layer_norm/beta") {
+            let what =
+                "T5's networks (relative position bias, norms without a bias) are not supported";
+            return Err(ModelError::unsupported(self.path, what));
+        }
+        if ["keys", "values"]
+            .iter()
+            .any(|part| has(&format!("encoder/layer_0/self_attention/relative_position_{part}")))
+        {
+            let what = "Shaw's relative positions are not supported";
+            return Err(ModelError::unsupported(self.path, what));
+        }
         for side in ["encoder", "decoder"] {
             for key in ["multi_query_attention", "alibi"] {
                 if self.variables.flag(side, key, false)? {
@@ -256,6 +291,7 @@ impl Context<'_> {
         &self,
         source: &Tokenizer,
         target: &Tokenizer,
+        multilingual: bool,
         start: Start,
         notes: &mut Vec<String>,
     ) -> Result<SourceFrame, ModelError> {
@@ -265,7 +301,7 @@ impl Context<'_> {
                 return Err(self.no_token("eos_token", eos));
             }
         }
-        let mut add_end = self.config.add_source_eos;
+        let mut add_end = self.config.add_source_eos || multilingual;
         if !add_end && start == Start::Zero && !self.raw {
             // Converted from Hugging Face MarianMT, whose tokenizer appends the symbol itself.
             notes.push(format!("{}: {eos} is appended to the source", self.path.display()));
@@ -279,7 +315,7 @@ impl Context<'_> {
             }
             false => None,
         };
-        Ok(SourceFrame { begin, end: add_end.then(|| source.eos()) })
+        Ok(SourceFrame { begin, end: add_end.then(|| source.eos()), after_end: None })
     }
 
     fn no_token(&self, key: &str, token: &str) -> ModelError {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use peregrine_text::{PieceOptions, Tokenizer};
 
-use crate::{ModelError, belonging, files};
+use crate::{Languages, ModelError, belonging, files};
 
 /// A file's path and content.
 type Named = (PathBuf, Arc<[u8]>);
@@ -14,7 +14,15 @@ type Named = (PathBuf, Arc<[u8]>);
 type Tokenizers = (Arc<Tokenizer>, Arc<Tokenizer>);
 
 /// Usual names of SentencePiece models.
-const SPM_NAMES: [&str; 4] = ["sentencepiece.model", "source.spm", "spm.model", "tokenizer.model"];
+const SPM_NAMES: [&str; 7] = [
+    "sentencepiece.model",
+    "source.spm",
+    "spm.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "flores200_sacrebleu_tokenizer_spm.model",
+    "tokenizer.json",
+];
 
 /// Tokenizers of both sides.
 pub(crate) fn tokenizers(
@@ -37,6 +45,16 @@ pub(crate) fn tokenizers(
         notes.extend(spm.and_then(|(path, _)| belonging::pieces(&path, tokenizer)));
     }
     Ok(both)
+}
+
+/// The same tokenizers, whose text does not show languages.
+pub(crate) fn hiding_languages(both: Tokenizers, languages: Option<&Languages>) -> Tokenizers {
+    let Some(languages) = languages.filter(|languages| languages.are_required()) else {
+        return both;
+    };
+    // Multilingual models share a vocabulary.
+    let hiding = Arc::new(Arc::unwrap_or_clone(both.1).hiding(languages.ids()));
+    (hiding.clone(), hiding)
 }
 
 /// Tokenizers for lines of pieces. SentencePiece models are ignored.

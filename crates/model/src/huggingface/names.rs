@@ -1,4 +1,4 @@
-//! Canonical names to those of `MarianMTModel`: `encoder.0.self.query.weight` is
+//! Canonical names to those of `transformers`, which are the same in all classes: `encoder.0.self.query.weight` is
 //! `model.encoder.layers.0.self_attn.q_proj.weight`.
 
 /// The tensors that may hold a weight, preferred first. Files leave out copies of tied tables.
@@ -16,9 +16,28 @@ pub(crate) fn places(canonical: &str) -> Vec<String> {
 
 fn layer_place(canonical: &str) -> Option<String> {
     let parts: Vec<&str> = canonical.split('.').collect();
-    let [side, layer, block, ref rest @ ..] = parts[..] else { return None };
-    let layer: usize = layer.parse().ok()?;
-    Some(format!("model.{side}.layers.{layer}.{}", in_block(block, rest)?))
+    match parts[..] {
+        [side, "positions"] => Some(format!("model.{side}.embed_positions.weight")),
+        [side, "embedding", "norm", part] => {
+            Some(format!("model.{side}.layernorm_embedding.{}", norm_part(part)?))
+        }
+        [side, "top", "norm", part] => {
+            Some(format!("model.{side}.layer_norm.{}", norm_part(part)?))
+        }
+        [side, layer, block, ref rest @ ..] => {
+            let layer: usize = layer.parse().ok()?;
+            Some(format!("model.{side}.layers.{layer}.{}", in_block(block, rest)?))
+        }
+        _ => None,
+    }
+}
+
+fn norm_part(part: &str) -> Option<&'static str> {
+    match part {
+        "scale" => Some("weight"),
+        "bias" => Some("bias"),
+        _ => None,
+    }
 }
 
 fn in_block(block: &str, rest: &[&str]) -> Option<String> {
@@ -29,8 +48,7 @@ fn in_block(block: &str, rest: &[&str]) -> Option<String> {
         _ => return None,
     };
     match *rest {
-        ["post", "norm", "scale"] => Some(format!("{norm}.weight")),
-        ["post", "norm", "bias"] => Some(format!("{norm}.bias")),
+        ["pre" | "post", "norm", part] => Some(format!("{norm}.{}", norm_part(part)?)),
         [linear, kind @ ("weight" | "bias")] => {
             let linear = match (block, linear) {
                 ("ffn", "0") => return Some(format!("fc1.{kind}")),
@@ -59,6 +77,10 @@ mod tests {
             ("decoder.5.cross.output.bias", "model.decoder.layers.5.encoder_attn.out_proj.bias"),
             ("decoder.5.ffn.1.weight", "model.decoder.layers.5.fc2.weight"),
             ("decoder.5.ffn.post.norm.bias", "model.decoder.layers.5.final_layer_norm.bias"),
+            ("encoder.1.self.pre.norm.scale", "model.encoder.layers.1.self_attn_layer_norm.weight"),
+            ("encoder.top.norm.bias", "model.encoder.layer_norm.bias"),
+            ("decoder.embedding.norm.scale", "model.decoder.layernorm_embedding.weight"),
+            ("decoder.positions", "model.decoder.embed_positions.weight"),
         ] {
             assert_eq!(places(canonical), [name]);
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use peregrine_formats::{Source, Tensor, Tensors, pytorch, safetensors};
 use serde::Deserialize;
 
+use crate::huggingface::class::Class;
 use crate::huggingface::names;
 use crate::names::transformer_weights;
 use crate::{ModelError, Transformer, files};
@@ -61,8 +62,9 @@ fn read_file(path: &Path) -> Result<Tensors, ModelError> {
     }
 }
 
+/// Whether a tensor is a position table that the class computes. M2M-100 calls it `weights`.
 fn is_position_table(name: &str) -> bool {
-    name.ends_with(".embed_positions.weight")
+    name.ends_with(".embed_positions.weight") || name.ends_with(".embed_positions.weights")
 }
 
 /// Refuses tensors that the class does not have.
@@ -70,13 +72,14 @@ pub(crate) fn refuse_unknown(
     path: &Path,
     tensors: &Tensors,
     description: &Transformer,
+    class: Class,
 ) -> Result<(), ModelError> {
     let expected = transformer_weights(description);
     let known: BTreeSet<String> = expected.iter().flat_map(|e| names::places(&e.name)).collect();
     match tensors.keys().find(|name| !known.contains(*name) && !is_position_table(name)) {
         None => Ok(()),
         Some(name) => {
-            let what = format!("tensor {name} is not part of a MarianMT model");
+            let what = format!("tensor {name} is not part of {}", class.name());
             Err(ModelError::unsupported(path, what))
         }
     }

@@ -73,6 +73,7 @@ pub(crate) fn open(
         target,
         search,
         shortlist: None,
+        languages: None,
         notes,
     })
 }

@@ -44,7 +44,7 @@ pub(crate) fn describe(
         width,
         source_vocabulary,
         target_vocabulary,
-        source_frame: SourceFrame { begin: None, end: Some(source_end) },
+        source_frame: SourceFrame { begin: None, end: Some(source_end), after_end: None },
         autoregression: autoregression(options)?,
         decoder_parameters: tied_layers(options, decoder.layers)?,
         start: Start::Zero,

@@ -178,7 +178,7 @@ fn description(
         target_embedding: target.columns(),
         source_vocabulary: source.rows(),
         target_vocabulary: target.rows(),
-        source_frame: SourceFrame { begin: None, end: Some(source_end) },
+        source_frame: SourceFrame { begin: None, end: Some(source_end), after_end: None },
         encoder: RecurrentEncoder {
             kind: shape.encoder_kind,
             layers: shape.encoder_layers,

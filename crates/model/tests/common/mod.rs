@@ -154,6 +154,7 @@ pub(crate) fn made_model(t: &Transformer, seed: u64) -> Model {
         target: tokenizer,
         search: Search::of(Dialect::Marian),
         shortlist: None,
+        languages: None,
         notes: vec![],
     }
 }

@@ -184,12 +184,12 @@ impl<B: Backend, N: Core<B>> Session<B, N> {
             index = if i > 0 && rows[i - 1].slot == row.slot { index + 1 } else { 0 };
             let own = self.state_rows(row.slot, index);
             let sentence = self.slots.of(row.slot);
-            if matches!(row.from, Origin::Start) {
+            if matches!(row.from, Origin::Start(_)) {
                 self.network.base().backend.join(&sentence.encoded);
             }
             let start = sentence.past[0] + 1;
             layout.from.push(match row.from {
-                Origin::Start => Source::State(start),
+                Origin::Start(_) => Source::State(start),
                 Origin::Row { row, .. } => Source::State(layout.before[row as usize]),
                 Origin::Place(place) => Source::Place(place),
             });

@@ -156,7 +156,7 @@ impl<B: Backend> Session<B> {
         for (i, row) in rows.iter().enumerate() {
             index = if i > 0 && rows[i - 1].slot == row.slot { index + 1 } else { 0 };
             let own = self.past_row(row.slot, index, row.position);
-            if matches!(row.from, Origin::Start) {
+            if matches!(row.from, Origin::Start(_)) {
                 self.network.backend.join(&self.slots.of(row.slot).encoded);
             }
             let first_token = self.network.start_token();
@@ -176,7 +176,7 @@ impl<B: Backend> Session<B> {
                 self.lay_out_past(row, own, &mut layout);
             } else {
                 layout.states.push(match row.from {
-                    Origin::Start => Source::Zero,
+                    Origin::Start(_) => Source::Zero,
                     Origin::Row { row, .. } => Source::State(layout.before[row as usize]),
                     Origin::Place(place) => Source::Place(place),
                 });

@@ -19,6 +19,7 @@ use peregrine_text::{Tokenizer, Words};
 
 pub(crate) use styles::Spelling;
 
+use crate::framing::Framing;
 use crate::line::{Part, Parts};
 use crate::{Alternative, Options, Translator};
 
@@ -57,10 +58,16 @@ pub(crate) struct Again {
     /// The request's settings with alignments and scores, for sentences with terms.
     scored: Arc<Settings>,
     call: Arc<Call>,
+    framing: Framing,
 }
 
 impl Again {
-    pub(crate) fn new(options: &Options, settings: &Arc<Settings>, call: &Arc<Call>) -> Again {
+    pub(crate) fn new(
+        options: &Options,
+        framing: Framing,
+        settings: &Arc<Settings>,
+        call: &Arc<Call>,
+    ) -> Again {
         let mut linked = Settings::clone(settings);
         linked.alignments = true;
         let mut scored = linked.clone();
@@ -71,6 +78,7 @@ impl Again {
             linked: Arc::new(linked),
             scored: Arc::new(scored),
             call: Arc::clone(call),
+            framing,
         }
     }
 }

@@ -96,6 +96,8 @@ impl Translator {
         let styles = self.speller().styles();
         let order = match styles.len() {
             0 | 1 => styles,
+            // The trial would depend on the languages of the request that comes first.
+            _ if self.model().languages.is_some() => styles,
             _ => self.spelling().styles.get_or_init(|| self.try_styles(styles)),
         };
         order.get(attempt).copied()
@@ -118,13 +120,13 @@ impl Translator {
         let length = |list: &[&str; 6]| list.iter().map(|text| tokens(text)).sum::<f32>();
         let carriers = CARRIERS.iter().min_by(|a, b| length(a).total_cmp(&length(b)));
         let options = self.options();
-        let common = self.common(&options);
-        let frame = model.members[0].architecture.source_frame();
+        let Ok(common) = self.common(&options, None) else { return false };
         let allowed = model.target.encode(&mask).ids;
         let job = |carrier: &&str| {
-            let source = frame.frame(&model.source.encode(&carrier.replace("{}", &mask)).ids);
-            let words = self.words(&source, &allowed, &options);
-            Job { words, ..Job::new(source, &common.settings, &common.call) }
+            let ids = model.source.encode(&carrier.replace("{}", &mask)).ids;
+            let job = common.framing.job(&ids, &common.settings, &common.call);
+            let words = self.words(&job.source, &allowed, &options);
+            Job { words, ..job }
         };
         let jobs = carriers.into_iter().flatten().map(job).collect();
         let returned = |done: &Done| {

@@ -158,7 +158,7 @@ impl Translator {
 
     /// The pieces of a text that are short enough for the model.
     fn pieces(&self, text: &str, again: &Again) -> Result<Vec<Piece>, Error> {
-        let frame = self.model().members[0].architecture.source_frame();
+        let frame = again.framing.frame;
         let most = self.max_source(&again.options);
         let pieces = encode_pieces(&self.model().source, text, most - frame.len());
         let long = pieces.len() > 1 || pieces.iter().any(|piece| piece.ids.is_empty());
@@ -181,7 +181,7 @@ impl Translator {
         let Attempted { text, offset, .. } = *whole;
         let carried = self.carried(whole);
         let most = self.max_source(&whole.again.options);
-        let most = most - self.model().members[0].architecture.source_frame().len();
+        let most = most - whole.again.framing.frame.len();
         let mut end = 0;
         for piece in encode_pieces(&self.model().source, carried.text(), most) {
             let inside = carried.source_range(&trim_range(carried.text(), &piece.range));
@@ -240,7 +240,8 @@ impl Translator {
     ) -> Option<(Part, Job)> {
         let model = self.model();
         let options = &text.again.options;
-        let frame = model.members[0].architecture.source_frame();
+        let framing = &text.again.framing;
+        let frame = framing.frame;
         let carried = self.carried(text);
         let (ids, spans) = match piece.filter(|_| carried.is_plain()) {
             Some(piece) => (piece.ids, piece.spans),
@@ -268,7 +269,7 @@ impl Translator {
         };
         if options.alignments {
             let spans = source_spans(&carried, &spans);
-            part.locate(&spans, frame, text.text, text.offset);
+            part.locate(&spans, framing.begins(), text.text, text.offset);
         }
         if options.replace_unknown.is_some() {
             let word = |span: &Range<usize>| carried.text().get(span.clone()).map(str::to_owned);
@@ -286,7 +287,7 @@ impl Translator {
             false => &text.again.settings,
         };
         let words = self.words(&source, &allowed, options);
-        let job = Job::new(source, settings, &text.again.call);
+        let job = framing.job(&ids, settings, &text.again.call);
         let job = Job { words, prefix: text.prefix.clone(), length: text.length, ..job };
         let may_lose_numbers =
             options.carry == Carry::On && text.text.bytes().any(|byte| byte.is_ascii_digit());
@@ -296,7 +297,7 @@ impl Translator {
                 carried,
                 stretches: text.stretches.clone(),
                 spans,
-                begins: usize::from(frame.begin.is_some()),
+                begins: framing.begins(),
                 offset: text.offset,
                 style: text.style,
                 lowers_titles: text.lowers_titles,

@@ -32,6 +32,24 @@ pub fn languages_of(path: &Path) -> Option<Pair> {
     stated.or_else(|| named(path)).or_else(|| named(folder))
 }
 
+impl ModelEntry {
+    /// The entry of a model by what its files tell; `None` if its languages are not known.
+    pub fn of(name: String, path: &Path) -> Option<ModelEntry> {
+        let mut languages = Vec::new();
+        for code in peregrine_model::peek_languages(path).unwrap_or_default() {
+            // Of two that have one name in other tools, the second keeps the model's own.
+            let usual = Language::find(&code).map(|language| language.code.to_owned());
+            let usual = usual.filter(|usual| !languages.contains(usual));
+            languages.push(usual.unwrap_or(code));
+        }
+        let pairs = match languages.is_empty() {
+            true => vec![languages_of(path)?],
+            false => Vec::new(),
+        };
+        Some(ModelEntry { name, path: Some(path.to_owned()), pairs, languages })
+    }
+}
+
 /// The models in a folder, which are files or directories. Entries that are not models, or whose
 /// languages are unknown, are listed with the reason.
 pub fn find_models(folder: &Path) -> std::io::Result<(Vec<ModelEntry>, Vec<String>)> {
@@ -44,8 +62,8 @@ pub fn find_models(folder: &Path) -> std::io::Result<(Vec<ModelEntry>, Vec<Strin
         if name.starts_with('.') || !is_model(&path) {
             continue;
         }
-        match languages_of(&path) {
-            Some(pair) => models.push(ModelEntry { name, path: Some(path), pairs: vec![pair] }),
+        match ModelEntry::of(name, &path) {
+            Some(entry) => models.push(entry),
             None => left_out.push(format!(
                 "{}: its languages are not known: name them by --model PAIR=PATH",
                 path.display()

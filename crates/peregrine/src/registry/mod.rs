@@ -46,13 +46,32 @@ pub struct ModelEntry {
     pub path: Option<PathBuf>,
     /// The language pairs of the model.
     pub pairs: Vec<Pair>,
+    /// The languages of a multilingual model, which translates between any two of them.
+    pub languages: Vec<String>,
 }
 
 impl ModelEntry {
     /// The built-in model.
     pub fn builtin() -> ModelEntry {
         let pairs = vec![Pair::new("en", "pt")];
-        ModelEntry { name: "built-in".to_owned(), path: None, pairs }
+        ModelEntry { name: "built-in".to_owned(), path: None, pairs, languages: Vec::new() }
+    }
+
+    /// Whether the model translates a pair.
+    fn translates(&self, from: &str, to: &str) -> bool {
+        let has = |code: &str| self.languages.iter().any(|language| language == code);
+        self.pairs.iter().any(|pair| pair.from == from && pair.to == to)
+            || (from != to && has(from) && has(to))
+    }
+
+    /// The pairs that the model translates.
+    fn all_pairs(&self) -> Vec<Pair> {
+        let mut pairs = self.pairs.clone();
+        for from in &self.languages {
+            let others = self.languages.iter().filter(|to| *to != from);
+            pairs.extend(others.map(|to| Pair::new(from, to)));
+        }
+        pairs
     }
 
     /// The modification time of the newest file.
@@ -176,17 +195,49 @@ impl Registry {
         self.slots.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All pairs that some model translates.
-    pub fn pairs(&self) -> BTreeSet<Pair> {
-        self.slots().iter().flat_map(|slot| slot.entry.pairs.clone()).collect()
+    /// The codes of all source languages.
+    pub fn sources(&self) -> BTreeSet<String> {
+        self.codes(|pair| &pair.from)
+    }
+
+    /// The codes of all target languages.
+    pub fn targets(&self) -> BTreeSet<String> {
+        self.codes(|pair| &pair.to)
+    }
+
+    fn codes(&self, of: impl Fn(&Pair) -> &String) -> BTreeSet<String> {
+        let mut codes = BTreeSet::new();
+        for slot in self.slots() {
+            codes.extend(slot.entry.pairs.iter().map(|pair| of(pair).clone()));
+            codes.extend(slot.entry.languages.iter().cloned());
+        }
+        codes
     }
 
     /// The name of the model that translates a pair.
     pub fn find(&self, from: &str, to: &str) -> Option<String> {
-        let has = |slot: &&Arc<Slot>| {
-            slot.entry.pairs.iter().any(|pair| pair.from == from && pair.to == to)
-        };
-        self.slots().iter().find(has).map(|slot| slot.entry.name.clone())
+        let slots = self.slots();
+        let slot = slots.iter().find(|slot| slot.entry.translates(from, to));
+        slot.map(|slot| slot.entry.name.clone())
+    }
+
+    /// The route of a pair: one model, or two with a pivot language, English preferred.
+    pub fn route(&self, from: &str, to: &str) -> Option<Route> {
+        if let Some(model) = self.find(from, to) {
+            return Some(Route { models: vec![model], through: None });
+        }
+        let mut pivots: Vec<String> = Vec::new();
+        for slot in self.slots() {
+            for pair in &slot.entry.pairs {
+                pivots.extend((pair.to == to).then(|| pair.from.clone()));
+                pivots.extend((pair.from == from).then(|| pair.to.clone()));
+            }
+        }
+        pivots.sort_by_key(|code| (code != "en", code.clone()));
+        pivots.into_iter().filter(|_| from != to).find_map(|through| {
+            let models = vec![self.find(from, &through)?, self.find(&through, to)?];
+            Some(Route { models, through: Some(through) })
+        })
     }
 
     /// The route of every pair that can be translated: by one model, or by two with a pivot
@@ -199,6 +250,7 @@ impl Registry {
     ///     name: format!("{from}{to}"),
     ///     path: Some("model".into()),
     ///     pairs: vec![Pair::new(from, to)],
+    ///     languages: Vec::new(),
     /// };
     /// let registry = Registry::new(vec![model("zh", "en"), model("en", "pt")], RegistryOptions::default());
     /// let routes = registry.routes();
@@ -210,20 +262,18 @@ impl Registry {
     pub fn routes(&self) -> BTreeMap<Pair, Route> {
         let mut routes = BTreeMap::new();
         for slot in self.slots() {
-            for pair in &slot.entry.pairs {
+            for pair in slot.entry.all_pairs() {
                 let direct = Route { models: vec![slot.entry.name.clone()], through: None };
-                routes.entry(pair.clone()).or_insert(direct);
+                routes.entry(pair).or_insert(direct);
             }
         }
-        let mut direct: Vec<(Pair, Route)> = routes.clone().into_iter().collect();
-        direct.sort_by_key(|(first, _)| first.to != "en");
-        for (first, before) in &direct {
-            let goes_on =
-                |(second, _): &&(Pair, Route)| first.to == second.from && first.from != second.to;
-            for (second, behind) in direct.iter().filter(goes_on) {
-                let models = [before, behind].map(|route| route.models[0].clone()).to_vec();
-                let route = Route { models, through: Some(first.to.clone()) };
-                routes.entry(Pair::new(&*first.from, &*second.to)).or_insert(route);
+        let (sources, targets) = (self.sources(), self.targets());
+        for (from, to) in sources.iter().flat_map(|from| targets.iter().map(move |to| (from, to))) {
+            let pair = Pair::new(from, to);
+            if let Some(route) =
+                (!routes.contains_key(&pair)).then(|| self.route(from, to)).flatten()
+            {
+                routes.insert(pair, route);
             }
         }
         routes
@@ -386,6 +436,7 @@ mod tests {
             name: "broken".to_owned(),
             path: Some(path.clone()),
             pairs: vec![Pair::new("de", "en")],
+            languages: Vec::new(),
         };
         let entries = vec![broken, ModelEntry::builtin()];
         let registry = Registry::new(entries.clone(), RegistryOptions::default());

@@ -227,7 +227,8 @@ impl Service {
         let call = Arc::new(Call::new(request.deadline, false));
         let settings = Arc::new(shared.translator.scoring(options));
         let pair = (request.text, translation);
-        let (job, cut) = shared.translator.score_job(pair, options, &settings, &call);
+        let framing = shared.translator.framing(Some(request))?;
+        let (job, cut) = shared.translator.score_job(pair, framing, options, &settings, &call);
         let part = Part { source_tokens: job.source.len(), ..Part::default() };
         let source = shared.queue.open(request.priority);
         let make: Make<Scored> = Box::new(move |_, mut parts| {
@@ -251,7 +252,8 @@ impl Service {
         let shared = &self.shared;
         let options = request.options.unwrap_or(&shared.options);
         let call = Arc::new(Call::new(request.deadline, request.tokens));
-        let common = shared.translator.common_of(options, Arc::clone(&call));
+        let framing = shared.translator.framing(Some(request))?;
+        let common = shared.translator.common_of(options, framing, Arc::clone(&call));
         let split = shared.translator.split_line(request, &common)?;
         let options = options.clone();
         let make: Make<Translation> =

@@ -140,7 +140,7 @@ impl Translator {
         let queue = Queue::new(workers.batching, read_ahead, threads);
         let stream = Stream {
             translator: self,
-            common: self.common(&options.options),
+            common: self.common(&options.options, None)?,
             workers,
             source: queue.open_read_ahead(Some(LEAST_AHEAD * budget.batch.sentences * threads)),
             queue,

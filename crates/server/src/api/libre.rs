@@ -2,6 +2,7 @@
 
 use axum::response::Response;
 use peregrine::document::{DocumentOptions, Format};
+use peregrine::registry::Pair;
 use peregrine::text::Language;
 use serde_json::{Value, json};
 
@@ -135,8 +136,9 @@ pub(crate) async fn languages(context: Context) -> Outcome<Response> {
     let routes = context.app.registry.routes();
     let sources = context.app.codes(Side::Source);
     let language = |from: &String| {
-        let mut targets: Vec<&str> =
-            routes.keys().filter(|pair| &pair.from == from).map(|pair| code(&pair.to)).collect();
+        let first = Pair::new(from, "");
+        let from_it = routes.range(&first..).take_while(|(pair, _)| &pair.from == from);
+        let mut targets: Vec<&str> = from_it.map(|(pair, _)| code(&pair.to)).collect();
         targets.push(code(from));
         targets.sort_unstable();
         targets.dedup();
@@ -194,8 +196,9 @@ pub(crate) async fn download_file(context: Context) -> Outcome<Response> {
 
 pub(crate) async fn settings(context: Context) -> Outcome<Response> {
     let app = &context.app;
-    let first = app.registry.pairs().into_iter().next();
-    let (from, to) = first.map(|pair| (pair.from, pair.to)).unwrap_or_default();
+    let from = app.registry.sources().into_iter().next().unwrap_or_default();
+    let to = app.registry.targets().into_iter().find(|to| app.registry.find(&from, to).is_some());
+    let to = to.unwrap_or_default();
     let language = |of: &str| json!({"code": code(of), "name": name(of)});
     let endings = Format::readable().flat_map(Format::endings).map(|ending| format!(".{ending}"));
     Ok(json_answer(&json!({

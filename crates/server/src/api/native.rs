@@ -216,6 +216,9 @@ pub(crate) async fn models(context: Context) -> Outcome<Response> {
     let model = |state: peregrine::registry::ModelState| {
         let pairs = state.entry.pairs.iter().map(|pair| json!({"from": pair.from, "to": pair.to}));
         let mut model = json!({"name": state.entry.name, "pairs": pairs.collect::<Value>(), "loaded": state.open.is_some()});
+        if !state.entry.languages.is_empty() {
+            model["languages"] = state.entry.languages.clone().into();
+        }
         if let Some(open) = &state.open {
             let translator = open.service.translator();
             model["precision"] = translator.precision().into();

@@ -84,7 +84,8 @@ fn run(app: &Arc<App>, job: &TranslationJob, text: &str, dispatch: Dispatch) -> 
     };
     let options = app.first_options(session, &job.wanted);
     let (from, to) = (&running.dispatch.from, &running.dispatch.to);
-    let request = Request::new(text).with_options(&options).between(from, to).with_tokens();
+    let request = Request::new(text).with_options(&options).with_tokens();
+    let request = request.between(&session.pair.from, &session.pair.to);
     app.metrics.translated(&format!("{from}-{to}"), text.chars().count());
     running.pending = Some(session.caller.try_submit(&request)?);
     Ok(running)

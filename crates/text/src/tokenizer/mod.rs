@@ -100,6 +100,24 @@ impl Tokenizer {
         })
     }
 
+    /// The same pieces with tokens that no text shows, such as languages. Other tokenizers are left alone.
+    ///
+    /// ```
+    /// use peregrine_text::{PieceOptions, Tokenizer};
+    ///
+    /// let vocabulary = ("vocabulary.json", br#"["<unk>", "</s>", "__pt__", "\u2581oi"]"#[..].into());
+    /// let tokenizer = Tokenizer::pieces(None, vocabulary, PieceOptions::default())?.hiding(vec![2]);
+    /// assert_eq!(tokenizer.decode(&[2, 3]), "oi");
+    /// # Ok::<(), peregrine_text::Error>(())
+    /// ```
+    pub fn hiding(mut self, ids: Vec<u32>) -> Self {
+        if let TokenizerKind::Pieces(pieces) = &mut self.kind {
+            self.recipe.set_hidden(&ids);
+            pieces.hide(ids);
+        }
+        self
+    }
+
     /// Builds a tokenizer again from what [`Tokenizer::recipe`] returned.
     pub fn from_recipe(recipe: &Recipe) -> Result<Self, Error> {
         recipe.build()

@@ -29,9 +29,16 @@ pub(super) struct Pieces {
     ids: Vec<u32>,
     unk: u32,
     pad: Option<u32>,
+    /// Tokens that no text shows, ascending.
+    hidden: Vec<u32>,
     /// Whether tokens mark blanks at all; if none does they are whole words.
     marks_blanks: bool,
     options: PieceOptions,
+}
+
+/// White space as Python's `strip` knows it, which Hugging Face trims lines with.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || ('\u{1C}'..='\u{1F}').contains(&c)
 }
 
 /// Maps (Hugging Face) are read like Marian's; lists follow CTranslate2's rules.
@@ -57,6 +64,7 @@ impl Pieces {
             ids: Vec::new(),
             unk,
             pad: vocabulary.id("<pad>"),
+            hidden: Vec::new(),
             marks_blanks,
             model,
             vocabulary,
@@ -151,7 +159,7 @@ impl Pieces {
             }
         };
         match self.options.drop_unknown {
-            true => text.trim().to_owned(),
+            true => text.trim_matches(is_blank).to_owned(),
             false => text,
         }
     }
@@ -162,19 +170,29 @@ impl Pieces {
             true => self.join_pieces(kept, Joiner::new(true, true).tracking()).finish_with_ends(),
             false => words::join_tokens(kept.map(|id| self.vocabulary.token(id))),
         };
-        let decoded = Decoded::from_ends(text, &ends);
-        if !self.options.drop_unknown {
-            return decoded;
+        let mut decoded = Decoded::from_ends(text, &ends);
+        if self.options.drop_unknown {
+            let text = decoded.text.as_str();
+            let start = text.len() - text.trim_start_matches(is_blank).len();
+            let inside = start..start + text.trim_matches(is_blank).len();
+            decoded = decoded.within(inside);
         }
-        let text = decoded.text.as_str();
-        let start = text.len() - text.trim_start().len();
-        let inside = start..start + text.trim().len();
-        decoded.within(inside).with_left_out(ids.iter().map(|&id| !self.drops(id)))
+        match ids.iter().any(|&id| self.drops(id)) {
+            true => decoded.with_left_out(ids.iter().map(|&id| !self.drops(id))),
+            false => decoded,
+        }
+    }
+
+    /// See [`super::Tokenizer::hiding`].
+    pub(super) fn hide(&mut self, mut ids: Vec<u32>) {
+        ids.sort_unstable();
+        self.hidden = ids;
     }
 
     /// Whether a token disappears when decoding.
     fn drops(&self, id: u32) -> bool {
-        self.options.drop_unknown && (id == self.unk || Some(id) == self.pad)
+        let unshown = self.options.drop_unknown && (id == self.unk || Some(id) == self.pad);
+        unshown || self.hidden.binary_search(&id).is_ok()
     }
 
     fn join_pieces(&self, ids: impl Iterator<Item = u32>, mut joiner: Joiner) -> Joiner {

@@ -58,6 +58,9 @@ pub enum Description {
         options: PieceOptions,
         /// See [`Tokenizer::limit_source`].
         limit: Option<usize>,
+        /// See [`Tokenizer::hiding`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        hidden: Vec<u32>,
     },
 }
 
@@ -93,12 +96,20 @@ impl Recipe {
         let mut parts = Vec::new();
         let model = spm.map(|(name, bytes)| add_part(&mut parts, "spm", name, bytes));
         let vocabulary = add_part(&mut parts, "vocabulary", name, bytes);
-        Self { description: Description::Pieces { model, vocabulary, options, limit: None }, parts }
+        let hidden = Vec::new();
+        let description = Description::Pieces { model, vocabulary, options, limit: None, hidden };
+        Self { description, parts }
     }
 
     pub(super) fn set_join_bpe(&mut self, join: bool) {
         if let Description::Words { join_bpe, .. } = &mut self.description {
             *join_bpe = join;
+        }
+    }
+
+    pub(super) fn set_hidden(&mut self, ids: &[u32]) {
+        if let Description::Pieces { hidden, .. } = &mut self.description {
+            *hidden = ids.to_vec();
         }
     }
 
@@ -124,13 +135,13 @@ impl Recipe {
                 let tokenizer = Tokenizer::words(name, self.part(vocabulary)?, codes)?;
                 (tokenizer.joining_bpe(*join_bpe), *limit)
             }
-            Description::Pieces { model, vocabulary, options, limit } => {
+            Description::Pieces { model, vocabulary, options, limit, hidden } => {
                 let model = match model {
                     Some(model) => Some((base_name(model), self.part(model)?)),
                     None => None,
                 };
                 let vocabulary = (base_name(vocabulary), self.part(vocabulary)?);
-                (Tokenizer::pieces(model, vocabulary, *options)?, *limit)
+                (Tokenizer::pieces(model, vocabulary, *options)?.hiding(hidden.clone()), *limit)
             }
         };
         if let Some(size) = limit {

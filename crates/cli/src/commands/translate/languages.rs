@@ -1,15 +1,16 @@
-//! Which models translate from one language to another.
+//! The languages to translate between: which of several models does it, and what a multilingual model is told.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use peregrine::Translator;
 use peregrine::registry::{Pair, Registry, RegistryOptions, find_models};
 use peregrine::text::Language;
 use peregrine_args::lines::is_standard;
 
-/// Languages in place of a model.
+/// The languages of the text and of its translation.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct LanguageArgs {
@@ -21,12 +22,14 @@ pub(crate) struct LanguageArgs {
 
     /// The language of the text, by code or English name [default: auto]
     ///
-    /// `auto` looks at its first 1,000 characters.
-    #[arg(long, value_name = "LANGUAGE", requires = "models")]
+    /// For multilingual models and --models. `auto` looks at its first 1,000 characters.
+    #[arg(long, value_name = "LANGUAGE", requires = "to")]
     from: Option<String>,
 
     /// The language to translate to, by code or English name
-    #[arg(long, value_name = "LANGUAGE", requires = "models")]
+    ///
+    /// For multilingual models and --models. `inspect` lists the languages of a model.
+    #[arg(long, value_name = "LANGUAGE")]
     to: Option<String>,
 }
 
@@ -76,6 +79,48 @@ impl LanguageArgs {
         };
         let note = format!("{from} to {to}{seen}: {}", route.models.join(", then "));
         Ok(Some(Chosen { paths: route.models.iter().filter_map(path).collect(), note }))
+    }
+}
+
+impl LanguageArgs {
+    /// The translator between the languages, and what to tell the user. A model of one pair must be of that pair.
+    pub(crate) fn apply(
+        &self,
+        translator: Translator,
+        sample: impl FnOnce() -> anyhow::Result<String>,
+    ) -> anyhow::Result<(Translator, Option<String>)> {
+        let from = self.from.as_deref().filter(|from| *from != "auto");
+        let Some(languages) = &translator.model().languages else {
+            self.check_pair(translator.languages())?;
+            return Ok((translator, None));
+        };
+        let (mut from, mut note) = (from.map(str::to_owned), None);
+        if from.is_none() && self.to.is_some() && languages.needs_source() {
+            let known = languages.list.iter().filter_map(|l| Language::find(&l.code));
+            let codes: Vec<&str> = known.map(|language| language.code).collect();
+            let (found, seen) = detected(&sample()?, &codes)?;
+            note = Some(format!("from {found}{seen}"));
+            from = Some(found.to_owned());
+        }
+        Ok((translator.between(from.as_deref(), self.to.as_deref())?, note))
+    }
+
+    /// Refuses languages that are not those of a model, if its languages are known.
+    fn check_pair(&self, known: Option<&Pair>) -> anyhow::Result<()> {
+        let Some(pair) = known.filter(|_| self.models.is_none()) else { return Ok(()) };
+        let sides = [("--from", &self.from, &pair.from), ("--to", &self.to, &pair.to)];
+        for (option, given, own) in sides {
+            let Some(name) = given.as_deref().filter(|name| *name != "auto") else { continue };
+            let given = code(option, name)?;
+            let akin = |a: &str, b: &str| match (Language::find(a), Language::find(b)) {
+                (Some(a), Some(b)) => a.is_form_of(b),
+                _ => a == b,
+            };
+            if !akin(given, own) {
+                bail!("{option} {name}: the model translates from {} to {}", pair.from, pair.to);
+            }
+        }
+        Ok(())
     }
 }
 

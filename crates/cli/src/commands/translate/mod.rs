@@ -342,7 +342,15 @@ impl Args {
         let mut digest = self.job_files().map(|_| model.digest());
         let mut translator = self.model.prepare(model, tuner)?;
         let mut first = None;
-        if let Some(path) = paths.next() {
+        let second = paths.next();
+        if second.is_none() {
+            let (between, note) = self.languages.apply(translator, || self.sample())?;
+            translator = between;
+            if let Some(note) = note {
+                self.say(format_args!("note: {note}"));
+            }
+        }
+        if let Some(path) = second {
             let model = self.model.read_other(path)?;
             digest = digest.map(|first| first.rotate_left(1) ^ model.digest());
             first = Some(std::mem::replace(&mut translator, self.model.prepare(model, None)?));

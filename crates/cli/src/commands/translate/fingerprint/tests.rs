@@ -20,7 +20,7 @@ fn the_list_names_options_of_translate() {
 }
 
 /// For every option that counts by its value, arguments that change it.
-const CHANGES: [(&str, &[&str]); 17] = [
+const CHANGES: [(&str, &[&str]); 18] = [
     ("allow_unk", &["--allow-unk"]),
     ("alignment", &["--alignment"]),
     ("beam", &["--beam", "3"]),
@@ -30,6 +30,7 @@ const CHANGES: [(&str, &[&str]); 17] = [
     ("guards", &["--guards", "off"]),
     ("json", &["--json"]),
     ("max_length_factor", &["--max-length-factor", "2"]),
+    ("max_length", &["--max-length", "50"]),
     ("n_best", &["--n-best"]),
     ("normalize", &["-n", "0.6"]),
     ("replace_unknown", &["--replace-unknown"]),
