@@ -6,6 +6,7 @@
 DIR holds what the cases need; a case without its files is skipped, and says so:
   base, student            made by bench/make_model.py
   gru, bideep              made by bench/make_recurrent.py
+  nllb600                  made by bench/make_large.py speed
   zhen                     the package translate-zh_en-1_9 (Argos; CTranslate2 int8)
   enpt                     a Firefox model: model.*.bin, lex.*.bin, vocab.*.spm, config*.yml
   flores                   devtest.en and devtest.zh of FLORES-200
@@ -56,6 +57,9 @@ CASES = {
     "base-load": dict(model="base", batch=1, sentences=1),
     "student-load": dict(model="student", batch=1, sentences=1),
     "zhen-load": dict(model="zhen", batch=1, sentences=1, text="devtest.zh"),
+    "nllb600-1": dict(model="nllb600", batch=1, sentences=4),
+    "nllb600-64": dict(model="nllb600", batch=64, sentences=64),
+    "nllb600-beam4-64": dict(model="nllb600", batch=64, sentences=64, beam=4),
     "gru-32": dict(model="gru", batch=32, sentences=64, peer="marian"),
     "bideep-32": dict(model="bideep", batch=32, sentences=32, peer="marian"),
 }

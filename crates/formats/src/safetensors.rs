@@ -180,10 +180,43 @@ fn tensor_error(reader: &Reader<'_>, name: &str, problem: String) -> Error {
     reader.error_at(format!("tensor {}", quoted(name)), problem)
 }
 
+/// A tensor whose data is made when it is written, so that a large file is never in memory.
+pub struct PlannedTensor<'a> {
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Makes its data.
+    pub data: Box<dyn Fn() -> Bytes + 'a>,
+}
+
+impl<'a> From<Tensor> for PlannedTensor<'a> {
+    fn from(tensor: Tensor) -> PlannedTensor<'a> {
+        let Tensor { dtype, shape, data } = tensor;
+        PlannedTensor { dtype, shape, data: Box::new(move || data.clone()) }
+    }
+}
+
+impl PlannedTensor<'_> {
+    fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+}
+
 /// Writes a file, its tensors in the given order after a stable sort by descending element size.
 pub fn write(
     path: &Path,
     tensors: &[(String, Tensor)],
+    metadata: &BTreeMap<String, String>,
+) -> Result<(), Error> {
+    let planned = |(name, tensor): &(String, Tensor)| (name.clone(), tensor.clone().into());
+    write_planned(path, &tensors.iter().map(planned).collect::<Vec<_>>(), metadata)
+}
+
+/// [`write()`] for tensors whose data is made one after another.
+pub fn write_planned(
+    path: &Path,
+    tensors: &[(String, PlannedTensor<'_>)],
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
     let mut ordered: Vec<_> = tensors.iter().collect();
@@ -192,12 +225,12 @@ pub fn write(
         let header = render_header(&ordered, metadata).map_err(|problem| writer.error(problem))?;
         writer.u64(header.len() as u64)?;
         writer.bytes(header.as_bytes())?;
-        ordered.iter().try_for_each(|(_, tensor)| writer.bytes(&tensor.data))
+        ordered.iter().try_for_each(|(_, tensor)| writer.bytes(&(tensor.data)()))
     })
 }
 
 fn render_header(
-    tensors: &[&(String, Tensor)],
+    tensors: &[&(String, PlannedTensor<'_>)],
     metadata: &BTreeMap<String, String>,
 ) -> Result<String, String> {
     let mut header = Map::new();
@@ -206,7 +239,7 @@ fn render_header(
     }
     let mut begin = 0;
     for (name, tensor) in tensors {
-        let end = begin + tensor.data.len();
+        let end = begin + tensor.bytes();
         let entry = json!({
             "dtype": type_name(tensor.dtype),
             "shape": tensor.shape,

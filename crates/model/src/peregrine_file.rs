@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use peregrine_formats::checksum::{self, Checked, crc32};
+use peregrine_formats::safetensors::PlannedTensor;
 use peregrine_formats::{Bytes, DType, Source, Tensor, Tensors, safetensors};
 use peregrine_text::{Description, Recipe, Tokenizer};
 use serde::{Deserialize, Serialize};
@@ -231,17 +232,12 @@ pub(crate) fn save(
     };
     let json = serde_json::to_string(&header)
         .map_err(|error| ModelError::invalid(path, error.to_string()))?;
-    let checksums = checksums(&json, &writer.tensors).to_string();
-    let metadata = BTreeMap::from([(KEY.into(), json), (CHECKSUMS.into(), checksums)]);
-    Ok(safetensors::write(path, &writer.tensors, &metadata)?)
-}
-
-fn checksums(header: &str, tensors: &[(String, Tensor)]) -> serde_json::Value {
-    let tensors = tensors
-        .iter()
-        .map(|(name, tensor)| (name.as_str(), crc32(&line(name, tensor), &tensor.data)));
-    let all = [(KEY, crc32(header.as_bytes(), &[]))].into_iter().chain(tensors);
-    all.map(|(name, checksum)| (name.to_owned(), format!("{checksum:08x}"))).collect()
+    writer.checksums.insert(KEY.into(), crc32(json.as_bytes(), &[]));
+    let checksums = writer.checksums.iter();
+    let checksums: serde_json::Value =
+        checksums.map(|(name, checksum)| (name.clone(), format!("{checksum:08x}"))).collect();
+    let metadata = BTreeMap::from([(KEY.into(), json), (CHECKSUMS.into(), checksums.to_string())]);
+    Ok(safetensors::write_planned(path, &writer.tensors, &metadata)?)
 }
 
 /// The description of a tensor that is hashed before its data.
@@ -273,17 +269,25 @@ pub(crate) fn verify(source: &Source) -> Result<usize, ModelError> {
     Ok(file.tensors.len())
 }
 
+/// The tensors of a file. A matrix that is converted is converted twice, for its checksum and when it is written: the
+/// header, with all checksums, comes before the data, and a large model does not fit the memory.
 #[derive(Default)]
-struct Writer {
-    tensors: Vec<(String, Tensor)>,
+struct Writer<'w> {
+    tensors: Vec<(String, PlannedTensor<'w>)>,
+    checksums: BTreeMap<String, u32>,
     aliases: BTreeMap<String, String>,
     /// The tensor of each weight already written, by address and length of its data.
     stored: HashMap<(usize, usize), String>,
     parts: Vec<(Arc<[u8]>, String)>,
 }
 
-impl Writer {
-    fn weights(&mut self, weights: &Weights, precision: Option<Precision>) {
+impl<'w> Writer<'w> {
+    fn push(&mut self, name: String, tensor: Tensor) {
+        self.checksums.insert(name.clone(), crc32(&line(&name, &tensor), &tensor.data));
+        self.tensors.push((name, tensor.into()));
+    }
+
+    fn weights(&mut self, weights: &'w Weights, precision: Option<Precision>) {
         for (name, weight) in weights.iter() {
             let place = (weight.data.as_ptr() as usize, weight.data.len());
             if let Some(first) = self.stored.get(&place) {
@@ -293,18 +297,30 @@ impl Writer {
             self.stored.insert(place, name.into());
             let is_matrix = weight.shape.len() == 2 && !name.ends_with(".positions");
             match precision {
-                Some(precision) if is_matrix => self.weight(name, &weight.convert(precision)),
-                _ => self.weight(name, weight),
+                Some(precision) if is_matrix && precision != weight.precision => {
+                    self.converted(name, weight, precision);
+                }
+                _ => {
+                    self.push(name.into(), stored(weight));
+                    self.scales(name, weight);
+                }
             }
         }
     }
 
-    fn weight(&mut self, name: &str, weight: &Weight) {
-        let tensor = stored(weight);
-        self.tensors.push((name.into(), tensor));
+    fn converted(&mut self, name: &str, weight: &'w Weight, precision: Precision) {
+        let converted = weight.convert(precision);
+        let tensor = stored(&converted);
+        self.checksums.insert(name.into(), crc32(&line(name, &tensor), &tensor.data));
+        let data = Box::new(move || weight.convert(precision).data);
+        let Tensor { dtype, shape, .. } = tensor;
+        self.tensors.push((name.into(), PlannedTensor { dtype, shape, data }));
+        self.scales(name, &converted);
+    }
+
+    fn scales(&mut self, name: &str, weight: &Weight) {
         if let Some(scales) = &weight.scales {
-            let tensor = Tensor::from_f32(vec![scales.len()], scales);
-            self.tensors.push((format!("{name}.scales"), tensor));
+            self.push(format!("{name}.scales"), Tensor::from_f32(vec![scales.len()], scales));
         }
     }
 
@@ -322,7 +338,7 @@ impl Writer {
             return name.clone();
         }
         let name = format!("text.{}", self.parts.len());
-        self.tensors.push((name.clone(), Tensor::from_u8(vec![bytes.len()], &bytes)));
+        self.push(name.clone(), Tensor::from_u8(vec![bytes.len()], &bytes));
         self.parts.push((bytes, name.clone()));
         name
     }
@@ -335,7 +351,7 @@ impl Writer {
         {
             let data = Bytes::from(bytemuck::cast_slice(&numbers).to_vec());
             let tensor = Tensor { dtype: DType::U32, shape: vec![numbers.len()], data };
-            self.tensors.push((format!("shortlist.{name}"), tensor));
+            self.push(format!("shortlist.{name}"), tensor);
         }
         rules
     }

@@ -161,19 +161,39 @@ impl Weight {
         if precision == self.precision {
             return self.clone();
         }
-        let values = self.to_f32();
-        let (data, scales) = match precision {
-            Precision::Float32 => return Weight::from_f32(self.shape.clone(), &values),
+        let from = |data, scales| {
+            let shape = self.shape.clone();
+            Weight { shape, precision, data: Bytes::from(data), scales }
+        };
+        let values = || self.to_f32();
+        match precision {
+            Precision::Float32 => Weight::from_f32(self.shape.clone(), &values()),
             Precision::Float16 => {
-                (values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(), None)
+                from(values().iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect(), None)
             }
             Precision::Bfloat16 => {
-                (values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(), None)
+                from(values().iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect(), None)
             }
-            Precision::Int16 => quantise_int16(&values),
-            Precision::Int8 => quantise_int8(&values, self.columns().max(1)),
+            Precision::Int16 => {
+                let (data, scales) = quantise_int16(&values());
+                from(data, scales)
+            }
+            Precision::Int8 => self.to_int8(),
+        }
+    }
+
+    /// Quantises row by row, so that a large matrix has no copy in float32.
+    fn to_int8(&self) -> Weight {
+        let columns = self.columns().max(1);
+        let mut data = vec![0; self.elements()];
+        let mut row = vec![0.0; columns];
+        let mut quantise = |(number, integers): (usize, &mut [u8])| {
+            self.read_row(number, &mut row[..integers.len()]);
+            quantise_row(&row[..integers.len()], integers)
         };
-        Weight { shape: self.shape.clone(), precision, data: Bytes::from(data), scales }
+        let scales = data.chunks_mut(columns).enumerate().map(&mut quantise).collect();
+        let (shape, precision) = (self.shape.clone(), Precision::Int8);
+        Weight { shape, precision, data: Bytes::from(data), scales: Some(scales) }
     }
 }
 
@@ -206,13 +226,6 @@ pub fn quantise_row(row: &[f32], integers: &mut [u8]) -> f32 {
         *integer = (v * inverse + ROUND).to_bits() as u8;
     }
     scale
-}
-
-fn quantise_int8(values: &[f32], columns: usize) -> (Vec<u8>, Option<Arc<[f32]>>) {
-    let mut data = vec![0; values.len()];
-    let rows = values.chunks(columns).zip(data.chunks_mut(columns));
-    let scales = rows.map(|(row, integers)| quantise_row(row, integers)).collect();
-    (data, Some(scales))
 }
 
 fn quantise_int16(values: &[f32]) -> (Vec<u8>, Option<Arc<[f32]>>) {

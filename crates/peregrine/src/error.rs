@@ -98,6 +98,16 @@ pub enum Error {
         /// The languages that may be meant, if there are any.
         hint: String,
     },
+    /// A model whose weights do not fit the free memory.
+    #[error("the weights take {} in {precision}, but only {} of memory are free", gigabytes(*needed), gigabytes(*free))]
+    TooLarge {
+        /// Bytes of the packed weights.
+        needed: u64,
+        /// Bytes of memory that are free.
+        free: u64,
+        /// The precision.
+        precision: &'static str,
+    },
     /// A thread that cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
@@ -126,4 +136,8 @@ impl From<Refusal> for Error {
             Refusal::Closed => Error::Stopped,
         }
     }
+}
+
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.1} GB", bytes as f64 / 1e9)
 }

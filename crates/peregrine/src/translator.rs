@@ -117,6 +117,10 @@ impl Translator {
         if across {
             model.notes.push(ACROSS.to_owned());
         }
+        let needed = weight_bytes(parameters, precision.name());
+        if let Some(free) = crate::available_memory().filter(|free| needed > *free) {
+            return Err(Error::TooLarge { needed, free, precision: precision.name() });
+        }
         let mut networks = Vec::new();
         for member in &mut model.members {
             let weights = std::mem::take(&mut member.weights);
