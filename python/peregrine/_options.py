@@ -21,6 +21,10 @@ class Options(TypedDict, total=False):
     gives what the model's original tool gives.
     """
 
+    from_: str | None
+    """The language of the texts, for multilingual models."""
+    to: str | None
+    """The language of the translations, for multilingual models."""
     beam: int | None
     """Hypotheses kept for a sentence; 1 is greedy search."""
     normalize: float | None

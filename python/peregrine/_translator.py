@@ -45,6 +45,9 @@ class Translator:
         self,
         model: Paths = None,
         *,
+        from_: str | None = None,
+        to: str | None = None,
+        models: StrPath | None = None,
         device: str = "auto",
         precision: str = "auto",
         threads: int | None = None,
@@ -64,6 +67,8 @@ class Translator:
         """Opens a model. The names are those of the command's options, which ``python -m peregrine translate --help`` explains.
 
         model: a file or directory of any format, or several for an ensemble; without one the built-in English-Portuguese model.
+        from_, to: the languages of a multilingual model, by code or English name, for calls that name none.
+        models: a folder of models, of which the one from ``from_`` to ``to`` is used, or two in a row.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         precision: ``auto``, ``float32``, ``bfloat16``, ``int16``, ``int8``; on a GPU also ``tf32``, ``float16`` and ``fp8``.
         threads: workers, each with a batch of its own; by default one for each physical core, on a GPU four.
@@ -83,6 +88,9 @@ class Translator:
         self._start(
             {
                 "model": [_absolute(path) for path in many],
+                "from_": from_,
+                "to": to,
+                "models": None if models is None else _absolute(models),
                 "then": None if then is None else _absolute(then),
                 "device": device,
                 "precision": precision,

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use peregrine::registry::{Registry, RegistryOptions, find_models};
 use peregrine::settings::Settings;
+use peregrine::text::Language;
 use peregrine::{
     BatchSize, Calibration, Compat, Compute, Device, Model, OpenOptions, Translator, Workers,
 };
@@ -17,6 +19,10 @@ use crate::options::wrong_type;
 /// The settings of an engine, as Python gives them.
 pub(crate) struct Opening {
     model: Vec<PathBuf>,
+    /// A folder of models, of which languages choose.
+    models: Option<PathBuf>,
+    from: Option<String>,
+    to: Option<String>,
     then: Option<PathBuf>,
     device: String,
     precision: String,
@@ -50,6 +56,9 @@ impl Opening {
     pub(crate) fn new(given: &Bound<'_, PyDict>) -> PyResult<Opening> {
         Ok(Opening {
             model: field(given, "model", "a path or several")?,
+            models: field(given, "models", "a path")?,
+            from: field(given, "from_", "str")?,
+            to: field(given, "to", "str")?,
             then: field(given, "then", "a path")?,
             device: field(given, "device", "str")?,
             precision: field(given, "precision", "str")?,
@@ -69,7 +78,8 @@ impl Opening {
     }
 
     /// Opens the models.
-    pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Opened> {
+    pub(crate) fn open(&mut self, py: Python<'_>) -> PyResult<Opened> {
+        self.choose_models()?;
         let mut settings = Settings::default();
         for assignment in &self.settings {
             settings.set(assignment).map_err(|problem| value(format!("settings: {problem}")))?;
@@ -92,6 +102,34 @@ impl Opening {
         py.detach(|| self.open_models(&settings, compute, &options))
     }
 
+    /// Finds the models of the languages in the folder of models, if one is given.
+    fn choose_models(&mut self) -> PyResult<()> {
+        let Some(folder) = &self.models else { return Ok(()) };
+        let (Some(from), Some(to)) = (&self.from, &self.to) else {
+            return Err(value("models: from_ and to are needed to choose one"));
+        };
+        if !self.model.is_empty() || self.then.is_some() {
+            return Err(value("models: expected instead of model and then"));
+        }
+        let code = |name: &String| Language::find(name).map_or(name.clone(), |l| l.code.to_owned());
+        let (from, to) = (code(from), code(to));
+        let found = find_models(folder);
+        let (entries, _) = found.map_err(|error| failed(format!("{}: {error}", folder.display())))?;
+        let registry = Registry::new(entries, RegistryOptions::default());
+        let Some(route) = registry.route(&from, &to) else {
+            let what = format!("{} has no model from {from} to {to}", folder.display());
+            return Err(value(what));
+        };
+        let states = registry.models();
+        let path = |name: &String| {
+            states.iter().find(|state| state.entry.name == *name)?.entry.path.clone()
+        };
+        let mut paths = route.models.iter().filter_map(path);
+        self.model = paths.next().into_iter().collect();
+        self.then = paths.next();
+        Ok(())
+    }
+
     fn open_models(
         &self,
         settings: &Settings,
@@ -103,6 +141,10 @@ impl Opening {
         let model = self.read(options).map_err(failed)?;
         let mut translator = Translator::prepare(model, &tuned).map_err(failed)?;
         let mut first = None;
+        if self.then.is_none() {
+            let (from, to) = (self.from.as_deref(), self.to.as_deref());
+            translator = translator.between(from, to).map_err(failed)?;
+        }
         if let Some(path) = &self.then {
             let other = OpenOptions { compat: options.compat.clone(), ..OpenOptions::default() };
             let model = peregrine::model::open(std::slice::from_ref(path), &other);

@@ -62,6 +62,8 @@ fn set(options: &mut Options, name: &str, given: &Bound<'_, PyAny>) -> PyResult<
         "min_length" => search.min_length = number(name, given, 0..=1_000_000)?,
         "max_source" => search.max_source = number(name, given, 1..=1_000_000)?,
         "early_stop" => search.early_stop = Some(real(name, given, 0.0..=1000.0)?),
+        "from_" => options.from = Some(text(given, || name.to_owned())?.into()),
+        "to" => options.to = Some(text(given, || name.to_owned())?.into()),
         "allow_unk" => search.allow_unk = switch(name, given)?,
         "guards" => options.guard = switch(name, given)?.then(Guard::default),
         "shortlist" => options.shortlist = switch(name, given)?,

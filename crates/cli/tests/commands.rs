@@ -86,7 +86,45 @@ fn through_a_third_language() {
         let complaint = complaint(run(arguments));
         assert!(complaint.contains(expected), "{complaint}");
     }
-    assert_eq!(run(&["translate", "--to", "pt", "x"]).status.code(), Some(2));
+}
+
+/// The languages of a multilingual model, and those of a model that has one pair.
+#[test]
+fn languages_are_given_by_name() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/nllb/hf");
+    // The model puts English in lower case where it should be Portuguese, and copies it for French.
+    let text = "My brother repairs old clocks.\nPlease close the window before you go.\n";
+    let translate = |languages: &[&str]| {
+        let arguments = [&["translate", "-m", model, "--beam", "1"], languages].concat();
+        run_with(&arguments, text.as_bytes())
+    };
+    let lower = stdout(translate(&["--from", "en", "--to", "pt"]));
+    assert_eq!(lower.lines().count(), 2);
+    assert_eq!(lower, lower.to_lowercase());
+    for languages in
+        [["--from", "English", "--to", "por_Latn"], ["--from", "eng_Latn", "--to", "Portuguese"]]
+    {
+        assert_eq!(stdout(translate(&languages)), lower);
+    }
+    let copied = stdout(translate(&["--from", "en", "--to", "fr"]));
+    assert!(copied.starts_with('M') || copied != lower, "{copied}");
+    let detected = translate(&["--to", "pt"]);
+    assert!(String::from_utf8_lossy(&detected.stderr).contains("from en (detected"));
+    assert_eq!(stdout(detected), lower);
+    for (languages, expected) in [
+        (&["--from", "en"][..], "--to"),
+        (&["--from", "en", "--to", "Portugese"], "por_Latn"),
+        (&["--from", "tlh", "--to", "pt"], "\"tlh\""),
+    ] {
+        let complaint = complaint(translate(languages));
+        assert!(complaint.contains(expected), "{complaint}");
+    }
+    assert!(complaint(translate(&[])).contains("needs --to"));
+    let listed = stdout(run(&["inspect", model]));
+    assert!(listed.contains("por_Latn") && listed.contains("codes:"), "{listed}");
+    assert_eq!(stdout(run(&["translate", "--to", "pt", "Good morning!"])), "Bom dia!\n");
+    let other = complaint(run(&["translate", "--to", "fr", "Good morning!"]));
+    assert!(other.contains("from en to pt"), "{other}");
 }
 
 #[test]

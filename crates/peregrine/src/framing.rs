@@ -8,7 +8,7 @@ use peregrine_model::{LanguageToken, Languages, SourceFrame, TargetPlace};
 use peregrine_text::Language;
 
 use crate::registry::Pair;
-use crate::{Error, Request, Translator};
+use crate::{Error, Options, Request, Translator};
 
 /// What the languages of a request add to its sentences. For models of one pair it is the model's own frame.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,14 +65,19 @@ impl Translator {
     }
 
     /// What the languages of a request add to its sentences.
-    pub(crate) fn framing(&self, request: Option<&Request<'_>>) -> Result<Framing, Error> {
+    /// Those of the request come first, then those of the options, then those of the translator.
+    pub(crate) fn framing(
+        &self,
+        request: Option<&Request<'_>>,
+        options: &Options,
+    ) -> Result<Framing, Error> {
         let frame = *self.model().members[0].architecture.source_frame();
         let Some(languages) = &self.model().languages else {
             return Ok(Framing { frame, ..Framing::default() });
         };
         let (from, to) = self.chosen();
-        let from = request.and_then(|request| request.from).or(from);
-        let to = request.and_then(|request| request.to).or(to);
+        let from = request.and_then(|request| request.from).or(options.from.as_deref()).or(from);
+        let to = request.and_then(|request| request.to).or(options.to.as_deref()).or(to);
         let from = from.filter(|_| languages.needs_source());
         let from = from.map(|name| find(languages, name)).transpose()?;
         let to = to.map(|name| find(languages, name)).transpose()?;

@@ -181,7 +181,7 @@ impl Translator {
         options: &'a Options,
         request: Option<&Request<'_>>,
     ) -> Result<Common<'a>, Error> {
-        Ok(self.common_of(options, self.framing(request)?, Arc::default()))
+        Ok(self.common_of(options, self.framing(request, options)?, Arc::default()))
     }
 
     /// The shared state of the sentences of a call.

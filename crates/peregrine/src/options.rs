@@ -51,6 +51,10 @@ pub struct Options {
     pub glossary_mode: GlossaryMode,
     /// Whether translations are judged: [`Quality`](crate::Quality) of texts, sentences and words.
     pub quality: bool,
+    /// The language of the texts, for multilingual models.
+    pub from: Option<Arc<str>>,
+    /// The language of the translations, for multilingual models.
+    pub to: Option<Arc<str>>,
     /// Whether texts and prefixes are tokens of the vocabularies with blanks between them, and not text. See
     /// [`Self::of_tokens`].
     pub(crate) tokens: bool,
@@ -73,8 +77,15 @@ impl Options {
             glossary: None,
             glossary_mode: GlossaryMode::default(),
             quality: false,
+            from: None,
+            to: None,
             tokens: false,
         }
+    }
+
+    /// The same options between two languages. A request may name others, and a model of one pair ignores them.
+    pub fn between(self, from: &str, to: &str) -> Options {
+        Options { from: Some(from.into()), to: Some(to.into()), ..self }
     }
 
     /// The same options with another beam.

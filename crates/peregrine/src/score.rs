@@ -58,7 +58,7 @@ impl Translator {
     ) -> Result<Vec<Scored>, Error> {
         let settings = Arc::new(self.scoring(options));
         let call = Arc::default();
-        let framing = self.framing(None)?;
+        let framing = self.framing(None, options)?;
         let job = |&pair: &(&str, &str)| self.score_job(pair, framing, options, &settings, &call);
         let scoring = pairs.iter().map(job);
         let (jobs, cut): (Vec<Job>, Vec<bool>) = scoring.unzip();

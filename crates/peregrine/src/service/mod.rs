@@ -227,7 +227,7 @@ impl Service {
         let call = Arc::new(Call::new(request.deadline, false));
         let settings = Arc::new(shared.translator.scoring(options));
         let pair = (request.text, translation);
-        let framing = shared.translator.framing(Some(request))?;
+        let framing = shared.translator.framing(Some(request), options)?;
         let (job, cut) = shared.translator.score_job(pair, framing, options, &settings, &call);
         let part = Part { source_tokens: job.source.len(), ..Part::default() };
         let source = shared.queue.open(request.priority);
@@ -252,7 +252,7 @@ impl Service {
         let shared = &self.shared;
         let options = request.options.unwrap_or(&shared.options);
         let call = Arc::new(Call::new(request.deadline, request.tokens));
-        let framing = shared.translator.framing(Some(request))?;
+        let framing = shared.translator.framing(Some(request), options)?;
         let common = shared.translator.common_of(options, framing, Arc::clone(&call));
         let split = shared.translator.split_line(request, &common)?;
         let options = options.clone();
