@@ -20,6 +20,7 @@ import importlib
 import io
 import itertools
 import os
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -204,8 +205,11 @@ def _unpack(archive: bytes, path: str) -> str:
     if not folder.exists():
         beside = Path(tempfile.mkdtemp(dir=root, prefix="."))
         with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-            packed.extractall(beside, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-        with contextlib.suppress(OSError):
-            # Where another worker was faster, there is its folder.
+            safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            packed.extractall(beside, **safe)
+        try:
             os.rename(beside, folder)
+        except OSError:
+            # Another worker was faster: there is its folder.
+            shutil.rmtree(beside, ignore_errors=True)
     return str(folder / os.path.basename(path))

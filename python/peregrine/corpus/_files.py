@@ -320,7 +320,8 @@ class _Groups:
     def finish(self) -> None:
         if self.writer is None:
             self.write(self.schema.empty_table())
-        self.writer.close()
+        writer: Any = self.writer
+        writer.close()
 
 
 class _BatchGroups(_Groups):

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence, Union, cast
 from .._options import Options, StrPath
 from .._peregrine import VERSION, Error
 from .._translator import Paths, Translator
+from .._translator import _absolute as absolute
 from ._files import FORMATS, Shape, whole
 from ._worker import Job, Partition
 
@@ -81,7 +82,7 @@ class Plan:
         shape = Shape(column, into, None if keep is None else list(keep), input_format, format)
         given = {"model": model, **settings}
         try:
-            given, chosen = map_paths(given, options or {}, os.path.abspath)
+            given, chosen = map_paths(given, options or {}, absolute)
             json.dumps((given, chosen))
         except TypeError as error:
             raise TypeError(f"a plan's settings and options must be text, numbers, lists and dictionaries: {error}") from None

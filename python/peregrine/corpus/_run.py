@@ -29,18 +29,23 @@ class Pool(Protocol):
 
     def size(self, about: About | None) -> int:
         """How many workers are wanted, by what the first one says; None before it has said anything."""
+        ...
 
     def start(self) -> int:
         """Starts a worker. What it is comes as the first thing that happens to it."""
+        ...
 
     def give(self, worker: int, partition: Partition) -> None:
         """Gives a partition to a worker that has none."""
+        ...
 
     def wait(self) -> Iterable[tuple[int, Union[About, Outcome, Died]]]:
         """What has happened, after at most a second."""
+        ...
 
     def close(self) -> None:
         """Ends all workers at once. What they were writing is not there."""
+        ...
 
 
 class Report:
