@@ -31,6 +31,6 @@ from ._local import run
 from ._plan import Plan
 from ._run import Died, Report
 from ._show import show
-from ._worker import Outcome, Partition
+from ._worker import Outcome, Partition, opened
 
-__all__ = ["Died", "Outcome", "Partition", "Plan", "Report", "run", "show"]
+__all__ = ["Died", "Outcome", "Partition", "Plan", "Report", "opened", "run", "show"]

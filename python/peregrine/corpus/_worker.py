@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -121,6 +122,17 @@ class Worker:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         seconds = time.perf_counter() - begin
         return Outcome(partition.name, error, counts.lines, counts.translated, seconds, memory, os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def opened(model: str | None = None, threads: int | None = None, device: str = "auto", precision: str = "auto") -> Translator:
+    """A translator that is opened once in a process and found again by whoever asks for the same: for tasks of Spark, say.
+
+    >>> from peregrine import corpus
+    >>> corpus.opened(threads=1) is corpus.opened(threads=1)
+    True
+    """
+    return Translator(model, threads=threads, device=device, precision=precision)
 
 
 class Counts:
