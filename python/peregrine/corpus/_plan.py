@@ -188,17 +188,24 @@ class Folder:
             self.lock = open(plan.output / _LOCK, "w")
         except OSError as error:
             raise Error(f"{plan.output}: {error.strerror}") from None
-        with contextlib.suppress(ImportError):
+        try:
+            self._claim()
+            self.record = plan.record()
+            self._compare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _claim(self) -> None:
+        """Keeps others from the folder until this process ends or the lock is closed."""
+        try:
             import fcntl
 
-            try:
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Error(f"{plan.output}: another run is writing to this folder") from None
-            except OSError:
-                pass  # A file system without locks: there, one run at a time is the user's promise.
-        self.record = plan.record()
-        self._compare()
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Error(f"{self.plan.output}: another run is writing to this folder") from None
+        except (ImportError, OSError):
+            pass  # A system without locks: there, one run at a time is the user's promise.
 
     def _compare(self) -> None:
         """Refuses a folder that something else has been written to."""
@@ -256,5 +263,5 @@ class Folder:
 
 
 def _told(value: object) -> str:
-    told = json.dumps(value, ensure_ascii=False)
+    told = "the default" if value is None else json.dumps(value, ensure_ascii=False)
     return told if len(told) < 60 else f"{told[:56]} …"
