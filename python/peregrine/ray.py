@@ -189,10 +189,17 @@ def _pack(path: str) -> bytes:
     packed = io.BytesIO()
     try:
         with tarfile.open(fileobj=packed, mode="w", dereference=True) as archive:
-            archive.add(path, os.path.basename(path))
+            archive.add(path, os.path.basename(path), filter=_timeless)
     except OSError as error:
         raise Error(f"{error.filename or path}: {error.strerror}") from None
     return packed.getvalue()
+
+
+def _timeless(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without what is not content, so that the same files are the same archive."""
+    member.mtime = member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
 
 
 def _unpack(archive: bytes, path: str) -> str:

@@ -119,9 +119,18 @@ class Worker:
             error = str(problem)
         except (TypeError, ValueError, OSError, MemoryError) as problem:
             error = f"{partition.source}: {type(problem).__name__}: {problem}"
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         seconds = time.perf_counter() - begin
-        return Outcome(partition.name, error, counts.lines, counts.translated, seconds, memory, os.getpid())
+        return Outcome(partition.name, error, counts.lines, counts.translated, seconds, _peak_memory(), os.getpid())
+
+
+def _peak_memory() -> int:
+    """The most bytes of memory that this process has had."""
+    try:
+        # What getrusage says begins with the memory of the process that started this one.
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @functools.lru_cache(maxsize=1)
