@@ -232,6 +232,9 @@ def test_a_folder_of_others_is_left_alone(local, tmp_path):
     for wrong in (source, source / "out"):
         with pytest.raises(peregrine.Error, match="the output would be among the input"):
             corpus.Plan(source, wrong)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(peregrine.Error, match="empty: there are no files to translate"):
+        corpus.Plan(tmp_path / "empty", out)
     with pytest.raises(peregrine.Error, match="nothing: No such file"):
         corpus.Plan(tmp_path / "nothing", out)
     (tmp_path / "bad").mkdir()
@@ -311,6 +314,17 @@ def test_bad_parquet_files_say_so(tmp_path, local):
     assert "no.parquet: " in told["no.parquet"]
     assert "number.parquet, row 1: expected text in column 'text', not int" in told["number.parquet"]
     assert "column.parquet: there is no column 'text', only 'id', 'txt'" in told["column.parquet"]
+
+
+def test_errors_of_libraries_cost_one_partition(tmp_path):
+    pytest.importorskip("pyarrow")
+    rows = {"mixed.jsonl": [{"n": 1, "text": "a"}, {"n": "x", "text": "b"}], "good.jsonl": [{"n": 1, "text": "Good morning!"}]}
+    source = make(tmp_path / "in", {name: json_lines(content) for name, content in rows.items()})
+    done = run(source, tmp_path / "out", "--format", "parquet", "--workers", 1)
+    assert done.returncode == 2 and "mixed.jsonl, line 1 and after: the columns differ" in done.stderr
+    assert set(contents(tmp_path / "out")) == {"good.parquet"}
+    done = run(source, tmp_path / "kept", "--format", "parquet", "--workers", 1, "--keep", "text")
+    assert done.returncode == 0 and set(contents(tmp_path / "kept")) == {"good.parquet", "mixed.parquet"}
 
 
 def test_a_text_that_cannot_be_translated_is_named(local, tmp_path):

@@ -104,6 +104,8 @@ class Plan:
                 raise Error(f"{path}: its output would be {target}, as that of {found[target].source}")
             status = path.stat()
             found[target] = Partition(target, str(path), str(self.output / target), status.st_size, int(status.st_mtime))
+        if not found:
+            raise Error(f"{source}: there are no files to translate")
         return [found[name] for name in sorted(found)]
 
     def record(self) -> dict[str, Any]:

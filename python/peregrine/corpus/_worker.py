@@ -117,8 +117,9 @@ class Worker:
             translate_partition(self.translator, self.job, Path(partition.source), Path(partition.target), counts)
         except Error as problem:
             error = str(problem)
-        except (TypeError, ValueError, OSError, MemoryError) as problem:
-            error = f"{partition.source}: {type(problem).__name__}: {problem}"
+        except Exception as problem:
+            # Libraries have errors of many kinds, and none of them may cost another partition.
+            error = " ".join(f"{partition.source}: {type(problem).__name__}: {problem}".split())
         seconds = time.perf_counter() - begin
         return Outcome(partition.name, error, counts.lines, counts.translated, seconds, _peak_memory(), os.getpid())
 
