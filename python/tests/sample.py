@@ -7,6 +7,8 @@ from typing import Iterable, Iterator, List, Optional
 
 import peregrine
 import peregrine.compat.ctranslate2 as ctranslate2
+import peregrine.ray
+from peregrine import corpus
 
 
 def lines() -> Iterator[str]:
@@ -34,6 +36,12 @@ def main() -> None:
         print(asyncio.run(later(translator)))
         translator.translate("a", beams=3)  # type: ignore  # wrong: there is no such option
         translator.translate(3)  # type: ignore  # wrong: no text
+    plan = corpus.Plan("in", "out", model="model", column="body", keep=["id"], options={"beam": 1}, device="cpu")
+    report: corpus.Report = corpus.run(plan, workers=2, threads=1, tell=corpus.show)
+    rate: float = peregrine.ray.run(plan, num_cpus=4).rate
+    problems: List[Optional[str]] = [failure.error for failure in report.failures]
+    print(rate, problems, [partition.name for partition in plan.partitions])
+    corpus.Plan("in", "out", options={"beams": 3})  # type: ignore  # wrong: there is no such option
     shim = ctranslate2.Translator("model")
     shim.translate_batch([["a"]], beam_size=4)
 

@@ -27,7 +27,7 @@ def run(context, translator):
     child = context.Process(target=translate_in_child, args=(translator, queue))
     child.start()
     child.join(60)
-    assert child.exitcode == 0
+    assert child.exitcode == 0, context.get_start_method()
     assert queue.get() == (TRANSLATION, TRANSLATION, child.pid)
 
 
@@ -66,6 +66,28 @@ def test_an_iterator_of_the_parent_says_so_in_a_child(translator):
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert next(iterator) == TRANSLATION
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_gpu_says_so_in_a_forked_process():
+    class OnGpu:
+        on_gpu = True
+
+    translator = peregrine.Translator(device="cpu", threads=1)
+    translator._engine = OnGpu()
+    child = os.fork()
+    if child == 0:
+        try:
+            translator.translate(SENTENCE)
+        except peregrine.Error as error:
+            os._exit(0 if "start it by spawn" in str(error) and "\n" not in str(error) else 1)
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="no forkserver")
+def test_a_translator_works_in_a_process_of_a_fork_server():
+    run(multiprocessing.get_context("forkserver"), peregrine.Translator(device="cpu", threads=1))
 
 
 def test_a_translator_works_in_a_spawned_process(tmp_path):
@@ -121,7 +143,7 @@ def test_small_calls_leave_nothing_behind(translator):
     before = resident()
     calls(10_000)
     grown = resident() - before
-    print(f"grown by {grown:.1f} MB")
+    print(f"10,000 small calls: grown by {grown:.1f} MB")
     assert grown < 8
 
 
@@ -138,4 +160,6 @@ def test_models_are_freed():
     before = resident()
     for _ in range(20):
         cycle()
-    assert resident() - before < 30
+    grown = resident() - before
+    print(f"20 models opened and freed: grown by {grown:.1f} MB")
+    assert grown < 30
