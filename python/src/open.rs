@@ -114,7 +114,8 @@ impl Opening {
         let code = |name: &String| Language::find(name).map_or(name.clone(), |l| l.code.to_owned());
         let (from, to) = (code(from), code(to));
         let found = find_models(folder);
-        let (entries, _) = found.map_err(|error| failed(format!("{}: {error}", folder.display())))?;
+        let (entries, _) =
+            found.map_err(|error| failed(format!("{}: {error}", folder.display())))?;
         let registry = Registry::new(entries, RegistryOptions::default());
         let Some(route) = registry.route(&from, &to) else {
             let what = format!("{} has no model from {from} to {to}", folder.display());
