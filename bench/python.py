@@ -19,9 +19,10 @@ The ways, each in a process of its own with one thread, pinned to one core:
   chunks        translator.translate(32 lines), again and again, as pipelines do
   ct2 iterable  ctranslate2.Translator.translate_iterable, tokens by sentencepiece
   ct2 chunks    ctranslate2.Translator.translate_batch(32 lines), again and again
-A time is that of a process with the text less the median of the same process with an empty one, so that starting and loading are not in
-it; reading, tokenising and writing are. Printed are lines a second, of processor time and of the wall clock, medians with least and most,
-and the median ratio of processor time to the command's in the same round. `list` and `iterator` must reach 0.95 of it; else the exit code is 1.
+A time is that of a process with the text less the median of the same process with an empty one, so that starting and loading are
+not in it; reading, tokenising and writing are. Printed are lines a second, of processor time and of the wall clock, medians with
+least and most, and the median ratio of processor time to the command's in the same round. `list` and `iterator` must reach 0.95 of
+it; else the exit code is 1.
 """
 import argparse
 import itertools
