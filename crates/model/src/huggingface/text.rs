@@ -22,6 +22,8 @@ use crate::{Languages, ModelError, SourcePlace, TargetPlace, belonging, files};
 
 /// The SentencePiece model of multilingual classes.
 const SPM: &str = "sentencepiece.bpe.model";
+/// The most rows by which an embedding may exceed its vocabulary for padding.
+const MOST_PADDING: usize = 64;
 /// Control words that no text shows.
 const CONTROL: [&str; 2] = ["<s>", "<mask>"];
 
@@ -73,6 +75,8 @@ struct Files<'a> {
     /// `tokenizer_config.json`, if there is one.
     config: Option<Config>,
     tokenizer_class: String,
+    /// The number of rows of the embedding.
+    rows: usize,
 }
 
 impl<'a> Files<'a> {
@@ -82,7 +86,8 @@ impl<'a> Files<'a> {
         let stated = config.iter().chain([model]);
         let stated = stated.filter_map(|config| config.text("tokenizer_class").ok().flatten());
         let tokenizer_class = stated.map(str::to_owned).next().unwrap_or_default();
-        Ok(Files { folder, class, config, tokenizer_class })
+        let rows = model.count("vocab_size")?.unwrap_or_default();
+        Ok(Files { folder, class, config, tokenizer_class, rows })
     }
 
     fn read(&self, notes: &mut Vec<String>) -> Result<Text, ModelError> {
@@ -90,7 +95,11 @@ impl<'a> Files<'a> {
             let problem = format!("no tokenizer: neither {SPM} nor tokenizer.json");
             return Err(ModelError::invalid(self.folder, problem));
         };
-        let vocabulary = Value::from(self.words(&spm)?).to_string();
+        let mut words = self.words(&spm)?;
+        // fairseq pads its dictionary with words that have no text.
+        let padding = words.len()..self.rows.min(words.len() + MOST_PADDING);
+        words.extend(padding.map(|number| format!("madeupword-{number}")));
+        let vocabulary = Value::from(words).to_string();
         let vocabulary = ("vocabulary.json", Arc::from(vocabulary.as_bytes()));
         let name = spm.display().to_string();
         let options = PieceOptions { language_codes: false, drop_unknown: true };

@@ -23,7 +23,7 @@ pub(crate) struct LanguageArgs {
     /// The language of the text, by code or English name [default: auto]
     ///
     /// For multilingual models and --models. `auto` looks at its first 1,000 characters.
-    #[arg(long, value_name = "LANGUAGE", requires = "to")]
+    #[arg(long, value_name = "LANGUAGE")]
     from: Option<String>,
 
     /// The language to translate to, by code or English name
