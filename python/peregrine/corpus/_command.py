@@ -115,7 +115,7 @@ def option_table() -> Iterator[Option]:
     """The options of :class:`peregrine.Options` with their types and what is said of them there.
 
     >>> next(option_table())
-    Option(name='beam', kind='int | None', help='Hypotheses kept for a sentence; 1 is greedy search.')
+    Option(name='from_', kind='str | None', help='The language of the texts, for multilingual models.')
     """
     (table,) = [node for node in ast.parse(inspect.getsource(_options)).body if isinstance(node, ast.ClassDef)]
     for field, comment in zip(table.body, table.body[1:]):
@@ -198,7 +198,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Option) -> None:
         more = {"metavar": "FILE"}
     elif "StrPath" in option.kind:
         more = {"metavar": "FILE", "type": _switch_or_path, "nargs": "?", "const": True}
-    names = [f"--{option.name.replace('_', '-')}"]
+    names = [f"--{option.name.rstrip('_').replace('_', '-')}"]
     if option.name == "beam":
         names.insert(0, "-b")
     text = option.help[:1].lower() + option.help[1:].rstrip(".")
