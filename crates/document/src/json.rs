@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         Reader {
             bytes,
             options,
-            strings: Strings::new(bytes, options),
+            strings: Strings::new(bytes, options.wrapped),
             style: Style { quotes: Quotes::Json, ascii, icu: false },
             open: Vec::new(),
             path: String::new(),

@@ -32,7 +32,7 @@ pub(crate) fn read(
 fn read_utf8(bytes: Vec<u8>, options: &Options) -> (Vec<Block>, Box<dyn Body>) {
     let entries = entries(&bytes);
     let (filled, places) = Filling::new(&bytes, options).fill(&entries);
-    let mut strings = Strings::new(&filled, options);
+    let mut strings = Strings::new(&filled, options.wrapped);
     for (string, marks) in places {
         if let Some(content) = string.content(&filled) {
             let style = Style { quotes: Quotes::Po, ascii: false, icu: false };

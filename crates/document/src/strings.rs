@@ -67,11 +67,13 @@ pub(crate) struct Strings<'a> {
     pub(crate) document: &'a [u8],
     pub(crate) wrapped: bool,
     pub(crate) places: Places,
+    /// Whether the text is a leaf of a message, which is an object of another block.
+    in_message: bool,
 }
 
 impl<'a> Strings<'a> {
-    pub(crate) fn new(document: &'a [u8], options: &Options) -> Strings<'a> {
-        Strings { document, wrapped: options.wrapped, places: Places::default() }
+    pub(crate) fn new(document: &'a [u8], wrapped: bool) -> Strings<'a> {
+        Strings { document, wrapped, places: Places::default(), in_message: false }
     }
 
     /// Adds the blocks of a string.
@@ -84,21 +86,25 @@ impl<'a> Strings<'a> {
             self.add_part(content, at..message.range.start, &mut builder, style, marks);
             builder.object(content.raw(&message.range));
             at = message.range.end;
+            self.in_message = true;
             for leaf in message.leaves {
                 let mut inner = Builder::new(!self.wrapped);
                 self.add_part(content, leaf, &mut inner, style, marks);
-                if let Some(block) = inner.finish() {
-                    self.places.add_in_tag(block, Escape::String(style));
-                }
+                self.flush(&mut inner, style);
             }
+            self.in_message = false;
         }
         self.add_part(content, at..content.text.len(), &mut builder, style, marks);
         self.flush(&mut builder, style);
     }
 
     fn flush(&mut self, builder: &mut Builder, style: Style) {
-        if let Some(block) = builder.finish() {
-            self.places.add(block, Escape::String(style));
+        match builder.finish() {
+            Some(block) if self.in_message => {
+                self.places.add_in_tag(block, Escape::String(style));
+            }
+            Some(block) => self.places.add(block, Escape::String(style)),
+            None => {}
         }
     }
 
@@ -200,7 +206,7 @@ pub(crate) fn has_text(
     marks: Marks,
     options: &Options,
 ) -> bool {
-    let mut strings = Strings::new(document, options);
+    let mut strings = Strings::new(document, options.wrapped);
     strings.add(content, Style::default(), marks);
     !strings.places.is_empty()
 }

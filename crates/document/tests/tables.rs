@@ -230,6 +230,21 @@ fn json_is_written_as_it_was() {
     assert!(after.contains("one {d''{x}}"), "{after}");
 }
 
+/// The lines of a message's leaf are blocks of their own inside of it.
+#[test]
+fn a_message_may_have_several_lines() {
+    for text in
+        ["[\"Z{n, plural, other {one line\\nanother}} end\"]", "{\"\"\"Z{,plural,{p\t}}}\"\"\"}"]
+    {
+        let document = Document::read(text.into(), Format::Json, &Options::default()).unwrap();
+        let copy: Vec<Translated> = document.blocks().iter().map(Translated::copy).collect();
+        assert_eq!(String::from_utf8(document.write(&copy).bytes).unwrap(), text);
+    }
+    let bytes = b"[\"Z{n, plural, other {one line\\nanother}} end\"]";
+    let after = written(bytes, Format::Json, &Options::default(), "new");
+    assert!(after.contains("other {new\\nnew}}"), "{after}");
+}
+
 #[test]
 fn json_that_is_broken_is_refused_with_its_place() {
     let plain = Options::default();

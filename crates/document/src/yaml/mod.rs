@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
             start += line.len();
         }
         let ascii = bytes.is_ascii() && find(bytes, b"\\u").is_some();
-        let strings = Strings::new(bytes, options);
+        let strings = Strings::new(bytes, options.wrapped);
         Reader { bytes, options, strings, lines, levels: Vec::new(), ascii }
     }
 
@@ -310,8 +310,7 @@ impl<'a> Reader<'a> {
         if !is_plain(&content.text, quotes == Quotes::YamlFlow) || !self.is_wanted(content) {
             return;
         }
-        let mut alone =
-            Strings { document: self.bytes, wrapped: false, places: Default::default() };
+        let mut alone = Strings::new(self.bytes, false);
         alone.add(content, self.style(quotes), Marks::default());
         self.strings.places.add_if_whole(alone.places, &range);
     }
