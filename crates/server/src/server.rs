@@ -133,7 +133,14 @@ fn warm_up(app: &App) -> Result<(), ServeError> {
     for state in entries.iter().filter(|_| app.config.preload) {
         let name = &state.entry.name;
         let warmed = app.registry.open(name).and_then(|model| {
-            model.service.submit(&Request::new("."))?.wait()?;
+            let mut request = Request::new(".");
+            // A multilingual model needs languages, whichever.
+            match (state.entry.pairs.first(), &state.entry.languages[..]) {
+                (Some(pair), _) => request = request.between(&pair.from, &pair.to),
+                (None, [from, to, ..]) => request = request.between(from, to),
+                _ => {}
+            }
+            model.service.submit(&request)?.wait()?;
             Ok(model)
         });
         match warmed {
