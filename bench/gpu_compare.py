@@ -13,6 +13,8 @@ a link `libcublas.so.12` to `libcublas.so.13`. The binary is target/release/pere
 """
 import argparse, json, os, random, statistics, subprocess, sys, tempfile, time
 
+import random_ct2
+
 LENGTH = 25
 # encoder layers, decoder layers, width, inner width, heads, words
 SHAPES = {"base": (6, 6, 512, 2048, 8, 32000), "student": (6, 3, 256, 1024, 8, 32000)}
@@ -26,42 +28,9 @@ CASES = [
 
 def make_ctranslate2(folder, shape):
     """A model of CTranslate2 with random weights."""
-    import numpy as np
-    from ctranslate2.specs import TransformerSpec
-
     encoder, decoder, width, inner, heads, words = SHAPES[shape]
-    numbers = np.random.default_rng(1)
-
-    def fill(layer, outputs, inputs):
-        layer.weight = (numbers.standard_normal((outputs, inputs)) / inputs**0.5).astype(np.float32)
-        layer.bias = np.zeros(outputs, np.float32)
-
-    def norm(layer):
-        layer.gamma, layer.beta = np.ones(width, np.float32), np.zeros(width, np.float32)
-
-    spec = TransformerSpec.from_config((encoder, decoder), heads, pre_norm=False)
-    table = (numbers.standard_normal((words, width)) / width**0.5).astype(np.float32)
-    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = table
-    spec.decoder.projection.weight, spec.decoder.projection.bias = table, np.zeros(words, np.float32)
-    for side in (spec.encoder, spec.decoder):
-        side.scale_embeddings = True
-        for layer in side.layer:
-            norm(layer.self_attention.layer_norm), norm(layer.ffn.layer_norm)
-            fill(layer.self_attention.linear[0], 3 * width, width)
-            fill(layer.self_attention.linear[1], width, width)
-            fill(layer.ffn.linear_0, inner, width)
-            fill(layer.ffn.linear_1, width, inner)
-            if side is spec.decoder:
-                norm(layer.attention.layer_norm)
-                for linear, outputs in zip(layer.attention.linear, (width, 2 * width, width)):
-                    fill(linear, outputs, width)
     vocabulary = ["<unk>", "<s>", "</s>"] + [f"t{i}" for i in range(words - 3)]
-    spec.register_source_vocabulary(vocabulary)
-    spec.register_target_vocabulary(vocabulary)
-    spec.validate()
-    spec.optimize()
-    os.makedirs(folder, exist_ok=True)
-    spec.save(folder)
+    random_ct2.save(folder, (encoder, decoder), width, inner, heads, vocabulary)
 
 
 def sources(count):

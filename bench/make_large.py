@@ -8,52 +8,18 @@
 """
 import json, os, struct, sys
 
+import random_ct2
+
 WORDS = 256_206
 PIECES = 256_000
 
 
 def speed(out):
-    import numpy as np
-    from ctranslate2.specs import TransformerSpec
-
-    layers, width, inner, heads = 12, 1024, 4096, 16
-    numbers = np.random.default_rng(1)
-
-    def fill(layer, outputs, inputs):
-        layer.weight = (numbers.standard_normal((outputs, inputs), np.float32) / inputs**0.5)
-        layer.bias = np.zeros(outputs, np.float32)
-
-    def norm(layer):
-        layer.gamma, layer.beta = np.ones(width, np.float32), np.zeros(width, np.float32)
-
-    spec = TransformerSpec.from_config((layers, layers), heads, pre_norm=True)
-    table = numbers.standard_normal((WORDS, width), np.float32) / width**0.5
-    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = spec.decoder.projection.weight = table
-    spec.decoder.projection.bias = np.zeros(WORDS, np.float32)
-    for side in (spec.encoder, spec.decoder):
-        side.scale_embeddings = True
-        norm(side.layer_norm)
-        for layer in side.layer:
-            norm(layer.self_attention.layer_norm), norm(layer.ffn.layer_norm)
-            fill(layer.self_attention.linear[0], 3 * width, width)
-            fill(layer.self_attention.linear[1], width, width)
-            fill(layer.ffn.linear_0, inner, width)
-            fill(layer.ffn.linear_1, width, inner)
-            if side is spec.decoder:
-                norm(layer.attention.layer_norm)
-                for linear, outputs in zip(layer.attention.linear, (width, 2 * width, width)):
-                    fill(linear, outputs, width)
     # `w2`, `w3` and so on, as bench/compare.py writes them; <s>, </s> and <unk> stand at the end.
     vocabulary = [f"w{i}" for i in range(WORDS - 3)] + ["<s>", "</s>", "<unk>"]
-    spec.register_source_vocabulary(vocabulary)
-    spec.register_target_vocabulary(vocabulary)
-    spec.config.add_source_eos = True
-    spec.config.decoder_start_token = "</s>"
-    spec.validate()
-    spec.optimize(quantization="int8")
     folder = os.path.join(out, "ct2_int8")
-    os.makedirs(folder, exist_ok=True)
-    spec.save(folder)
+    shape = {"layers": (12, 12), "width": 1024, "inner": 4096, "heads": 16, "pre_norm": True}
+    random_ct2.save(folder, vocabulary=vocabulary, quantization="int8", add_source_eos=True, decoder_start_token="</s>", **shape)
 
 
 def tensors(layers, width, inner):
