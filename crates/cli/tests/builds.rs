@@ -2,6 +2,8 @@
 //!
 //! `cargo test -p peregrine-cli --no-default-features --test builds` runs it for the small one.
 
+#[path = "cli/common/mod.rs"]
+#[expect(dead_code, reason = "for many tests, of which this is one")]
 mod common;
 
 use common::{complaint, model, run, stdout};

@@ -2,6 +2,8 @@
 //! no use to the child, which is told so and can make one of its own.
 #![cfg(unix)]
 
+#[path = "peregrine/common.rs"]
+#[expect(dead_code, reason = "for many tests, of which this is one")]
 mod common;
 
 use common::nonsense;

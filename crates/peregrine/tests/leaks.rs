@@ -3,6 +3,8 @@
 
 #![cfg(feature = "builtin")]
 
+#[path = "peregrine/common.rs"]
+#[expect(dead_code, reason = "for many tests, of which this is one")]
 mod common;
 
 use std::time::Duration;
