@@ -157,10 +157,18 @@ __device__ __forceinline__ uint4 rounded4(uint4 v) {
     return v;
 }
 
+// Prefetches a row of w into the L2 cache from byte `from` on, by the four lanes that share it (`part` is
+// a lane's eight bytes).
+__device__ __forceinline__ void prefetch_row(const Product &p, const u8 *w, u32 part, u32 from) {
+    for (u32 at = from + part / 8 * 128; at < p.w_stride; at += 4 * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(w - part + at));
+}
+
 // Few rows: one warp computes 16 rows by 8·WIDE columns from registers, without shared memory, STEP
 // chunks at a time while the next STEP are loaded (double buffering). Rows beyond the last repeat it and
 // are not written; with eight rows or fewer the lower eight rows of the mma fragment are zero (FEW). The
-// weights do not depend on the previous kernel: the first are prefetched before it ends.
+// weights do not depend on the previous kernel: before it ends the first are in registers, and the others
+// on their way to the L2 cache.
 template <int WIDE, int STEP> struct Chunks {
     uint4 w[STEP][WIDE], top[STEP], bottom[STEP];
 };
@@ -222,6 +230,8 @@ __device__ __forceinline__ void narrow_sums(const Product &p, u32 first_row, u32
     }
     Chunks<WIDE, STEP> now, next;
     read_w<WIDE, STEP>(now, w, 0, chunks);
+#pragma unroll
+    for (int n = 0; n < WIDE; n++) prefetch_row(p, w[n], part, STEP * CHUNK);
     after_previous();
     const u8 *top = p.x + (u64)min(first_row + lane / 4, end_row - 1) * p.x_stride;
     const u8 *bottom = p.x + (u64)min(first_row + lane / 4 + 8, end_row - 1) * p.x_stride;
@@ -254,8 +264,8 @@ __device__ __forceinline__ void lay_out(sum_t (&sums)[WIDE][4], u32 first_row, u
 
 // Up to eight rows, where latency from kernel to kernel is all that counts. A block has eight columns. Its
 // warps load the rows of x into shared memory; one warp multiplies. What does not depend on the previous
-// kernel is prefetched before that ends: as many weights as registers hold, and the bias. In the epilogue
-// a lane has the eight columns of a row.
+// kernel is prefetched before that ends: as many weights as registers hold, the others into the L2 cache,
+// and the bias. In the epilogue a lane has the eight columns of a row.
 #define FEW_WARPS 4
 // Chunks of w in flight.
 #define RING 16
@@ -305,6 +315,7 @@ template <typename Fill> __device__ __forceinline__ void few(const Product &p, c
     uint4 ring[RING];
 #pragma unroll
     for (u32 i = 0; i < RING; i++) ring[i] = read_chunk(w + min(i, chunks - 1) * CHUNK);
+    prefetch_row(p, w, (lane % 4) * 8, RING * CHUNK);
     fill();
     // Eight rows can always be read, whatever is in them.
     if (whole && p.input) input = load8(p.input + (u64)(lane % 8) * p.out_stride + column);
@@ -556,6 +567,11 @@ __device__ __forceinline__ void tma_copy(u8 *to, const Map &map, u32 at, u32 row
                  : "memory");
 }
 
+// Prefetches a box into the L2 cache.
+__device__ __forceinline__ void tma_prefetch(const Map &map, u32 at, u32 row) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(at), "r"(row) : "memory");
+}
+
 // Rows of the boxes of x and of w, as in their tensor maps.
 #define X_BOX 64
 #define W_BOX (COLUMNS_ < 64 ? 16 : 64)
@@ -584,9 +600,14 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
         for (u32 i = 0; i < COLUMNS_; i += W_BOX) tma_copy(stage + (ROWS_ + i) * DEEP, from.w, step * DEEP, column + i, full);
     }
 
-    // Weights do not depend on the previous kernel: the copies of the first are issued before it ends.
+    // Weights do not depend on the previous kernel: before it ends the copies of the first are issued, and
+    // the first row of blocks has the others brought into the L2 cache.
     __device__ static void produce(const Operands &from, u8 *shared, u32 row, u32 column, u32 steps, Barrier *full, Barrier *empty) {
         for (u32 i = 0; i < min(STAGES, steps); i++) copy_w(from, shared + i * STAGE, column, i, full[i]);
+        if (row == 0)
+            for (u32 i = STAGES; i < steps; i++)
+#pragma unroll
+                for (u32 n = 0; n < COLUMNS_; n += W_BOX) tma_prefetch(from.w, i * DEEP, column + n);
         after_previous();
         for (u32 i = 0; i < min(STAGES, steps); i++) copy_x(from, shared + i * STAGE, row, i, full[i]);
         for (u32 i = STAGES; i < steps; i++) {
