@@ -66,6 +66,7 @@ functions!(Driver {
     event_create = "cuEventCreate" (*mut Handle, c_uint);
     event_destroy = "cuEventDestroy_v2" (Handle);
     event_record = "cuEventRecord" (Handle, Handle);
+    event_query = "cuEventQuery" (Handle);
     event_wait = "cuEventSynchronize" (Handle);
     module_load = "cuModuleLoadData" (*mut Handle, *const c_void);
     module_unload = "cuModuleUnload" (Handle);

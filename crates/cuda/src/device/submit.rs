@@ -1,12 +1,15 @@
 //! Submission: a recorded segment goes to its stream, as launches or as a graph, and answers come back.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::time::{Duration, Instant};
 
 use super::recorder::{Answer, Graph, Recorder, Sent, Stage};
 use super::{Device, WorkerStream, lock, null, null_mut};
 use crate::Error;
 use crate::driver::{LaunchAttribute, LaunchConfig, Map};
 
+/// How long an event is polled before the thread sleeps.
+const POLLED: Duration = Duration::from_micros(100);
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`.
 const BUFFER_POINTER: usize = 1;
 /// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
@@ -48,13 +51,25 @@ impl Device {
         Ok(())
     }
 
-    /// Waits for what was last sent with a stage.
+    /// Waits for what was last sent with a stage. Steps of few rows end soon, so the event is polled first; then the
+    /// thread sleeps, since the next step is in flight already and outlasts the time it takes to wake up.
     fn wait_for(&self, stage: &mut Stage) -> Result<(), Error> {
+        const NOT_READY: c_int = 600;
         if !stage.in_flight {
             return Ok(());
         }
+        let begin = Instant::now();
         // SAFETY: an event of ours, made when the stage was first sent.
-        let code = unsafe { (self.driver.event_wait)(stage.sent) };
+        let mut code = unsafe { (self.driver.event_query)(stage.sent) };
+        while code == NOT_READY && begin.elapsed() < POLLED {
+            std::hint::spin_loop();
+            // SAFETY: as above.
+            code = unsafe { (self.driver.event_query)(stage.sent) };
+        }
+        if code == NOT_READY {
+            // SAFETY: as above.
+            code = unsafe { (self.driver.event_wait)(stage.sent) };
+        }
         self.driver.check("cuEventSynchronize", code)?;
         // Not earlier: after a failure the memory holds no answer.
         stage.in_flight = false;
@@ -73,10 +88,11 @@ impl Device {
     }
 
     pub(super) fn new_event(&self) -> Result<*mut c_void, Error> {
+        const SLEEPS: c_uint = 1;
         const WITHOUT_TIMES: c_uint = 2;
         let mut event = null();
         // SAFETY: a place for a handle.
-        let code = unsafe { (self.driver.event_create)(&mut event, WITHOUT_TIMES) };
+        let code = unsafe { (self.driver.event_create)(&mut event, SLEEPS | WITHOUT_TIMES) };
         self.driver.check("cuEventCreate", code).map(|()| event)
     }
 

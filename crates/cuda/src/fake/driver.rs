@@ -59,6 +59,7 @@ pub(super) fn driver() -> Driver {
         event_create,
         event_destroy,
         event_record,
+        event_query: event_wait,
         event_wait,
         module_load,
         module_unload,
