@@ -567,11 +567,6 @@ __device__ __forceinline__ void tma_copy(u8 *to, const Map &map, u32 at, u32 row
                  : "memory");
 }
 
-// Prefetches a box into the L2 cache.
-__device__ __forceinline__ void tma_prefetch(const Map &map, u32 at, u32 row) {
-    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(at), "r"(row) : "memory");
-}
-
 // Rows of the boxes of x and of w, as in their tensor maps.
 #define X_BOX 64
 #define W_BOX (COLUMNS_ < 64 ? 16 : 64)
@@ -600,14 +595,9 @@ template <int ROWS_, int COLUMNS_, int STAGES> struct Grouped {
         for (u32 i = 0; i < COLUMNS_; i += W_BOX) tma_copy(stage + (ROWS_ + i) * DEEP, from.w, step * DEEP, column + i, full);
     }
 
-    // Weights do not depend on the previous kernel: before it ends the copies of the first are issued, and
-    // the first row of blocks has the others brought into the L2 cache.
+    // Weights do not depend on the previous kernel: the copies of the first are issued before it ends.
     __device__ static void produce(const Operands &from, u8 *shared, u32 row, u32 column, u32 steps, Barrier *full, Barrier *empty) {
         for (u32 i = 0; i < min(STAGES, steps); i++) copy_w(from, shared + i * STAGE, column, i, full[i]);
-        if (row == 0)
-            for (u32 i = STAGES; i < steps; i++)
-#pragma unroll
-                for (u32 n = 0; n < COLUMNS_; n += W_BOX) tma_prefetch(from.w, i * DEEP, column + n);
         after_previous();
         for (u32 i = 0; i < min(STAGES, steps); i++) copy_x(from, shared + i * STAGE, row, i, full[i]);
         for (u32 i = STAGES; i < steps; i++) {

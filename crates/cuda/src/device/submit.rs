@@ -9,7 +9,7 @@ use crate::Error;
 use crate::driver::{LaunchAttribute, LaunchConfig, Map};
 
 /// How long an event is polled before the thread sleeps.
-const POLLED: Duration = Duration::from_micros(100);
+const POLLED: Duration = Duration::from_micros(500);
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`.
 const BUFFER_POINTER: usize = 1;
 /// `CU_LAUNCH_PARAM_BUFFER_SIZE`.
