@@ -254,7 +254,8 @@ impl Decoder {
     /// Fills a running batch, or an empty one. Whether any were encoded.
     fn top_up(&mut self, priority: Priority, work: &Work<'_>, stats: &mut Stats) -> bool {
         let mut wanted = self.limits.size;
-        if work.batching.policy == Policy::Auto {
+        // A device that encodes beside the steps is fastest with full batches, and its steps cannot be timed one by one.
+        if work.batching.policy == Policy::Auto && !self.limits.pre_encodes {
             let Batch { ready, running, .. } = &self.batch;
             let waiting = work.queue.waiting(priority).sentences + ready.len() + running.len();
             wanted.sentences = self.trial.sentences(wanted.sentences, waiting);

@@ -6,8 +6,11 @@ use peregrine_model::{Architecture, Autoregression};
 use crate::line::SplitLine;
 use crate::{Options, Translator, Workers};
 
-/// The bytes of lines in flight without a budget.
-const USUAL_LINES: usize = 64 << 20;
+/// The most bytes of lines in flight. A window of lines is translated from its longest sentence to its shortest, and at
+/// its end batches run empty, so it should have room for many batches.
+const MOST_LINES: usize = 64 << 20;
+/// The same on a GPU, whose batches have 16 times as many sentences.
+const MOST_LINES_ON_GPU: usize = 512 << 20;
 
 /// Source tokens of a sentence that a budget must have room for. A longer one is translated all the
 /// same.
@@ -33,8 +36,9 @@ pub(crate) struct Budget {
 impl Budget {
     pub(crate) fn new(translator: &Translator, options: &Options, workers: &Workers) -> Budget {
         let batch = workers.batch;
+        let most_lines = if translator.is_on_gpu() { MOST_LINES_ON_GPU } else { MOST_LINES };
         let Some(memory) = workers.memory else {
-            return Budget { lines: USUAL_LINES, batch };
+            return Budget { lines: most_lines, batch };
         };
         let in_use = memory_in_use().unwrap_or(0);
         let free = usize::try_from(memory.saturating_sub(in_use)).unwrap_or(usize::MAX);
@@ -49,7 +53,7 @@ impl Budget {
             sentences: batch.sentences.min(sentences as usize).max(1),
             tokens: batch.tokens.min(tokens as usize).max(1),
         };
-        Budget { lines: (free / 4).min(USUAL_LINES), batch }
+        Budget { lines: (free / 4).min(most_lines), batch }
     }
 }
 
