@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
+use crate::common::ignores_interrupts;
 use crate::common::nonsense::{Nonsense, assert_fine, lines, odd_lines};
 
 #[test]
@@ -164,6 +165,9 @@ fn a_budget_holds_for_any_line() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_leaves_a_complete_prefix() {
+    if ignores_interrupts() {
+        return;
+    }
     let model = Nonsense::new();
     let mut child = model
         .translate(&[])

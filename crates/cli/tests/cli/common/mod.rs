@@ -30,6 +30,20 @@ pub(crate) fn run_with(arguments: &[&str], input: &[u8]) -> Output {
     output
 }
 
+/// Whether the program ignores Ctrl-C, since this process does and it inherits that: a shell without job control starts
+/// what runs in its background so.
+pub(crate) fn ignores_interrupts() -> bool {
+    const SIGINT: u32 = 2;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignores = mask.is_some_and(|mask| mask >> (SIGINT - 1) & 1 == 1);
+    if ignores {
+        eprintln!("skipped: whoever started the tests has Ctrl-C ignored");
+    }
+    ignores
+}
+
 /// Standard output of a run that must succeed.
 pub(crate) fn stdout(output: Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
