@@ -9,6 +9,7 @@
 mod architectures;
 mod backend;
 mod device_beam;
+mod echo;
 mod network;
 mod past;
 mod pending;
@@ -31,6 +32,7 @@ pub use backend::{
     Terms,
 };
 pub use device_beam::{DeviceBeam, MOST_PLACES, Origin, RunAhead};
+pub use echo::Echo;
 pub use network::{Fault, Network, Prepared, Row, Sentence, Slot};
 pub use past::{PastExtension, PastReads};
 pub use positions::{MOST_POSITIONS, PositionTable};

@@ -41,6 +41,8 @@ pub struct Compute {
     pub output_layer: OutputLayer,
     /// Whether a GPU encodes sentences between the steps of running ones, not on a side stream.
     pub encode_in_turn: bool,
+    /// Whether a stand-in that says the source again takes the place of the networks, to measure everything else.
+    pub echo: bool,
 }
 
 /// Where a model is computed.

@@ -137,7 +137,7 @@ macro_rules! setting {
     };
 }
 
-/// All settings, by theme: processor, GPU, recurrent networks, batching.
+/// All settings, by theme: processor, GPU, recurrent networks, batching, measuring.
 pub const SETTINGS: &[Setting] = &[
     setting!(
         "isa",
@@ -290,6 +290,14 @@ pub const SETTINGS: &[Setting] = &[
         true,
         |s, v| assign(&mut s.shortlist_scope, v.parse()),
         "Whose words a shortlist allows: the sentence's, or those of all sentences that join the batch with it, as in other engines. With `batch` a translation depends on its batch."
+    ),
+    setting!(
+        "network",
+        "model|echo",
+        "model",
+        true,
+        |s, v| switch(&mut s.compute.echo, v, ["model", "echo"]),
+        "What translates: the model, or a stand-in that costs nothing and says the source again, to measure everything else. It has the batches and workers of a GPU."
     ),
 ];
 

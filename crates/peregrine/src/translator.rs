@@ -9,7 +9,7 @@ use peregrine_decode::{
     Counters, Done, Event, Failure, Job, Member, Settings, Stats, Worker, Workplace, clock,
 };
 use peregrine_model::{Model, OpenOptions, Precision};
-use peregrine_nn::{MOST_POSITIONS, Prepared, prepare_with};
+use peregrine_nn::{Echo, MOST_POSITIONS, Prepared, prepare_with};
 use peregrine_text::Split;
 
 use crate::carry::Spelling;
@@ -58,6 +58,17 @@ const GPU_BATCH: BatchSize = BatchSize { sentences: 1024, tokens: 1 << 15 };
 /// 22 s with one and 20 s with eight.
 const GPU_WORKERS: usize = 4;
 
+/// Stand-ins for a model's networks.
+fn echo(model: &mut Model) -> OnGpu {
+    let end = model.target.eos();
+    let stand_in = |member: &mut peregrine_model::Member| {
+        drop(std::mem::take(&mut member.weights));
+        Arc::new(Echo::new(&member.architecture, end)) as Arc<dyn Prepared>
+    };
+    let networks = model.members.iter_mut().map(stand_in).collect();
+    OnGpu { networks, precision: "float16", device: "none, echo".to_owned() }
+}
+
 /// The bytes of that many parameters in a precision.
 fn weight_bytes(parameters: usize, precision: &str) -> u64 {
     let bytes = match precision {
@@ -89,7 +100,11 @@ impl Translator {
         let parameters = model.parameters();
         let table = Arc::new(Calibration::of_model(&mut model));
         let languages = OnceLock::new();
-        if let Some(OnGpu { networks, precision, device }) = gpu::prepare(&mut model, compute)? {
+        let beside = match compute.echo {
+            true => Some(echo(&mut model)),
+            false => gpu::prepare(&mut model, compute)?,
+        };
+        if let Some(OnGpu { networks, precision, device }) = beside {
             let (on_gpu, workers, spelling) = (true, Mutex::default(), Spelling::default());
             let weight_bytes = weight_bytes(parameters, precision);
             let shared = Shared {

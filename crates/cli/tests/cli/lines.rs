@@ -36,6 +36,21 @@ fn between(odd: &[u8]) -> (String, String) {
     (lines[1].clone(), notes)
 }
 
+/// The stand-in for a network leaves reading, splitting, tokenising and writing, by several threads.
+#[test]
+fn an_echo_gives_every_line_back() {
+    let line = |number| match number % 9 {
+        0 => String::new(),
+        1 => format!("Two sentences here. This is the second one of number {number}."),
+        _ => format!("This is line number {number} of the text, and no other."),
+    };
+    let text: String = (0..3000).map(|number| line(number) + "\n").collect();
+    for split in ["sentence", "none"] {
+        let options = ["translate", "--set=network=echo", "--threads=2", "--split", split];
+        assert_eq!(stdout(run_with(&options, text.as_bytes())), text, "{split}");
+    }
+}
+
 #[test]
 fn empty_lines_stay_empty() {
     assert_eq!(between(b"").0, "");
