@@ -13,8 +13,8 @@ const LONGEST_WORD: usize = 256;
 /// What a model can spell.
 #[derive(Debug, Clone, Default)]
 pub struct Speller {
-    /// The ids of the source vocabulary's unknown symbol and byte pieces, sorted.
-    unspelt_ids: Vec<u32>,
+    /// Whether an id of the source vocabulary is its unknown symbol or a byte piece. Greater ids are not.
+    unspelt_ids: Vec<bool>,
     /// Typographic characters that the model cannot spell but whose plain equivalents it can,
     /// sorted.
     twinned: Vec<char>,
@@ -43,7 +43,9 @@ impl Speller {
         let changing = changing.collect();
         let mut speller = Speller { changing, ..Speller::from_fn(can) };
         speller.styles.retain(|style| returns(&style.mask(1)));
-        speller.unspelt_ids = unspelt_ids;
+        let greatest = unspelt_ids.last().map_or(0, |&id| id as usize + 1);
+        speller.unspelt_ids = vec![false; greatest];
+        unspelt_ids.iter().for_each(|&id| speller.unspelt_ids[id as usize] = true);
         speller
     }
 
@@ -72,7 +74,7 @@ impl Speller {
 
     /// The byte ranges of a text that have unknown tokens or byte pieces.
     pub fn unspelt(&self, ids: &[u32], spans: &[Range<usize>]) -> Vec<Range<usize>> {
-        let unspelt = |id: &u32| self.unspelt_ids.binary_search(id).is_ok();
+        let unspelt = |id: &u32| self.unspelt_ids.get(*id as usize) == Some(&true);
         let spans = ids.iter().zip(spans).filter(|(id, span)| unspelt(id) && !span.is_empty());
         spans.map(|(_, span)| span.clone()).collect()
     }
@@ -82,7 +84,8 @@ impl Speller {
     pub fn stretches(&self, text: &str, unspelt: &[Range<usize>]) -> Vec<Range<usize>> {
         let mut found = patterns::find(text);
         let known = found.len();
-        if !self.styles.is_empty() {
+        let may_be_changed = !unspelt.is_empty() || !text.is_ascii();
+        if may_be_changed && !self.styles.is_empty() {
             let changing = text
                 .char_indices()
                 .filter(|(_, c)| !c.is_ascii() && self.changing.binary_search(c).is_ok());
