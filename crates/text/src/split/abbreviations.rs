@@ -5,8 +5,12 @@
 //! abbreviation of one language seldom ends a sentence of another, and the language of a text is
 //! not always known.
 
+use std::sync::OnceLock;
+
+use rustc_hash::FxHashSet;
+
 /// Abbreviations that never end a sentence.
-const ALWAYS: &[&str] = &[
+static ALWAYS: Listed = Listed::new(&[
     // English
     "Mr Mrs Ms Mx Messrs Dr Prof Rev Revd Fr Sr Jr St Mt Ft Gen Maj Col Lt Capt Cpt Cmdr Sgt Cpl Adm \
      Gov Sen Rep Pres Supt Det Insp Hon Amb Ven Msgr Bros vs viz cf approx Esq e.g i.e",
@@ -45,19 +49,20 @@ const ALWAYS: &[&str] = &[
     "κ κα κος κυρ Δρ π.χ δηλ λ.χ βλ",
     // Hindi: titles, and the names of Latin letters
     "डॉ श्री सुश्री श्रीमती प्रो पं ए बी सी डी ई एफ एच जे के एल एम एन ओ पी आर एस टी यू वी",
-];
+]);
 
 /// Abbreviations that do not end a sentence before a number, as in references.
-const BEFORE_NUMBER: &[&str] = &[
+static BEFORE_NUMBER: Listed = Listed::new(&[
     "No Nos no nos Nr nr Nro nro Núm núm num Num n nº n° Art art Arts arts Abs Sec sec Fig fig Figs figs \
      Tab p pp P PP S ff Vol vol Bd Ch ch Kap cap Cap c Op op par Par pag pág pag str Str č čl poz рис Рис \
      стр с ст п гл табл № Eq eq ca approx lit rozdz ust Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec \
      Okt Dez Tel tel Ext ext Nº N°",
-];
+]);
 
 /// English words that begin sentences but not names.
-const FUNCTION_WORDS: &[&str] =
-    &["The A An It He She They We I You In On At His Her Their This That These But And So"];
+static FUNCTION_WORDS: Listed = Listed::new(&[
+    "The A An It He She They We I You In On At His Her Their This That These But And So",
+]);
 
 /// Capitalised months after a day's number and full stop (`3. Oktober`), by the prefixes that
 /// languages share.
@@ -86,13 +91,26 @@ const MONTHS: &[&str] = &[
     "Auflage",
 ];
 
-fn listed(lists: &[&str], word: &str) -> bool {
-    lists.iter().any(|list| list.split_whitespace().any(|entry| entry == word))
+/// The words of some lists, put together when they are first asked for.
+struct Listed {
+    lists: &'static [&'static str],
+    words: OnceLock<FxHashSet<&'static str>>,
+}
+
+impl Listed {
+    const fn new(lists: &'static [&'static str]) -> Listed {
+        Listed { lists, words: OnceLock::new() }
+    }
+
+    fn has(&self, word: &str) -> bool {
+        let words = || self.lists.iter().flat_map(|list| list.split_whitespace()).collect();
+        self.words.get_or_init(words).contains(word)
+    }
 }
 
 /// Whether a word with a full stop never ends a sentence. `word` is without the stop.
 pub(super) fn never_ends(word: &str) -> bool {
-    if listed(ALWAYS, word) {
+    if ALWAYS.has(word) {
         return true;
     }
     // An abbreviation in small letters has a capital at the beginning of a sentence.
@@ -100,19 +118,19 @@ pub(super) fn never_ends(word: &str) -> bool {
     let small = rest.next().filter(|c| c.is_uppercase()).map(|c| c.to_lowercase());
     small.is_some_and(|first| {
         let word: String = first.chain(rest).collect();
-        word.chars().count() > 1 && listed(ALWAYS, &word)
+        word.chars().count() > 1 && ALWAYS.has(&word)
     })
 }
 
 /// Whether a word with a full stop belongs to the number after it.
 pub(super) fn goes_with_number(word: &str) -> bool {
     // A German street is one word with its name: `Hauptstr. 7`.
-    listed(BEFORE_NUMBER, word) || word.ends_with("str")
+    BEFORE_NUMBER.has(word) || word.ends_with("str")
 }
 
 /// Whether a word that follows an abbreviation begins a sentence rather than a name.
 pub(super) fn begins_sentence(next_word: &str) -> bool {
-    listed(FUNCTION_WORDS, next_word)
+    FUNCTION_WORDS.has(next_word)
 }
 
 /// Whether a number with a full stop belongs to the word after it.
