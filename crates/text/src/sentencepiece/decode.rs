@@ -41,6 +41,8 @@ fn joiner(model: &SentencePiece) -> Joiner {
 }
 
 fn joined(model: &SentencePiece, ids: &[u32], mut joiner: Joiner) -> Joiner {
+    // Most pieces are words and parts of words.
+    joiner.text.reserve(6 * ids.len());
     for &id in ids {
         if let (Some(piece), Some(kind)) = (model.lexicon.piece(id), model.lexicon.kind(id)) {
             match kind {

@@ -87,11 +87,12 @@ impl Normalizer {
         }
         let mut after_blank = self.remove_extra_whitespaces;
         while at < input.len() {
-            if self.is_plain(&input[at..]) {
-                out.text.push(input[at]);
-                out.origin.push(at);
+            let plain = self.plain_run(&input[at..]);
+            if plain > 0 {
+                out.text.extend_from_slice(&input[at..at + plain]);
+                out.origin.extend(at..at + plain);
                 after_blank = false;
-                at += 1;
+                at += plain;
                 continue;
             }
             let (mut chunk, length) = self.next_chunk(&input[at..]);
@@ -127,10 +128,16 @@ impl Normalizer {
         at
     }
 
-    /// Whether the first character stays as it is: a short cut through [`Self::next_chunk`].
+    /// Bytes at the start that stay as they are: a short cut through [`Self::next_chunk`]. The last one must have an ASCII character
+    /// or nothing behind it.
     #[inline]
-    fn is_plain(&self, input: &[u8]) -> bool {
-        self.plain[input[0] as usize] && input.get(1).is_none_or(u8::is_ascii)
+    fn plain_run(&self, input: &[u8]) -> usize {
+        let run = input.iter().position(|&byte| !self.plain[byte as usize]);
+        let run = run.unwrap_or(input.len());
+        match input.get(run) {
+            Some(byte) if !byte.is_ascii() => run.saturating_sub(1),
+            _ => run,
+        }
     }
 
     /// What the start of `input` (not empty) becomes, and how many bytes of it that covers.

@@ -4,6 +4,7 @@ mod pieces;
 mod recipe;
 mod words;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use pieces::PieceOptions;
@@ -157,7 +158,10 @@ impl Tokenizer {
 
     /// The text of `ids`. The end symbol and ids out of range are skipped.
     pub fn decode(&self, ids: &[u32]) -> String {
-        let ids: Vec<u32> = ids.iter().copied().filter(|&id| id != self.eos).collect();
+        let ids: Cow<'_, [u32]> = match ids.contains(&self.eos) {
+            true => ids.iter().copied().filter(|&id| id != self.eos).collect(),
+            false => ids.into(),
+        };
         match &self.kind {
             TokenizerKind::SentencePiece(model) => model.decode(&ids),
             TokenizerKind::Words(words) => words.decode(&ids),
