@@ -103,6 +103,9 @@ struct State {
     deadline: Option<Moment>,
     /// The number of calls of [`State::take`].
     takes: u64,
+    /// Workers and callers that wait.
+    waiting_workers: usize,
+    waiting_callers: usize,
 }
 
 /// The waiting sentences of one priority.
@@ -145,9 +148,28 @@ impl Queue {
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let result = change(&mut self.lock());
-        self.changed.notify_all();
+        let mut state = self.lock();
+        let result = change(&mut state);
+        self.has_changed(state);
         result
+    }
+
+    /// Wakes workers that wait. Waking nobody costs a system call too.
+    fn has_changed(&self, state: MutexGuard<'_, State>) {
+        let waits = state.waiting_workers > 0;
+        drop(state);
+        if waits {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Wakes callers that wait for room.
+    fn has_room(&self, state: MutexGuard<'_, State>) {
+        let waits = state.waiting_callers > 0;
+        drop(state);
+        if waits {
+            self.room.notify_all();
+        }
     }
 
     /// Opens a source whose sentences are taken as soon as a batch has room for them.
@@ -173,14 +195,20 @@ impl Queue {
         self.change(|state| state.push(source, [waiting]));
     }
 
+    /// Adds sentences, whatever the bound.
+    pub fn push_all(&self, source: SourceId, waiting: Vec<Waiting>) {
+        if !waiting.is_empty() {
+            self.change(|state| state.push(source, waiting));
+        }
+    }
+
     /// Adds sentences if there is room.
     pub fn try_push(&self, source: SourceId, waiting: Vec<Waiting>) -> Result<(), Refusal> {
         let mut state = self.lock();
         let size = Bound::of(&waiting);
         self.admits(&state, source, size)?;
         state.push(source, waiting);
-        drop(state);
-        self.changed.notify_all();
+        self.has_changed(state);
         Ok(())
     }
 
@@ -197,18 +225,22 @@ impl Queue {
             if refusal == Refusal::Closed {
                 return Err(refusal);
             }
-            state = match deadline.map(|end| end.saturating_duration_since(crate::clock::now())) {
-                Some(Duration::ZERO) => return Err(Refusal::Deadline),
+            let left = deadline.map(|end| end.saturating_duration_since(crate::clock::now()));
+            if left == Some(Duration::ZERO) {
+                return Err(Refusal::Deadline);
+            }
+            state.waiting_callers += 1;
+            state = match left {
                 Some(left) => {
                     let waited = self.room.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
                 None => self.room.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
+            state.waiting_callers -= 1;
         }
         state.push(source, waiting);
-        drop(state);
-        self.changed.notify_all();
+        self.has_changed(state);
         Ok(())
     }
 
@@ -270,8 +302,7 @@ impl Queue {
     pub fn forget(&self, source: SourceId, call: &Call) {
         let mut state = self.lock();
         state.remove(Some(source), |waiting| std::ptr::eq(&*waiting.job.call, call));
-        drop(state);
-        self.room.notify_all();
+        self.has_room(state);
     }
 
     /// Closes all sources.
@@ -327,9 +358,8 @@ impl Queue {
                 source.order(self.order, self.read_ahead);
             }
         });
-        drop(state);
         if !taken.is_empty() {
-            self.room.notify_all();
+            self.has_room(state);
         }
         taken
     }
@@ -339,8 +369,7 @@ impl Queue {
         let mut state = self.lock();
         let all = BatchSize { sentences: usize::MAX, tokens: usize::MAX };
         let taken = state.take(priority, all, |source, _| source.order(Order::Arrival, 0));
-        drop(state);
-        self.room.notify_all();
+        self.has_room(state);
         taken
     }
 
@@ -362,8 +391,7 @@ impl Queue {
             failure.is_some()
         });
         state.deadline = earliest;
-        drop(state);
-        self.room.notify_all();
+        self.has_room(state);
         expired
     }
 
@@ -388,17 +416,21 @@ impl Queue {
             }
             seen = Some(state.arrived).filter(|_| !state.is_empty());
             let timeout = if seen.is_some() { Some(QUIET) } else { patience };
+            state.waiting_workers += 1;
+            let mut timed_out = false;
             state = match timeout {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(timeout) => {
                     let waited = self.changed.wait_timeout(state, timeout);
                     let (state, over) = waited.unwrap_or_else(PoisonError::into_inner);
-                    if over.timed_out() && seen.is_none() && state.is_empty() && !state.closed {
-                        return Wake::Idle;
-                    }
+                    timed_out = over.timed_out();
                     state
                 }
             };
+            state.waiting_workers -= 1;
+            if timed_out && seen.is_none() && state.is_empty() && !state.closed {
+                return Wake::Idle;
+            }
         }
     }
 }
