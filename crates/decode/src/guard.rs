@@ -4,8 +4,6 @@
 //! cuts them short. A guarded search detects this, stops, and begins again with a ban on repeated n-grams, which
 //! is stricter the second time; the sentence's [`Verdict`] says so. Other sentences of the batch are not affected.
 
-use std::collections::HashSet;
-
 /// What counts as runaway output.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guard {
@@ -99,9 +97,16 @@ impl Guard {
 /// How many n-grams among the last tokens have occurred before.
 fn repeated(tokens: &[u32]) -> usize {
     let recent = tokens.len().saturating_sub(LOOKBACK);
-    let mut seen = HashSet::new();
-    let grams = tokens.windows(ORDER).enumerate();
-    grams.filter(|(place, gram)| !seen.insert(*gram) && *place >= recent).count()
+    // An n-gram and its place are one number: equal ones stand together, in order.
+    let number = |(place, gram): (usize, &[u32])| {
+        let gram = gram.iter().fold(0, |number: u128, &token| number << 32 | u128::from(token));
+        gram << 32 | place as u128
+    };
+    let mut grams: Vec<u128> = tokens.windows(ORDER).enumerate().map(number).collect();
+    grams.sort_unstable();
+    let is_again = |pair: &&[u128]| pair[0] >> 32 == pair[1] >> 32;
+    let place = |pair: &[u128]| pair[1] as u32 as usize;
+    grams.windows(2).filter(is_again).filter(|pair| place(pair) >= recent).count()
 }
 
 /// Adds to `banned`, sorted, the words with which `tokens` would repeat an n-gram that the attempt
@@ -150,6 +155,25 @@ mod tests {
         assert_eq!(banned, [3, 9]);
         ban_repetition(&[5, 2, 7, 2], 2, &mut banned);
         assert_eq!(banned, [3, 7, 9]);
+    }
+
+    #[test]
+    fn repetition_is_counted_as_defined() {
+        let mut state = 1u32;
+        for length in 0..120 {
+            for words in [2, 3, 5, 40] {
+                let mut word = || {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    if state >> 31 == 0 { u32::MAX - (state >> 16) % words } else { state >> 16 }
+                };
+                let tokens: Vec<u32> = (0..length).map(|_| word()).collect();
+                let mut seen = std::collections::HashSet::new();
+                let recent = tokens.len().saturating_sub(LOOKBACK);
+                let grams = tokens.windows(ORDER).enumerate();
+                let again = grams.filter(|(place, gram)| !seen.insert(*gram) && *place >= recent);
+                assert_eq!(repeated(&tokens), again.count(), "{tokens:?}");
+            }
+        }
     }
 
     #[test]
