@@ -152,9 +152,24 @@ impl Beam {
         open.node.map(|node| self.nodes[node as usize].token)
     }
 
-    /// A search that is over and found nothing.
-    pub(crate) fn closed(self) -> Beam {
-        Beam { open: Vec::new(), ..self }
+    /// A search of `width` that is over and found nothing. It has no memory.
+    pub(crate) fn closed(width: usize) -> Beam {
+        Beam {
+            nodes: Vec::new(),
+            details: Vec::new(),
+            open: Vec::new(),
+            finished: Vec::new(),
+            candidates: Vec::new(),
+            spare: Vec::new(),
+            width,
+            length: 0,
+            limit: 1,
+            minimum: 0,
+            prefix: Vec::new(),
+            given: 0,
+            best_ended: false,
+            constrained: None,
+        }
     }
 
     /// The most tokens it makes.

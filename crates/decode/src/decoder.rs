@@ -389,15 +389,15 @@ impl Decoder {
         }
         let mut step = recycled(std::mem::take(&mut self.step_rows));
         let mut alignments = false;
+        let device_beams = self.batch.uses_device_beams(&mut self.scorer, work) == Some(true);
         for sentence in &self.batch.running {
-            sentence.add_rows(&mut step);
+            sentence.add_rows(&mut step, device_beams);
             alignments |= sentence.job.settings.alignments;
         }
         let row_count = step.rows.len();
         let census = work.measured.then(|| self.batch.census(stats));
         stats.search += clock.lap();
         let before = stats.decode + stats.output;
-        let device_beams = self.batch.uses_device_beams(&mut self.scorer, work) == Some(true);
         if row_count > 0 {
             profile::mark();
             self.scorer.step(&step.rows, alignments);

@@ -120,14 +120,14 @@ impl Running {
         Some((position, self.beam.last_token(open)?))
     }
 
-    /// Adds its rows and their top-k requests to a step.
-    pub(crate) fn add_rows<'a>(&'a self, step: &mut StepRows<'a>) {
+    /// Adds its rows and their top-k requests to a step, and its device beam if there are any.
+    pub(crate) fn add_rows<'a>(&'a self, step: &mut StepRows<'a>, device_beams: bool) {
         let settings = &*self.job.settings;
         if self.rows == 0 {
             return;
         }
         let offset = usize::from(self.awaited.is_some());
-        step.device_beams.push(DeviceBeam {
+        step.device_beams.extend(device_beams.then(|| DeviceBeam {
             rows: self.rows as u32,
             follows: self.awaited.map(|_| self.first_place),
             width: self.beam.width() as u32,
@@ -139,7 +139,7 @@ impl Running {
                 _ => settings.search.finish,
             },
             end: settings.end,
-        });
+        }));
         if self.awaited.is_some() {
             return self.add_rows_ahead(step);
         }
@@ -212,8 +212,7 @@ impl Running {
     /// The translations of a search that is over; none if the guards rejected them and it has begun again.
     pub(crate) fn finish(&mut self, members: usize) -> Option<Vec<Hypothesis>> {
         let settings = &*self.job.settings;
-        let empty = Beam::new(settings, 1, Vec::new()).closed();
-        let beam = std::mem::replace(&mut self.beam, empty);
+        let beam = std::mem::replace(&mut self.beam, Beam::closed(settings.search.beam.max(1)));
         let at_limit = beam.length() >= beam.limit();
         let hypotheses = beam.into_hypotheses(settings.n_best, members);
         let (Some(guard), Some(best)) = (self.guard, hypotheses.first()) else {
