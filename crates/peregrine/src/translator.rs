@@ -58,6 +58,9 @@ const GPU_BATCH: BatchSize = BatchSize { sentences: 1024, tokens: 1 << 15 };
 /// 22 s with one and 20 s with eight.
 const GPU_WORKERS: usize = 4;
 
+/// The most threads that split and tokenise for a GPU. One does some 60,000 lines of FLORES a second.
+const GPU_READERS: usize = 4;
+
 /// Stand-ins for a model's networks.
 fn echo(model: &mut Model) -> OnGpu {
     let end = model.target.eos();
@@ -279,6 +282,15 @@ impl Translator {
         match self.shared.on_gpu {
             true => GPU_WORKERS,
             false => crate::cores(),
+        }
+    }
+
+    /// Threads that split and tokenise a stream for so many workers. On a CPU, where that is a small part of the work, there is one; a
+    /// GPU must not wait for it.
+    pub(crate) fn readers(&self, workers: usize) -> usize {
+        match self.shared.on_gpu {
+            true => crate::cores().saturating_sub(workers).clamp(1, GPU_READERS),
+            false => 1,
         }
     }
 

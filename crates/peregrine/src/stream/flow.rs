@@ -34,6 +34,9 @@ struct State<T> {
     /// Whether all lines there are have been read.
     complete: bool,
     ended: bool,
+    /// Whether the writer and the reader wait. Waking nobody costs a system call too.
+    writer_waits: bool,
+    reader_waits: bool,
 }
 
 struct InFlight<T> {
@@ -76,6 +79,8 @@ impl<T> Flow<T> {
             read_all: false,
             complete: false,
             ended: false,
+            writer_waits: false,
+            reader_waits: false,
         };
         Flow {
             state: Mutex::new(state),
@@ -112,6 +117,7 @@ impl<T> Flow<T> {
                 stalled(true);
                 waited = true;
             }
+            state.reader_waits = true;
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if waited {
@@ -137,13 +143,23 @@ impl<T> Flow<T> {
     ) -> PartDone {
         let mut state = self.lock();
         let Some(line) = state.line(number) else { return PartDone::Waiting };
-        let more = line.parts.finish(part, done, translator);
-        line.missing = line.missing + more.len() - 1;
-        match line.missing {
-            0 => PartDone::Complete(std::mem::take(&mut line.parts)),
-            _ if more.is_empty() => PartDone::Waiting,
-            _ => PartDone::More(more),
+        if line.missing > 1 {
+            let more = line.parts.finish(part, done, translator);
+            line.missing = line.missing + more.len() - 1;
+            return if more.is_empty() { PartDone::Waiting } else { PartDone::More(more) };
         }
+        // Nobody else waits for a part of this line, so it can be looked at without the lock.
+        line.missing = 0;
+        let mut parts = std::mem::take(&mut line.parts);
+        drop(state);
+        let more = parts.finish(part, done, translator);
+        if more.is_empty() {
+            return PartDone::Complete(parts);
+        }
+        if let Some(line) = self.lock().line(number) {
+            (line.parts, line.missing) = (parts, more.len());
+        }
+        PartDone::More(more)
     }
 
     /// Stores the translation of a line.
@@ -152,33 +168,45 @@ impl<T> Flow<T> {
         if let Some(line) = state.line(number) {
             line.translation = Some(translation);
         }
-        if state.is_ready() {
+        if state.writer_waits && state.is_ready() {
+            state.writer_waits = false;
+            drop(state);
             self.ready.notify_all();
         }
     }
 
-    /// Waits for the next line in order; none at the end. After `stop` lines that are ready
-    /// are still returned.
-    pub(super) fn next(&self, stop: impl Fn() -> bool) -> Option<Answer<T>> {
+    /// Waits for the next line in order, and adds it and those that are ready after it, up to `most`, to `answers`. At the end there
+    /// are none. After `stop` lines that are ready are still returned.
+    pub(super) fn next(
+        &self,
+        most: usize,
+        stop: impl Fn() -> bool,
+        answers: &mut VecDeque<Answer<T>>,
+    ) {
         let mut state = self.lock();
-        loop {
-            if state.is_ready() {
-                break;
-            }
+        while !state.is_ready() {
             let complete = state.read_all && state.lines.is_empty();
             if complete || state.ended || stop() {
-                return None;
+                return;
             }
+            state.writer_waits = true;
             let waited = self.ready.wait_timeout(state, LOOK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let line = state.lines.pop_front()?;
-        let number = state.first;
-        state.first += 1;
-        state.bytes -= line.cost;
-        self.room.notify_all();
-        let more = state.is_ready();
-        line.translation.map(|translation| Answer { number, tag: line.tag, translation, more })
+        state.writer_waits = false;
+        while answers.len() < most && state.is_ready() {
+            let Some(line) = state.lines.pop_front() else { break };
+            let number = state.first;
+            state.first += 1;
+            state.bytes -= line.cost;
+            let more = state.is_ready();
+            let answer = |translation| Answer { number, tag: line.tag, translation, more };
+            answers.extend(line.translation.map(answer));
+        }
+        if std::mem::take(&mut state.reader_waits) {
+            drop(state);
+            self.room.notify_all();
+        }
     }
 
     /// No more lines will come, `complete` if there are none.
@@ -195,10 +223,6 @@ impl<T> Flow<T> {
         self.lock().ended = true;
         self.ready.notify_all();
         self.room.notify_all();
-    }
-
-    pub(super) fn is_ended(&self) -> bool {
-        self.lock().ended
     }
 
     /// Whether all lines have been read and handed out.

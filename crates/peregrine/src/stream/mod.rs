@@ -1,21 +1,25 @@
 //! Texts of any size through bounded memory.
 //!
 //! ```text
-//! reader ──▶ queue ──▶ workers ──▶ lines in order ──▶ writer
-//!    ▲   (sentences)   (batches)    (in flight)          │
-//!    └───────── no more than the budget allows ──────────┘
+//! readers ──▶ queue ──▶ workers ──▶ lines in order ──▶ writer
+//!    ▲    (sentences)   (batches)    (in flight)          │
+//!    └───────── no more than the budget allows ───────────┘
 //! ```
 //!
-//! The reader splits and tokenises, the workers share one queue, and the caller's own thread writes
-//! a line as soon as it and all before it are ready. A line is *in flight* from the moment it is read
+//! Readers split and tokenise, the workers share one queue, and the caller's own thread writes
+//! a line as soon as it and all before it are ready. On a CPU there is one reader, beside a GPU as many as it takes to keep that
+//! busy. A line is *in flight* from the moment it is read
 //! until it is written; the budget bounds the lines in flight, so a slow line holds up the reader and
 //! not the machine.
 
 mod budget;
 mod flow;
+mod intake;
 mod paragraph;
 
-use std::ops::Range;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -25,8 +29,9 @@ use peregrine_text::Split;
 
 pub(crate) use budget::{Budget, memory_in_use};
 use flow::{Flow, PartDone};
+use intake::{Chunk, Input, Intake, SplitLines};
 
-use crate::line::{Common, SplitLine};
+use crate::line::Common;
 use crate::{Error, Options, Request, Translation, Translator, Workers};
 
 /// A line to translate, with a tag that is returned with the translation.
@@ -101,6 +106,9 @@ const READ_AHEAD: usize = 16;
 /// The fewest lines read ahead for each sentence of a batch. With fewer, batches would not be full.
 const LEAST_AHEAD: usize = 2;
 
+/// The most answers that the writer takes at a time.
+const MOST_ANSWERS: usize = 64;
+
 impl Translator {
     /// Translates lines as they come and writes them in order, each as soon as it and all before it
     /// are ready, in bounded memory. An error of `lines` ends the stream after the lines before it; an error
@@ -138,10 +146,12 @@ impl Translator {
         let threads = workers.threads.max(1);
         let read_ahead = READ_AHEAD * budget.batch.sentences * threads;
         let queue = Queue::new(workers.batching, read_ahead, threads);
+        let readers = self.readers(threads);
         let stream = Stream {
             translator: self,
             common: self.common(&options.options, None)?,
             workers,
+            intake: Intake::new(readers),
             source: queue.open_read_ahead(Some(LEAST_AHEAD * budget.batch.sentences * threads)),
             queue,
             flow: Flow::new(budget.lines, 4 * read_ahead),
@@ -152,14 +162,15 @@ impl Translator {
         };
         let mut summary = Summary::default();
         let mut write_error = None;
-        let read_error = std::thread::scope(|scope| {
-            let stream = &stream;
-            let reader = scope.spawn(move || {
-                let alarm = Alarm(stream);
-                let error = stream.read(lines);
-                drop(alarm);
-                error
-            });
+        let spans_lines = options.options.split == Split::Paragraph;
+        let input = Mutex::new(Input::new(lines, spans_lines));
+        std::thread::scope(|scope| {
+            let (stream, input) = (&stream, &input);
+            let read = || {
+                let _alarm = Alarm(stream);
+                stream.read(input);
+            };
+            let readers: Vec<_> = (0..readers).map(|_| scope.spawn(read)).collect();
             for _ in 0..threads {
                 let work = || {
                     let _alarm = Alarm(stream);
@@ -169,18 +180,29 @@ impl Translator {
                     stream.fail(Error::Thread(error));
                 }
             }
-            while let Some(answer) = stream.flow.next(|| stream.is_stopped()) {
-                if let Err(error) = write(answer) {
-                    write_error = Some(error);
+            let mut answers = VecDeque::new();
+            loop {
+                stream.flow.next(MOST_ANSWERS, || stream.is_stopped(), &mut answers);
+                if answers.is_empty() {
                     break;
                 }
-                summary.lines += 1;
+                let mut written = answers.drain(..).map(&mut write);
+                write_error = written.find_map(|written| {
+                    summary.lines += u64::from(written.is_ok());
+                    written.err()
+                });
+                if write_error.is_some() {
+                    break;
+                }
             }
             summary.stopped = stream.is_stopped() && !stream.flow.is_complete();
             stream.end();
-            // A panic of the reader goes on here.
-            reader.join().unwrap_or_else(|reason| std::panic::resume_unwind(reason))
+            for reader in readers {
+                // A panic of a reader goes on here.
+                reader.join().unwrap_or_else(|reason| std::panic::resume_unwind(reason));
+            }
         });
+        let read_error = input.into_inner().unwrap_or_else(PoisonError::into_inner).error;
         if options.measure {
             summary.stats = stream.stats.into_inner().ok();
         }
@@ -198,6 +220,7 @@ struct Stream<'t, T> {
     translator: &'t Translator,
     common: Common<'t>,
     workers: Workers,
+    intake: Intake<T>,
     queue: Queue,
     source: SourceId,
     flow: Flow<T>,
@@ -233,57 +256,35 @@ pub(crate) fn place(ticket: u64) -> (u64, usize) {
 }
 
 impl<T: Send> Stream<'_, T> {
-    /// The reader: to the end, or the first error.
-    fn read<E>(&self, lines: impl Iterator<Item = Result<Line<T>, E>>) -> Option<E> {
-        let mut error = None;
-        let mut paragraph = paragraph::Paragraph::default();
-        let spans_lines = self.common.options.split == Split::Paragraph;
-        let is_paragraph = |line: &Line<T>| spans_lines && line.sentences.is_none();
-        for line in lines {
-            match line {
-                Err(e) => {
-                    error = Some(e);
-                    break;
-                }
-                Ok(line) if is_paragraph(&line) => {
-                    if let Some(lines) = paragraph.push(line) {
-                        self.read_paragraph(lines);
-                    }
-                }
-                Ok(line) => {
-                    let split = self.measured(|| {
-                        let (prefix, sentences) =
-                            (line.prefix.as_deref(), line.sentences.as_deref());
-                        let request = Request::new(&line.text).with_kept(&line.keep);
-                        let request = Request { prefix, sentences, ..request };
-                        self.translator.split_line(&request, &self.common)
-                    });
-                    match split {
-                        Ok(split) => self.admit(line, split),
-                        Err(error) => self.fail(error),
-                    }
-                }
-            }
-            if self.flow.is_ended() {
-                break;
-            }
+    /// A reader: to the end of the input, or to its first error.
+    fn read<E>(&self, input: &Mutex<Input<impl Iterator<Item = Result<Line<T>, E>>, T, E>>) {
+        while let Some(chunk) = self.intake.take(input) {
+            let number = chunk.number();
+            let split = self.measured(|| self.split(chunk));
+            self.intake.put(number, split, |split| self.admit(split));
         }
-        self.read_paragraph(paragraph.take());
-        self.queue.close();
-        // After a stop not all lines have been read.
-        self.flow.read_all(!self.is_stopped());
-        error
+        if self.intake.leave() {
+            self.queue.close();
+            // After a stop not all lines have been read.
+            self.flow.read_all(!self.is_stopped());
+        }
     }
 
-    fn read_paragraph(&self, lines: Vec<Line<T>>) {
-        match paragraph::split_lines(self.translator, &lines, &self.common) {
-            Ok(split) => {
-                for (line, split) in lines.into_iter().zip(split) {
-                    self.admit(line, split);
-                }
-            }
-            Err(error) => self.fail(error),
+    /// Splits the lines of a chunk.
+    fn split(&self, chunk: Chunk<T>) -> SplitLines<T> {
+        let Chunk { lines, is_paragraph, .. } = chunk;
+        if is_paragraph {
+            let split = paragraph::split_lines(self.translator, &lines, &self.common)?;
+            return Ok(lines.into_iter().zip(split).collect());
         }
+        let split = |line: Line<T>| {
+            let (prefix, sentences) = (line.prefix.as_deref(), line.sentences.as_deref());
+            let request = Request::new(&line.text).with_kept(&line.keep);
+            let request = Request { prefix, sentences, ..request };
+            let split = self.translator.split_line(&request, &self.common)?;
+            Ok((line, split))
+        };
+        lines.into_iter().map(split).collect()
     }
 
     fn measured<P>(&self, split: impl FnOnce() -> P) -> P {
@@ -295,23 +296,40 @@ impl<T: Send> Stream<'_, T> {
         split
     }
 
-    /// Puts a line into flight, when there is room.
-    fn admit(&self, line: Line<T>, split: SplitLine) {
+    /// Puts lines into flight, when there is room; breaks if the stream has ended.
+    fn admit(&self, split: SplitLines<T>) -> ControlFlow<()> {
+        let lines = match split {
+            Ok(lines) => lines,
+            Err(error) => {
+                self.fail(error);
+                return ControlFlow::Break(());
+            }
+        };
         let options = self.common.options;
-        let cost = budget::cost(&line.text, &split, options);
-        let stalled = |stalled| self.queue.set_stalled(self.source, stalled);
-        // A line without a job, which is empty or a copy, needs no worker.
-        let ready =
-            split.jobs.is_empty().then(|| self.translator.translation(&split.parts, options));
-        let (parts, missing) = (split.parts, split.jobs.len());
-        let Some(number) = self.flow.admit(line.tag, parts, missing, cost, stalled) else { return };
-        if let Some(translation) = ready {
-            self.flow.finish(number, translation);
+        let jobs = RefCell::new(Vec::new());
+        let push = || self.queue.push_all(self.source, jobs.take());
+        let stalled = |stalled| {
+            // What there is room for must be translated first.
+            push();
+            self.queue.set_stalled(self.source, stalled);
+        };
+        for (line, split) in lines {
+            let cost = budget::cost(&line.text, &split, options);
+            // A line without a job, which is empty or a copy, needs no worker.
+            let ready =
+                split.jobs.is_empty().then(|| self.translator.translation(&split.parts, options));
+            let (parts, missing) = (split.parts, split.jobs.len());
+            let Some(number) = self.flow.admit(line.tag, parts, missing, cost, stalled) else {
+                return ControlFlow::Break(());
+            };
+            if let Some(translation) = ready {
+                self.flow.finish(number, translation);
+            }
+            let waiting = |(part, job)| Waiting { ticket: ticket(number, part), job };
+            jobs.borrow_mut().extend(split.jobs.into_iter().map(waiting));
         }
-        for (part, job) in split.jobs {
-            let ticket = ticket(number, part);
-            self.queue.push(self.source, Waiting { ticket, job });
-        }
+        push();
+        ControlFlow::Continue(())
     }
 
     /// Has further attempts made of parts of a line.
@@ -369,5 +387,6 @@ impl<T> Stream<'_, T> {
     fn end(&self) {
         self.queue.stop();
         self.flow.end();
+        self.intake.end();
     }
 }
