@@ -43,6 +43,9 @@ pub struct Options {
     /// Whether a sentence that is too long for the model is an error
     /// ([`Error::TooLong`](crate::Error::TooLong)). Otherwise it is cut.
     pub refuse_long: bool,
+    /// Whether only the texts of translations are wanted: they have no [tokens](crate::Alternative::tokens) then, which takes less
+    /// time.
+    pub text_only: bool,
     /// Whether what the model cannot spell is carried through the translation.
     pub carry: Carry,
     /// How certain terms are to be translated.
@@ -73,6 +76,7 @@ impl Options {
             replace_unknown: None,
             guard: None,
             refuse_long: false,
+            text_only: false,
             carry: Carry::Off,
             glossary: None,
             glossary_mode: GlossaryMode::default(),

@@ -68,7 +68,8 @@ impl Translator {
         }
         let mut places = None;
         let alternative = |hypothesis: &Hypothesis| {
-            let mut alternative = Alternative::from_hypothesis(hypothesis, target, ranges);
+            let mut alternative =
+                Alternative::from_hypothesis(hypothesis, target, ranges, options.text_only);
             if let Some(dictionary) = &options.replace_unknown {
                 let rows = &hypothesis.alignment;
                 self.replace_unknown(&part.words, rows, &mut alternative, dictionary);

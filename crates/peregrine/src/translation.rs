@@ -312,11 +312,12 @@ impl Translator {
 }
 
 impl Alternative {
-    /// A hypothesis as text, with the ranges of its tokens or without.
+    /// A hypothesis as text, with the ranges of its tokens or without; with `text_only` without tokens too.
     pub(crate) fn from_hypothesis(
         hypothesis: &Hypothesis,
         target: &Tokenizer,
         ranges: bool,
+        text_only: bool,
     ) -> Alternative {
         let Decoded { text, ranges } = match ranges {
             true => target.decode_with_ranges(&hypothesis.tokens),
@@ -324,11 +325,17 @@ impl Alternative {
         };
         Alternative {
             text,
-            tokens: hypothesis.tokens.iter().map(|&t| target.token(t).to_owned()).collect(),
+            tokens: match text_only {
+                true => Vec::new(),
+                false => hypothesis.tokens.iter().map(|&t| target.token(t).to_owned()).collect(),
+            },
             token_ranges: ranges,
             score: hypothesis.score,
             path_score: hypothesis.path_score,
-            token_scores: hypothesis.token_scores.clone(),
+            token_scores: match text_only {
+                true => Vec::new(),
+                false => hypothesis.token_scores.clone(),
+            },
             member_scores: hypothesis.member_scores.clone(),
             ended: hypothesis.ended,
             scored: hypothesis.tokens.len() + usize::from(hypothesis.ended),

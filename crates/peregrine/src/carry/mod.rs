@@ -170,7 +170,7 @@ impl Translator {
     /// The text of a part's hypothesis.
     fn best_text(&self, part: &Part, hypothesis: &Hypothesis) -> String {
         let target = &self.model().target;
-        let mut alternative = Alternative::from_hypothesis(hypothesis, target, false);
+        let mut alternative = Alternative::from_hypothesis(hypothesis, target, false, true);
         if let Some(carrying) = &part.carrying {
             carrying.restore(&part.terms, &mut alternative, hypothesis, target);
         }

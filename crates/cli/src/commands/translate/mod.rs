@@ -365,7 +365,8 @@ impl Args {
         start: Start,
         mut job: Option<&mut FileJob>,
     ) -> anyhow::Result<(Summary, u64)> {
-        let options = models.options;
+        let options = &self.for_lines(models);
+        let models = Models { options, ..*models };
         let prefixes = self.prefixes(start.lines)?;
         let stop = signals::begin_work();
         let mut progress =
@@ -402,6 +403,15 @@ impl Args {
         progress.finish();
         notes.finish(&coverage);
         Ok((outcome?, answers.lines))
+    }
+
+    /// The options for lines: nothing is made of a translation that is not written.
+    fn for_lines(&self, models: &Models<'_>) -> Options {
+        let mut options = models.options.clone();
+        options.text_only = matches!(self.form(&options), Form::Text)
+            && models.first.is_none()
+            && options.replace_unknown.is_none();
+        options
     }
 
     /// Whether translations go to files.

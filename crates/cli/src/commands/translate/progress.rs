@@ -32,7 +32,7 @@ impl Progress {
     pub(super) fn advance(&mut self, translation: &Translation, bytes_read: u64) {
         let Some(bar) = &self.bar else { return };
         self.lines += 1;
-        self.tokens += translation.alternatives.first().map_or(0, |best| best.tokens.len() + 1);
+        self.tokens += translation.alternatives.first().map_or(0, |best| best.scored);
         let speed = self.tokens as f64 / self.start.elapsed().as_secs_f64().max(1e-9);
         bar.set_message(format!("{} lines, {speed:.0} tokens/s", self.lines));
         bar.set_position(bytes_read);
