@@ -12,9 +12,12 @@ use peregrine::text::{LONGEST, cut_place};
 
 use crate::hash::Hash;
 
+/// Bytes read at once.
+const BUFFER: usize = 1 << 16;
+
 /// Text read line by line.
 pub struct Lines {
-    reader: Box<dyn BufRead + Send>,
+    reader: BufReader<Box<dyn Read + Send>>,
     /// The file name, or a name for standard input.
     pub name: String,
     /// Size of the whole text, where it is known.
@@ -48,7 +51,7 @@ fn without_end(line: &[u8]) -> &[u8] {
 
 impl Lines {
     fn new(reader: impl Read + Send + 'static, name: String, total_bytes: Option<u64>) -> Lines {
-        let reader = Box::new(BufReader::new(reader));
+        let reader = BufReader::with_capacity(BUFFER, Box::new(reader) as Box<dyn Read + Send>);
         let (hash, rest) = (Hash::default(), Vec::new());
         Lines { reader, name, total_bytes, bytes_read: 0, hash, rest }
     }
@@ -94,6 +97,11 @@ impl Lines {
         self.bytes_read += bytes.len() as u64;
         self.hash.add(&bytes);
         Ok(Some(Fragment { text, ends }))
+    }
+
+    /// Whether the next line has been read already, so that nobody waits for it.
+    pub fn has_next(&self) -> bool {
+        self.rest.ends_with(b"\n") || self.reader.buffer().contains(&b'\n')
     }
 
     /// The next line; `None` at the end.

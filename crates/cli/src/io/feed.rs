@@ -7,14 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
+use std::vec;
 
 use anyhow::bail;
 use peregrine::Line;
 
 use peregrine_args::lines::Lines;
 
-/// Lines waiting between the thread that reads and the stream.
-const WAITING: usize = 64;
+/// Chunks of lines waiting between the thread that reads and the stream.
+const WAITING: usize = 4;
+
+/// The most lines of a chunk: what has been read at once is handed on at once.
+const MOST_LINES: usize = 64;
+
+/// The bytes of a chunk that is complete.
+const MOST_BYTES: u64 = 1 << 14;
 
 /// How often a waiting stream looks whether it shall stop.
 const LOOK: Duration = Duration::from_millis(20);
@@ -34,9 +41,14 @@ pub(crate) struct Place {
     pub(crate) blank: bool,
 }
 
+/// Lines that have been read at once.
+type Chunk = Vec<anyhow::Result<Line<Place>>>;
+
 /// Lines as they come.
 pub(crate) struct Feed {
-    lines: Receiver<anyhow::Result<Line<Place>>>,
+    chunks: Receiver<Chunk>,
+    /// What is left of the last chunk.
+    lines: vec::IntoIter<anyhow::Result<Line<Place>>>,
     stop: &'static AtomicBool,
 }
 
@@ -51,7 +63,7 @@ impl Feed {
         let (sender, receiver) = sync_channel(WAITING);
         let reader = Reader { input, prefixes, lines, between: None };
         std::thread::spawn(move || reader.run(&sender));
-        Feed { lines: receiver, stop }
+        Feed { chunks: receiver, lines: Vec::new().into_iter(), stop }
     }
 }
 
@@ -66,12 +78,23 @@ struct Reader {
 
 impl Reader {
     /// Reads to the end, or until nobody wants more.
-    fn run(mut self, sender: &SyncSender<anyhow::Result<Line<Place>>>) {
-        while let Some(line) = self.next().transpose() {
-            let failed = line.is_err();
-            if sender.send(line).is_err() || failed {
-                return;
+    fn run(mut self, sender: &SyncSender<Chunk>) {
+        let mut goes_on = true;
+        while goes_on {
+            let (mut chunk, begun) = (Vec::new(), self.input.bytes_read);
+            while goes_on {
+                let Some(line) = self.next().transpose() else {
+                    goes_on = false;
+                    break;
+                };
+                goes_on = line.is_ok();
+                chunk.push(line);
+                let full = chunk.len() >= MOST_LINES || self.input.bytes_read - begun >= MOST_BYTES;
+                if full || !self.input.has_next() {
+                    break;
+                }
             }
+            goes_on &= chunk.is_empty() || sender.send(chunk).is_ok();
         }
     }
 
@@ -125,12 +148,20 @@ impl Iterator for Feed {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            match self.lines.recv_timeout(LOOK) {
-                Ok(line) => return Some(line),
+            if let Some(line) = self.lines.next() {
+                return Some(line);
+            }
+            match self.chunks.recv_timeout(LOOK) {
+                Ok(lines) => self.lines = lines.into_iter(),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) if self.stop.load(Ordering::Relaxed) => return None,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+
+    /// At least the lines of the last chunk.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.lines.len(), None)
     }
 }
