@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use peregrine_model::{Spacing, Weight};
 
-/// Rows computed together. Few sentences are longer, and stored tables often have thousands of rows.
-const CHUNK: usize = 256;
+/// Rows computed together: the first sentence waits for few, and stored tables often have thousands of rows.
+const CHUNK: usize = 64;
 /// Chunks of computed vectors.
-const CHUNKS: usize = 256;
+const CHUNKS: usize = 1024;
 
 /// The longest sentence any network takes.
 pub const MOST_POSITIONS: usize = CHUNK * CHUNKS;
@@ -76,30 +76,37 @@ impl PositionTable {
     fn chunk(&self, chunk: usize) -> Vec<f32> {
         let positions = chunk * CHUNK..((chunk + 1) * CHUNK).min(self.limit());
         let mut made = vec![0.0; positions.len() * self.width];
+        let rates = match &self.kind {
+            Kind::Stored(_) => Vec::new(),
+            Kind::Sinusoid { spacing, .. } => rates(self.width / 2, *spacing),
+        };
         for (position, out) in positions.zip(made.chunks_exact_mut(self.width.max(1))) {
             match &self.kind {
                 Kind::Stored(rows) => rows.read_row(position, out),
-                Kind::Sinusoid { first, spacing } => {
-                    sinusoid(position as u32 + first, *spacing, out);
-                }
+                Kind::Sinusoid { first, .. } => sinusoid(position as u32 + first, &rates, out),
             }
         }
         made
     }
 }
 
-/// Computes one vector in float32, with Marian's order of operations.
-fn sinusoid(position: u32, spacing: Spacing, out: &mut [f32]) {
-    let half = out.len() / 2;
+/// The angle between two positions in each of `half` columns, in float32, with Marian's order of operations.
+fn rates(half: usize, spacing: Spacing) -> Vec<f32> {
     let divisor = match spacing {
         Spacing::HalfLessOne => half as f32 - 1.0,
         Spacing::Half => half as f32,
     };
     let step = 10000f32.ln() / divisor;
-    let angle = |i: usize| position as f32 * (i as f32 * -step).exp();
-    let (sines, cosines) = out.split_at_mut(half);
-    sines.iter_mut().enumerate().for_each(|(i, sine)| *sine = angle(i).sin());
-    cosines.iter_mut().enumerate().for_each(|(i, cosine)| *cosine = angle(i).cos());
+    (0..half).map(|i| (i as f32 * -step).exp()).collect()
+}
+
+/// Computes one vector.
+fn sinusoid(position: u32, rates: &[f32], out: &mut [f32]) {
+    let (sines, cosines) = out.split_at_mut(out.len() / 2);
+    let angles = rates.iter().map(|rate| position as f32 * rate);
+    for ((angle, sine), cosine) in angles.zip(sines).zip(cosines) {
+        (*sine, *cosine) = (angle.sin(), angle.cos());
+    }
 }
 
 #[cfg(test)]
