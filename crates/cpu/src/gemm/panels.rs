@@ -50,7 +50,7 @@ impl<T: Copy + Zeroable + Send> Panels<T> {
         Panels { lines: arena.zeroed(bias.len() * groups), bias, outputs, inputs, groups }
     }
 
-    /// Packs the weights on all cores. `pack(rows, lines, extra)` gets up to sixteen rows of weights, the lines of their panel and
+    /// Packs the weights on several cores. `pack(rows, lines, extra)` gets up to sixteen rows of weights, the lines of their panel and
     /// the panel's item of `extras`.
     pub(crate) fn pack<E: Send>(
         &mut self,
@@ -62,7 +62,10 @@ impl<T: Copy + Zeroable + Send> Panels<T> {
         let rows = rows.flat_map(|weight| (0..weight.rows()).map(move |row| (weight, row)));
         let rows: Vec<Row<'_>> = rows.collect();
         let panels = rows.chunks(LANES).zip(self.lines.chunks_mut(self.groups.max(1))).zip(extras);
-        parallel::for_each(panels.collect(), |((rows, lines), extra)| pack(rows, lines, extra));
+        let weights = parts.iter().map(|part| part.weight.elements()).sum();
+        parallel::for_each(panels.collect(), weights, |((rows, lines), extra)| {
+            pack(rows, lines, extra);
+        });
         parts.iter().for_each(|part| part.weight.data.release());
     }
 

@@ -1,11 +1,20 @@
 //! A parallel loop for packing weights, which may use all cores. Operations of a backend use one each.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
-/// Calls `work` for each of `parts`, on as many threads as this process may use cores.
-pub(crate) fn for_each<T: Send>(parts: Vec<T>, work: impl Fn(T) + Sync) {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(parts.len());
+/// The fewest weights for a thread: packing them takes longer than to start one.
+const LEAST: usize = 1 << 17;
+
+/// The number of cores that this process may use. The system needs some time to tell.
+fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// Calls `work` for each of `parts`, which have that many weights together, on as many threads as pay.
+pub(crate) fn for_each<T: Send>(parts: Vec<T>, weights: usize, work: impl Fn(T) + Sync) {
+    let threads = cores().min(parts.len()).min(weights / LEAST);
     let parts = Mutex::new(parts.into_iter());
     let run = || {
         loop {

@@ -75,7 +75,8 @@ impl OutputRows {
         // Large layers go on large pages: nearly every word of a shortlist is on a page of its own.
         lines.grow(packed.outputs * width);
         let panels = packed.lines.chunks(groups.max(1)).zip(lines.chunks_mut(LANES * width.max(1)));
-        parallel::for_each(panels.collect(), |(panel, lines)| {
+        let weights = packed.outputs * packed.inputs;
+        parallel::for_each(panels.collect(), weights, |(panel, lines)| {
             for (lane, lines) in lines.chunks_mut(width).enumerate() {
                 for (to, from) in
                     bytemuck::cast_slice_mut::<_, [i8; 4]>(lines).iter_mut().zip(panel)

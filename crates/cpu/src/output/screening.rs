@@ -70,27 +70,33 @@ impl Screen {
         let mut scales = vec![1f32; errors.len()];
         let panels = packed.lines.chunks(groups).zip(lines.chunks_mut(groups / 2));
         let words = errors.chunks_mut(LANES).zip(scales.chunks_mut(LANES));
-        parallel::for_each(panels.zip(words).collect(), |((from, to), (errors, scales))| {
-            for (lane, (error, scale)) in errors.iter_mut().zip(scales).enumerate() {
-                let weights = || from.iter().flat_map(|line| line.0[lane]);
-                *scale = coarse_scale(weights(), packed.inputs);
-                let inverse = 1.0 / *scale;
-                let mut squares = 0f64;
-                let mut to_nibble = |w: i8| {
-                    let w = f32::from(w);
-                    let nibble = (w * inverse + 8.5).clamp(0.0, 15.0) as u8;
-                    let error = w - *scale * (f32::from(nibble) - 8.0);
-                    squares += f64::from(error * error);
-                    nibble
-                };
-                for (pair, line) in from.as_chunks::<2>().0.iter().zip(&mut *to) {
-                    for (i, byte) in line.0[lane].iter_mut().enumerate() {
-                        *byte = to_nibble(pair[0].0[lane][i]) | to_nibble(pair[1].0[lane][i]) << 4;
+        let weights = packed.panels() * LANES * packed.inputs;
+        parallel::for_each(
+            panels.zip(words).collect(),
+            weights,
+            |((from, to), (errors, scales))| {
+                for (lane, (error, scale)) in errors.iter_mut().zip(scales).enumerate() {
+                    let weights = || from.iter().flat_map(|line| line.0[lane]);
+                    *scale = coarse_scale(weights(), packed.inputs);
+                    let inverse = 1.0 / *scale;
+                    let mut squares = 0f64;
+                    let mut to_nibble = |w: i8| {
+                        let w = f32::from(w);
+                        let nibble = (w * inverse + 8.5).clamp(0.0, 15.0) as u8;
+                        let error = w - *scale * (f32::from(nibble) - 8.0);
+                        squares += f64::from(error * error);
+                        nibble
+                    };
+                    for (pair, line) in from.as_chunks::<2>().0.iter().zip(&mut *to) {
+                        for (i, byte) in line.0[lane].iter_mut().enumerate() {
+                            *byte =
+                                to_nibble(pair[0].0[lane][i]) | to_nibble(pair[1].0[lane][i]) << 4;
+                        }
                     }
+                    *error = squares.sqrt() as f32 * (1.0 + ROUNDING);
                 }
-                *error = squares.sqrt() as f32 * (1.0 + ROUNDING);
-            }
-        });
+            },
+        );
         let (tried, failed) = (AtomicU64::new(0), AtomicU64::new(0));
         Screen { lines, errors, scales, tried, failed }
     }
