@@ -58,7 +58,7 @@ const GPU_BATCH: BatchSize = BatchSize { sentences: 1024, tokens: 1 << 15 };
 /// 22 s with one and 20 s with eight.
 const GPU_WORKERS: usize = 4;
 
-/// The most threads that split and tokenise for a GPU. One does some 60,000 lines of FLORES a second.
+/// The most threads that split and tokenise for a GPU.
 const GPU_READERS: usize = 4;
 
 /// Stand-ins for a model's networks.
