@@ -26,9 +26,14 @@ impl Case {
     pub(super) fn of<'a>(stretches: impl Iterator<Item = &'a str> + Clone) -> Case {
         let mut upper = 0;
         let mut lower = 0;
-        for c in stretches.clone().flat_map(str::chars) {
-            upper += usize::from(c.is_uppercase());
-            lower += usize::from(c.is_lowercase());
+        for text in stretches.clone() {
+            if text.is_ascii() {
+                upper += text.bytes().filter(u8::is_ascii_uppercase).count();
+                lower += text.bytes().filter(u8::is_ascii_lowercase).count();
+            } else {
+                upper += text.chars().filter(|c| c.is_uppercase()).count();
+                lower += text.chars().filter(|c| c.is_lowercase()).count();
+            }
         }
         // The usual case.
         if upper < 3 {
