@@ -54,6 +54,7 @@ mod machine;
 pub mod marian_format;
 pub mod measure;
 mod options;
+mod part;
 mod pivot;
 mod quality;
 pub mod registry;
