@@ -1,9 +1,8 @@
 //! The extension module of the Python package `peregrine-mt`.
 //!
 //! What people see is written in Python (`peregrine/`). Here is what that needs of the library: an [`Engine`](engine::Engine) that
-//! holds a model and computes with the interpreter lock released. A file each: opening (`open`), options (`options`), one model or
-//! two in a row (`both`), waiting so that Ctrl-C counts (`wait`), iterators (`iterate`), futures (`submit`), results (`results`),
-//! Arrow arrays (`arrow`).
+//! holds a model and computes with the interpreter lock released. A file each: opening (`open`), options (`options`), waiting so that
+//! Ctrl-C counts (`wait`), iterators (`iterate`), futures (`submit`), results (`results`), Arrow arrays (`arrow`).
 
 mod arrow;
 mod both;

@@ -26,8 +26,7 @@ use peregrine_text::Split;
 pub(crate) use budget::{Budget, memory_in_use};
 use flow::{Flow, PartDone};
 
-use crate::line::Common;
-use crate::part::SplitLine;
+use crate::line::{Common, SplitLine};
 use crate::{Error, Options, Request, Translation, Translator, Workers};
 
 /// A line to translate, with a tag that is returned with the translation.
