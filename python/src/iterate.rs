@@ -17,7 +17,7 @@ use peregrine::{Error, Line};
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
 
-use crate::engine::Both;
+use crate::both::Both;
 use crate::errors::{failed, value};
 use crate::open::Opened;
 use crate::options::text;

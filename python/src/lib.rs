@@ -5,6 +5,7 @@
 //! Ctrl-C counts (`wait`), iterators (`iterate`), futures (`submit`), results (`results`), Arrow arrays (`arrow`).
 
 mod arrow;
+mod both;
 mod engine;
 mod errors;
 mod iterate;

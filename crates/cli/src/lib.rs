@@ -28,7 +28,7 @@ use crate::commands::{
 use crate::io::signals;
 
 /// Translates with the neural models people already have: Marian, Bergamot/Firefox, CTranslate2,
-/// Hugging Face MarianMT and Peregrine's own files.
+/// Hugging Face (MarianMT, M2M-100, NLLB-200, mBART) and Peregrine's own files.
 #[cfg_attr(
     feature = "builtin",
     doc = "\nWithout a model, `peregrine translate` uses a small English-Portuguese one that is built in."

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::mem::take;
 use std::ops::Range;
 
+use encoding_rs::WINDOWS_1252;
+
 use crate::block::{Block, Kind, Span};
-use crate::markup::reference::latin;
 
 /// Stands in the text for something that has none.
 pub(crate) const OBJECT: char = '\u{fffc}';
@@ -86,7 +87,10 @@ impl Builder {
     fn latin_bytes(&mut self, bytes: &[u8], mut start: usize) {
         for part in bytes.chunk_by(|a, b| a.is_ascii() && b.is_ascii()) {
             match part {
-                &[byte] if !byte.is_ascii() => self.spelled(&latin(byte), start..start + 1),
+                [byte] if !byte.is_ascii() => {
+                    let (text, _) = WINDOWS_1252.decode_without_bom_handling(part);
+                    self.spelled(&text, start..start + 1);
+                }
                 part => self.bytes(part, start),
             }
             start += part.len();

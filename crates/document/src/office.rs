@@ -4,6 +4,7 @@
 //! new text; all else in it is copied as the bytes it was.
 
 mod archive;
+mod atom;
 mod book;
 mod dialect;
 mod fields;

@@ -78,7 +78,7 @@ pub struct Search {
     /// When a bounded search ends.
     #[serde(default)]
     pub bound: Bound,
-    /// The exponent of length normalisation: a score is divided by the length to this power.
+    /// The exponent of length normalisation (length penalty): a score is divided by the length to this power.
     pub normalize: f32,
     /// The penalty subtracted for every token before length normalisation.
     pub word_penalty: f32,

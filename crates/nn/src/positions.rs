@@ -1,4 +1,4 @@
-//! Position vectors: computed or read from a stored table as they are first needed.
+//! Position embeddings, sinusoidal or learned: computed or read from a stored table as they are first needed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;

@@ -1,7 +1,7 @@
 //! Neural machine translation with the models people already have.
 //!
-//! [`Translator::open`] reads Marian, Bergamot/Firefox, CTranslate2, Hugging Face MarianMT and
-//! `.peregrine` models and translates with them as the original tools would. A small
+//! [`Translator::open`] reads Marian, Bergamot/Firefox, CTranslate2, Hugging Face (MarianMT, M2M-100,
+//! NLLB-200, mBART) and `.peregrine` models and translates with them as the original tools would. A small
 //! English-Portuguese model is built in:
 //!
 //! ```
@@ -54,6 +54,7 @@ mod machine;
 pub mod marian_format;
 pub mod measure;
 mod options;
+mod part;
 mod pivot;
 mod quality;
 pub mod registry;

@@ -7,7 +7,7 @@ use peregrine_decode::Hypothesis;
 use peregrine_model::ModelError;
 use peregrine_text::{Decoded, Tokenizer};
 
-use crate::line::Part;
+use crate::part::Part;
 use crate::{Alternative, Options, Term, Translator};
 
 /// Translations of single words.

@@ -6,7 +6,7 @@ use peregrine_decode::{Hypothesis, Verdict};
 use peregrine_model::Search;
 use peregrine_text::{Decoded, Tokenizer, separator};
 
-use crate::line::{Part, Parts};
+use crate::part::{Part, Parts};
 use crate::sentence::{Sentence, Target};
 use crate::{Flag, How, Options, Quality, Term, Translator};
 

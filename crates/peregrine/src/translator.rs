@@ -14,7 +14,7 @@ use peregrine_text::Split;
 
 use crate::carry::Spelling;
 use crate::gpu::{self, OnGpu};
-use crate::line::Parts;
+use crate::part::Parts;
 use crate::quality::languages;
 use crate::registry::Pair;
 use crate::{Calibration, Carry, Compute, Error, Options, Request, Translation, Workers};

@@ -2,12 +2,17 @@
 //!
 //! Flags take precedence over variables, variables over the file, and the file over defaults.
 
+mod values;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peregrine::{Compute, Device};
+
+pub use values::{LogFormat, NamedModel};
+use values::{log_format, named_model, number, seconds, size, switch};
 
 /// The prefix of environment variables: the option `url-prefix` is `PEREGRINE_URL_PREFIX`.
 const PREFIX: &str = "PEREGRINE_";
@@ -32,29 +37,6 @@ impl ServeOption {
     pub fn variable(&self) -> String {
         format!("{PREFIX}{}", self.name.to_uppercase().replace('-', "_"))
     }
-}
-
-/// A model given by name: `en-pt=PATH` or `PATH`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedModel {
-    /// The languages, if they are given.
-    pub pair: Option<(String, String)>,
-    /// The file or directory.
-    pub path: PathBuf,
-}
-
-/// How log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    /// Text on a terminal, JSON otherwise.
-    #[default]
-    Auto,
-    /// Text.
-    Text,
-    /// JSON, one object a line.
-    Json,
-    /// Nothing but warnings.
-    Off,
 }
 
 /// The settings of a server. The defaults serve this machine only.
@@ -391,16 +373,7 @@ pub const OPTIONS: &[ServeOption] = &[
         "auto|text|json|off",
         "auto",
         "Log lines on standard error: auto is text on a terminal, JSON otherwise",
-        |c, v| {
-            c.log = match v {
-                "auto" => LogFormat::Auto,
-                "text" => LogFormat::Text,
-                "json" => LogFormat::Json,
-                "off" => LogFormat::Off,
-                _ => return Err("expected auto, text, json or off".to_owned()),
-            };
-            Ok(())
-        }
+        |c, v| put(&mut c.log, log_format(v))
     ),
 ];
 
@@ -495,63 +468,6 @@ fn put<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     Ok(())
 }
 
-fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "on" | "true" | "1" | "yes" => Ok(true),
-        "off" | "false" | "0" | "no" => Ok(false),
-        _ => Err("expected on or off".to_owned()),
-    }
-}
-
-fn number(text: &str, least: usize, most: usize) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| match most {
-        usize::MAX => format!("expected a whole number, at least {least}"),
-        _ => format!("expected a whole number from {least} to {most}"),
-    })
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=1e6).contains(seconds));
-    let seconds = seconds.map(Duration::from_secs_f64);
-    seconds.ok_or_else(|| "expected a number of seconds".to_owned())
-}
-
-/// Reads `200M`, `1.5G` or a number of bytes.
-fn size(text: &str) -> Result<usize, String> {
-    let digits = text.trim_end_matches(['B', 'b', 'i']);
-    let (digits, unit) = match digits.char_indices().last() {
-        Some((at, letter)) if letter.is_ascii_alphabetic() => (&digits[..at], letter),
-        _ => (digits, ' '),
-    };
-    let factor = match unit.to_ascii_uppercase() {
-        ' ' => 1.0,
-        'K' => 1024.0,
-        'M' => 1048576.0,
-        'G' => 1073741824.0,
-        _ => 0.0,
-    };
-    let bytes = digits.parse::<f64>().ok().map(|number| number * factor);
-    let bytes = bytes.filter(|&bytes| factor > 0.0 && (0.0..1e18).contains(&bytes));
-    bytes.map(|bytes| bytes as usize).ok_or_else(|| "expected a size such as 200M".to_owned())
-}
-
-/// Reads `en-pt=PATH` or `PATH`.
-fn named_model(text: &str) -> NamedModel {
-    let pair = text.split_once('=').and_then(|(pair, path)| {
-        let (from, to) = pair.split_once(['-', ':', '>'])?;
-        let is_code = |code: &str| {
-            (2..=12).contains(&code.len())
-                && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-        };
-        (is_code(from) && is_code(to)).then(|| (from.to_owned(), to.to_owned(), path))
-    });
-    match pair {
-        Some((from, to, path)) => NamedModel { pair: Some((from, to)), path: PathBuf::from(path) },
-        None => NamedModel { pair: None, path: PathBuf::from(text) },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -609,13 +525,5 @@ mod tests {
         let given: Vec<(&str, &str)> = stated.map(|option| (option.name, option.default)).collect();
         let config = Config::read(None, |_| None, &flags(&given)).unwrap();
         assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!(size("200M"), Ok(200 << 20));
-        assert_eq!(size("1.5GiB"), Ok(3 << 29));
-        assert_eq!(size("17"), Ok(17));
-        assert!(size("M").is_err() && size("-1").is_err() && size("").is_err());
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
 use futures_util::TryStreamExt;
 use futures_util::stream::FuturesOrdered;
 use peregrine::Priority;
@@ -11,9 +10,10 @@ use peregrine::document::{Block, BlockRequest, Document, DocumentOptions, Format
 
 use crate::access::Client;
 use crate::app::App;
+use crate::dispatch::{Dispatch, Translated, TranslationJob, before, unchanged};
+use crate::files::TranslatedFile;
 use crate::params::Upload;
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Dispatch, Translated, TranslationJob, before, unchanged};
 use crate::wanted::Wanted;
 
 /// The most blocks of a document in the queue at a time, enough to fill any batch.
@@ -24,15 +24,6 @@ const NO_ROOM: Duration = Duration::from_millis(50);
 
 /// The timeout of a file.
 const LONGEST: Duration = Duration::from_secs(10 * 60);
-
-/// A translated file.
-#[derive(Debug, Clone)]
-pub(crate) struct TranslatedFile {
-    pub(crate) bytes: Bytes,
-    pub(crate) format: Format,
-    /// The number of characters of the source text.
-    pub(crate) characters: usize,
-}
 
 /// Parses texts as documents.
 pub(crate) fn read_texts(

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::documents::TranslatedFile;
+use axum::body::Bytes;
+use peregrine::document::Format;
+
 use crate::problem::{Kind, Outcome, Problem};
 
 /// The time that a file is stored.
@@ -16,6 +18,15 @@ const MOST_BYTES: usize = 256 << 20;
 
 /// The most files at a time.
 const MOST_FILES: usize = 1000;
+
+/// A translated file.
+#[derive(Debug, Clone)]
+pub(crate) struct TranslatedFile {
+    pub(crate) bytes: Bytes,
+    pub(crate) format: Format,
+    /// The number of characters of the source text.
+    pub(crate) characters: usize,
+}
 
 /// A file.
 #[derive(Debug, Clone)]
@@ -124,7 +135,6 @@ pub(crate) fn safe_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use peregrine::document::Format;
 
     #[test]
     fn names_cannot_leave_their_place() {

@@ -17,6 +17,7 @@ mod api;
 mod app;
 mod cache;
 mod config;
+mod dispatch;
 mod documents;
 mod files;
 mod glossaries;

@@ -13,6 +13,7 @@ mod doctor;
 mod documents;
 mod glossary;
 mod lines;
+mod pages;
 mod quality;
 mod shortlist;
 mod streams;

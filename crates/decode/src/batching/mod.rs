@@ -1,4 +1,4 @@
-//! Which sentences are in the batch.
+//! Which sentences are in the batch, and when others join it (continuous batching).
 //!
 //! A [`Policy`] has three rules, each policy in a file of its own: in which order waiting
 //! sentences are taken, when they may join the running batch, and whether the rows of a finished

@@ -1,4 +1,4 @@
-//! Top-up batches (the draft paper's section 6.1): the encoder runs ahead, and a sentence that has
+//! Top-up batches (the draft paper's section 6.1; elsewhere continuous or in-flight batching): the encoder runs ahead, and a sentence that has
 //! ended is replaced by an encoded one, so the batch stays full to the end of the text.
 //!
 //! The paper refills when half the batch is empty, since it copies the caches of the whole batch to

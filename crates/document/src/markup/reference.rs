@@ -124,12 +124,6 @@ impl References {
     }
 }
 
-/// A byte of Windows-1252: what HTML takes the reference of the same number for.
-pub(crate) fn latin(byte: u8) -> String {
-    let decoded = decode_html(format!("&#{byte};").as_bytes());
-    decoded.and_then(|(text, _)| text).unwrap_or_else(|| char::from(byte).to_string())
-}
-
 /// What HTML takes a reference for. A long name may be a shorter one and other letters.
 fn decode_html(reference: &[u8]) -> Option<(Option<String>, usize)> {
     let tokens = Tokenizer::new_with_emitter(reference, DefaultEmitter::default());

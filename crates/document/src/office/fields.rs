@@ -8,20 +8,9 @@ use std::collections::HashMap;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
+use super::atom::{Atom, What};
 use super::dialect::Class;
-use super::paragraph::{Atom, What};
 use crate::markup::reference::References;
-
-/// What a run of a field has in it, in this order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct FieldPart {
-    pub(crate) begins: bool,
-    pub(crate) separates: bool,
-    pub(crate) ends: bool,
-    /// Whether it is something else: several fields or parts of them.
-    pub(crate) is_odd: bool,
-    pub(crate) code: String,
-}
 
 /// Makes one atom of each field that begins and ends in the paragraph. A link goes round its words.
 pub(crate) fn join_fields(atoms: &mut Vec<Atom>, document: &[u8]) {

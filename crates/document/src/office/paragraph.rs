@@ -11,8 +11,9 @@ use std::ops::Range;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
+use super::atom::{Atom, FieldPart, What};
 use super::dialect::{Class, Dialect};
-use super::fields::{FieldPart, join_fields, text_inside};
+use super::fields::{join_fields, text_inside};
 use crate::block::Block;
 use crate::builder::{Builder, is_no_text};
 use crate::markup::reference::References;
@@ -51,37 +52,6 @@ pub(crate) struct Segment {
     pub(crate) slot: Range<usize>,
     /// The formatting of text that is in no pair.
     pub(crate) style: usize,
-}
-
-/// A piece of a paragraph.
-#[derive(Debug, Clone)]
-pub(crate) struct Atom {
-    pub(crate) what: What,
-    /// Its bytes of the document.
-    pub(crate) raw: Range<usize>,
-    /// The formatting of the run it is in; nothing if it stands between runs. For what goes round runs, that of
-    /// most of its text.
-    pub(crate) style: Option<usize>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum What {
-    Text,
-    /// Text that ends a block: the line end in a cell.
-    Gap,
-    Mark(Class),
-    /// The tags of what goes round runs.
-    Open,
-    Close,
-    /// A run of a field.
-    Field(FieldPart),
-}
-
-impl Atom {
-    /// Whether it has words or signs of words.
-    fn is_text(&self) -> bool {
-        matches!(self.what, What::Text | What::Mark(Class::Hyphen))
-    }
 }
 
 /// A paragraph that is being read.

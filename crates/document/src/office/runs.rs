@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use super::atom::What;
 use super::dialect::{Class, Dialect, Element};
-use super::paragraph::{Collector, Paragraph, What};
+use super::paragraph::{Collector, Paragraph};
 use super::write::Runs;
 use crate::Error;
 use crate::block::Block;

@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
+use super::atom::{Atom, What};
 use super::dialect::Dialect;
-use super::paragraph::{Atom, BARE, Paragraph, Segment, What};
+use super::paragraph::{BARE, Paragraph, Segment};
 use crate::block::{Block, Kind, Translated};
 use crate::document::{Body, Note, Written};
 use crate::escape::{Encoder, Escape};

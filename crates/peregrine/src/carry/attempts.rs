@@ -6,9 +6,8 @@ use peregrine_decode::Job;
 use peregrine_text::carry::{copied_share, missing_numbers};
 
 use super::write::Attempted;
-use super::{Attempt, Carrying};
-use crate::glossary::PartTerm;
-use crate::line::{Part, Parts};
+use crate::glossary::term::PartTerm;
+use crate::part::{Attempt, Carrying, Part, Parts};
 use crate::{Carry, Translator};
 
 /// If at least this share of a title's words is untranslated, it is translated again in sentence

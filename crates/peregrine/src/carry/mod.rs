@@ -10,18 +10,14 @@ mod attempts;
 mod styles;
 mod write;
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use peregrine_decode::{Call, Hypothesis, Settings};
-use peregrine_text::carry::{Carried, Link, MaskStyle};
+use peregrine_decode::Hypothesis;
+use peregrine_text::carry::Link;
 use peregrine_text::{Tokenizer, Words};
 
 pub(crate) use styles::Spelling;
 
-use crate::framing::Framing;
-use crate::line::{Part, Parts};
-use crate::{Alternative, Options, Translator};
+use crate::part::{Carrying, Part, Parts};
+use crate::{Alternative, Translator};
 
 /// Whether text that a model cannot spell is carried through a translation: addresses,
 /// placeholders, code, emoji, foreign scripts, capitals, typographic characters, white space.
@@ -46,79 +42,6 @@ pub enum Carry {
     /// The model gets each sentence with masks for what it cannot spell, which are replaced in the
     /// translation.
     On,
-}
-
-/// The state of a request that further attempts need.
-#[derive(Debug)]
-pub(crate) struct Again {
-    pub(crate) options: Options,
-    settings: Arc<Settings>,
-    /// The request's settings with alignments.
-    linked: Arc<Settings>,
-    /// The request's settings with alignments and scores, for sentences with terms.
-    scored: Arc<Settings>,
-    call: Arc<Call>,
-    framing: Framing,
-}
-
-impl Again {
-    pub(crate) fn new(
-        options: &Options,
-        framing: Framing,
-        settings: &Arc<Settings>,
-        call: &Arc<Call>,
-    ) -> Again {
-        let mut linked = Settings::clone(settings);
-        linked.alignments = true;
-        let mut scored = linked.clone();
-        scored.scores = true;
-        Again {
-            options: options.clone(),
-            settings: Arc::clone(settings),
-            linked: Arc::new(linked),
-            scored: Arc::new(scored),
-            call: Arc::clone(call),
-            framing,
-        }
-    }
-}
-
-/// The form in which a part's text was given to the model.
-#[derive(Debug)]
-pub(crate) struct Carrying {
-    pub(crate) carried: Carried,
-    /// The byte ranges of the part's text that are carried.
-    stretches: Vec<Range<usize>>,
-    /// The byte range of each token in the rewritten text, without the frame.
-    pub(crate) spans: Vec<Range<usize>>,
-    /// The number of frame tokens before the text's tokens.
-    pub(crate) begins: usize,
-    /// The byte offset of the part's text in the request's text.
-    offset: usize,
-    style: Option<MaskStyle>,
-    /// Whether a title was converted to sentence case.
-    lowers_titles: bool,
-    pub(crate) attempt: Attempt,
-    /// The forced prefix of the translation.
-    prefix: Vec<u32>,
-    pub(crate) length: Option<usize>,
-    pub(crate) again: Arc<Again>,
-}
-
-/// The current attempt.
-#[derive(Debug)]
-pub(crate) enum Attempt {
-    First,
-    /// An attempt with the second mask style.
-    OtherMasks,
-    /// An attempt with numbers masked; holds the part before it.
-    Numbers(Box<Part>),
-    /// An attempt with a title in sentence case; holds the part before it.
-    Title(Box<Part>),
-    /// A constrained search for terms; holds the part before it.
-    Terms(Box<Part>),
-    /// The last attempt.
-    Last,
 }
 
 impl Carrying {

@@ -7,9 +7,8 @@ use peregrine_decode::Job;
 use peregrine_text::carry::{Carried, MaskStyle, Segment, has_words, segments, segments_around};
 use peregrine_text::{LONGEST, Piece, encode_pieces, trim_range};
 
-use super::{Again, Attempt, Carrying};
-use crate::glossary::{PartTerm, terms_within};
-use crate::line::{Part, Place, SplitLine};
+use crate::glossary::term::{PartTerm, terms_within};
+use crate::part::{Again, Attempt, Carrying, Part, Place, SplitLine};
 use crate::{Carry, Error, Request, Translator};
 
 /// A text to be translated as one part.

@@ -8,7 +8,7 @@ use peregrine_text::{Decoded, Entry, Glossary, Tokenizer, Words, trim_range};
 
 use super::{How, Kind, PartTerm, capitalised};
 use crate::Alternative;
-use crate::carry::Carrying;
+use crate::part::Carrying;
 
 /// At most so many words between two aligned with a term also belong to it.
 const MOST_BETWEEN: usize = 1;

@@ -8,8 +8,7 @@ use peregrine_text::carry::missing_numbers;
 use super::place::places_of;
 use super::{GlossaryMode, How, Kind};
 use crate::Translator;
-use crate::carry::{Attempt, Carrying};
-use crate::line::{Part, Parts};
+use crate::part::{Attempt, Carrying, Part, Parts};
 
 /// The smallest beam of a constrained search. A beam of 10 is no better.
 const LEAST_BEAM: usize = 5;

@@ -8,7 +8,7 @@ use peregrine_text::check::{LengthRange, is_copy, length_ratio, numbers_agree, r
 
 use super::calibration::Samples;
 use super::{Calibration, Flag, Flags, Quality};
-use crate::line::Part;
+use crate::part::Part;
 use crate::registry::{Pair, languages_of};
 use crate::{Alternative, Error, Options, Request, Translation, Translator, Workers, builtin};
 

@@ -25,7 +25,7 @@ use peregrine_decode::batching::{Bound, Priority, Queue, Scope, SourceId, Waitin
 use peregrine_decode::clock;
 use peregrine_decode::{Call, Counters, Event, Job};
 
-use crate::line::{Part, Parts};
+use crate::part::{Part, Parts};
 use crate::stream::{Budget, memory_in_use, place, ticket};
 use crate::{Error, Options, Request, Scored, Translation, Translator, Workers};
 

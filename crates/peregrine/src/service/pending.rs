@@ -12,7 +12,7 @@ use peregrine_decode::clock::{self, Moment};
 use peregrine_decode::{Call, Done, Job};
 
 use super::Shared;
-use crate::line::{Part, Parts};
+use crate::part::{Part, Parts};
 use crate::{Error, Translation, Translator};
 
 /// The state of a request that a service and its caller share.

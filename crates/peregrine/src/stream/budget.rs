@@ -3,7 +3,7 @@
 use peregrine_decode::batching::BatchSize;
 use peregrine_model::{Architecture, Autoregression};
 
-use crate::line::SplitLine;
+use crate::part::SplitLine;
 use crate::{Options, Translator, Workers};
 
 /// The most bytes of lines in flight. A window of lines is translated from its longest sentence to its shortest, and at

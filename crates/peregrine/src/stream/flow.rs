@@ -7,7 +7,7 @@ use std::time::Duration;
 use peregrine_decode::{Done, Job};
 
 use super::Answer;
-use crate::line::Parts;
+use crate::part::Parts;
 use crate::{Translation, Translator};
 
 /// How often the writer checks the stop flag.

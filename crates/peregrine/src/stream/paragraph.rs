@@ -6,7 +6,8 @@
 use peregrine_text::sentences;
 
 use super::Line;
-use crate::line::{Common, Place, SplitLine};
+use crate::line::Common;
+use crate::part::{Place, SplitLine};
 use crate::{Error, Request, Translator};
 
 /// The longest paragraph; a longer one is cut, as a text without empty lines must not fill the memory.

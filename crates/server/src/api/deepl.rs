@@ -13,10 +13,10 @@ use peregrine::text::Split;
 use serde_json::{Value, json};
 
 use super::{Context, file_answer, json_answer};
+use crate::dispatch::{Side, Translated};
 use crate::files::{File, State, safe_name};
 use crate::glossaries::Terms;
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Side, Translated};
 use crate::wanted::Wanted;
 
 pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[

@@ -7,9 +7,9 @@ use peregrine::text::Language;
 use serde_json::{Value, json};
 
 use super::{Context, Dialect, bytes_answer, deepl, json_answer, libre};
+use crate::dispatch::Translated;
 use crate::params::Params;
 use crate::problem::{Outcome, Problem};
-use crate::translate::Translated;
 use crate::wanted::Wanted;
 
 pub(crate) const DEEPLX: &[(&str, &str, &str)] = &[

@@ -6,8 +6,8 @@ use peregrine::text::Language;
 use serde_json::{Value, json};
 
 use super::{Context, json_answer};
+use crate::dispatch::{Side, Translated};
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Side, Translated};
 
 pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[
     ("q*", "strings", "A text or a list of at most 128 texts"),

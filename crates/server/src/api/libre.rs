@@ -7,10 +7,10 @@ use peregrine::text::Language;
 use serde_json::{Value, json};
 
 use super::{Context, file_answer, json_answer};
+use crate::dispatch::{Side, Translated};
 use crate::documents::name_with;
 use crate::files::{File, State, safe_name};
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Side, Translated};
 use crate::wanted::Wanted;
 
 pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[

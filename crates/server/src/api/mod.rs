@@ -25,10 +25,10 @@ use serde_json::{Value, json};
 
 use crate::access::Client;
 use crate::app::App;
-use crate::documents::TranslatedFile;
+use crate::dispatch::TranslationJob;
+use crate::files::TranslatedFile;
 use crate::params::{Params, Upload};
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::TranslationJob;
 use crate::wanted::Wanted;
 
 /// A dialect: an API with its own paths, parameters and forms of answers.

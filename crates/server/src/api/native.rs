@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::shape::{Shape, answer, detection};
 use super::{Context, file_answer, json_answer, stream};
 use crate::app::App;
+use crate::dispatch::{Side, TranslationJob};
 use crate::documents::name_with;
 use crate::files::safe_name;
 use crate::glossaries::Terms;
 use crate::problem::{Outcome, Problem};
-use crate::translate::{Side, TranslationJob};
 use crate::wanted::Wanted;
 
 pub(crate) const TRANSLATE: &[(&str, &str, &str)] = &[

@@ -7,7 +7,7 @@ use peregrine::Flag;
 use peregrine::text::{Detection, Offsets, Unit};
 use serde_json::{Value, json};
 
-use crate::translate::Translated;
+use crate::dispatch::Translated;
 
 /// The options of an answer's form.
 #[derive(Debug, Clone, Copy)]

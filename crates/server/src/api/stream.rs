@@ -19,8 +19,8 @@ use super::bytes_answer;
 use super::shape::{Shape, answer};
 use crate::access::Client;
 use crate::app::App;
+use crate::dispatch::{Dispatch, Translated, TranslationJob};
 use crate::problem::{Kind, Outcome, Problem};
-use crate::translate::{Dispatch, Translated, TranslationJob};
 use crate::wanted::Wanted;
 
 /// A text that is being translated.

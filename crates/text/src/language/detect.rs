@@ -14,7 +14,7 @@ use super::{Language, main_script};
 const MOST_CHARACTERS: usize = 1000;
 
 /// The confidence in an answer that whatlang doubts and whichlang shares, and in one that they do not share. Shares of right
-/// answers in lines of 20 and 40 characters (`crates/text/tests/languages.rs` prints them).
+/// answers in lines of 20 and 40 characters (`crates/text/tests/text/languages.rs` prints them).
 const AGREED: f32 = 0.9;
 const DISPUTED: f32 = 0.6;
 

@@ -4,6 +4,7 @@ mod answers;
 mod documents;
 mod files;
 mod fingerprint;
+mod input_output;
 mod languages;
 mod notes;
 mod progress;
@@ -15,18 +16,17 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use peregrine::marian_format::{AlignmentStyle, Fields};
 use peregrine::measure::narrowed_rows;
 use peregrine::model::write_whole;
 use peregrine::{
-    Answer, Calibration, Carry, Dictionary, Glossary, GlossaryMode, Guard, Legs, Line, Options,
-    Pivot, Split, StreamOptions, Summary, Translator, Workers,
+    Answer, Calibration, Carry, GlossaryMode, Guard, Legs, Line, Options, Pivot, Split,
+    StreamOptions, Summary, Translator, Workers,
 };
 use serde_json::json;
 
-use answers::{Answers, Form};
-use documents::InputFormat;
+use answers::Answers;
 use fingerprint::fingerprint;
+use input_output::InputOutput;
 use languages::LanguageArgs;
 use notes::{Coverage, Notes};
 use peregrine_args::model::ModelArgs;
@@ -95,139 +95,6 @@ pub(crate) struct Args {
     /// Time by phase, batches, padding, queue, memory.
     #[arg(long, help_heading = "Speed", value_name = "FILE")]
     stats: Option<PathBuf>,
-}
-
-/// What is read and what is written.
-#[derive(clap::Args)]
-#[command(next_help_heading = "Input and output")]
-struct InputOutput {
-    /// Read from a file; `-` is standard input
-    #[arg(short, long, value_name = "FILE", conflicts_with = "text")]
-    input: Option<PathBuf>,
-
-    /// Write to a file; `-` is standard output. Of several files: to a folder
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-
-    /// Put translations in the place of files, which are kept as FILE.orig
-    ///
-    /// SUFFIX is another ending for what is kept. `none` keeps nothing.
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "SUFFIX",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = ".orig",
-        conflicts_with_all = ["output", "resume"],
-        value_parser = parse_suffix
-    )]
-    in_place: Option<String>,
-
-    /// How the input is read: auto, lines, html, md and others [default: auto]
-    ///
-    /// The formats: text, html, xhtml, xml, md, srt, vtt, docx, pptx, xlsx, odt, epub, po, xliff, json, yaml.
-    /// `lines`: one line in, one line out. Else it is a document: its text is translated, and everything else stays byte for byte
-    /// (docs/documents.md). `auto` goes by the ending of the file's name; what is no known document is lines.
-    #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
-    format: InputFormat,
-
-    /// Translate attributes of a document that people read: alt, title, placeholder and others
-    #[arg(long, hide_short_help = true)]
-    attributes: bool,
-
-    /// Translate entries of PO and XLIFF files that have a translation too
-    #[arg(long, hide_short_help = true)]
-    retranslate: bool,
-
-    /// Translate only values of JSON and YAML files with such keys, e.g. messages or *.title
-    #[arg(long, hide_short_help = true, value_name = "PATTERN", value_delimiter = ',')]
-    keys: Vec<String>,
-
-    /// Split lines: none, sentence or paragraph [default: sentence]
-    ///
-    /// Sentences are translated each for itself and joined again. `none`: a line is a sentence. `sentence`: a line may hold several.
-    /// `paragraph`: sentences may go on over lines; an empty line ends a paragraph, and a sentence's translation stands where it
-    /// began. The default is `none` with --compat, for models that take prepared lines (words and marks apart, or subwords), and where
-    /// tokens, scores, alignments or n-best lists are printed as Marian does.
-    #[arg(long, value_name = "HOW")]
-    split: Option<Split>,
-
-    /// Keep what the model cannot spell: addresses, placeholders, emoji [default: on]
-    ///
-    /// It is carried through the translation. Capitals, typographic characters and white space are kept too. `off` gives what the original tool would give; it is the
-    /// default where that of --split is `none`.
-    #[arg(long, value_name = "on|off", value_parser = ["on", "off"], hide_possible_values = true)]
-    carry: Option<String>,
-
-    /// Translate terms as a file says: lines `source<TAB>target`, or CSV
-    ///
-    /// Several forms of a target are divided by `|`, and an empty one keeps the source as it is. Flags in a third column: case, keep,
-    /// forbid, prefix. What came of each term is in --json; a summary is on standard error.
-    #[arg(long, value_name = "FILE")]
-    glossary: Option<PathBuf>,
-
-    /// How terms get into a translation: constrain, mask or replace [default: constrain]
-    ///
-    /// `constrain` searches for a translation with the terms. `mask` hides them from the model, which suits names and codes. `replace`
-    /// puts them in place of the words that the model has chosen.
-    #[arg(
-        long,
-        hide_short_help = true,
-        requires = "glossary",
-        value_name = "HOW",
-        default_value = "constrain",
-        hide_default_value = true
-    )]
-    glossary_mode: GlossaryMode,
-
-    /// A file with the beginning of each translation, a line for each input line
-    ///
-    /// An empty line forces nothing.
-    #[arg(long, value_name = "FILE")]
-    prefix: Option<PathBuf>,
-
-    /// Print all hypotheses in Marian's form: number ||| text ||| F0= sum ||| score
-    #[arg(long)]
-    n_best: bool,
-
-    /// Print the log-probability of every token
-    #[arg(long, hide_short_help = true)]
-    word_scores: bool,
-
-    /// Print how sure the model is, from 0 to 1, and what seems wrong
-    ///
-    /// The score is the share of ordinary sentences of which the model is less sure, by the table that `peregrine calibrate` has
-    /// stored beside the model, or by TABLE. Flags: looped, endless, cut, untranslated, numbers, length, unknown, terms, lost.
-    #[arg(long, value_name = "TABLE", num_args = 0..=1, require_equals = true)]
-    quality: Option<Option<PathBuf>>,
-
-    /// Print word alignments: hard (best source token), soft (all weights), or a threshold
-    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "hard", value_parser = parse_alignment)]
-    alignment: Option<AlignmentStyle>,
-
-    /// Replace unknown words by the source word they attend to, or by its translation in a
-    /// dictionary (lines `target source probability`)
-    #[arg(long, hide_short_help = true, value_name = "DICTIONARY", num_args = 0..=1, require_equals = true)]
-    replace_unknown: Option<Option<PathBuf>>,
-
-    /// Print tokens instead of text
-    #[arg(long)]
-    tokens: bool,
-
-    /// Print a JSON object for each line, with tokens and scores
-    ///
-    /// With --n-best it has all hypotheses, with --alignment their attention.
-    #[arg(long)]
-    json: bool,
-
-    /// Go on with an interrupted job from one file to another
-    #[arg(long, requires_all = ["input", "output"])]
-    resume: bool,
-
-    /// Say nothing but errors
-    #[arg(short, long)]
-    quiet: bool,
 }
 
 pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -373,7 +240,7 @@ impl Args {
             Progress::new(self.io.quiet, self.writes_files(), start.input.total_bytes);
         let mut notes = Notes::new(self.io.quiet, self.io.glossary.is_some());
         let mut answers =
-            Answers::new(self.form(options), &options.search, start.output, start.lines);
+            Answers::new(self.io.form(options), &options.search, start.output, start.lines);
         let coverage = Coverage::new(models.first.unwrap_or(models.translator).model());
         let lines = Feed::new(start.input, prefixes, start.lines, stop)
             .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
@@ -437,7 +304,7 @@ impl Args {
         options.scores = self.io.n_best || self.io.word_scores || self.io.json;
         options.alignments = self.io.alignment.is_some();
         options.quality = self.io.quality.is_some();
-        options.replace_unknown = self.dictionary()?.map(Arc::new);
+        options.replace_unknown = self.io.dictionary()?.map(Arc::new);
         if self.io.n_best {
             options.n_best = options.search.beam;
         }
@@ -448,7 +315,7 @@ impl Args {
             Some("on") => Carry::On,
             Some(_) => Carry::Off,
         };
-        options.glossary = self.glossary()?;
+        options.glossary = self.io.glossary()?;
         options.glossary_mode = self.io.glossary_mode;
         options.guard = (self.guards == "on").then(Guard::default);
         Ok(options)
@@ -466,24 +333,6 @@ impl Args {
             Some(Some(path)) => translator.with_calibration(Calibration::read(path)?),
             _ => translator,
         })
-    }
-
-    fn form(&self, options: &Options) -> Form {
-        let fields = Fields {
-            alignment: self.io.alignment,
-            word_scores: self.io.word_scores,
-            tokens: self.io.tokens,
-            quality: self.io.quality.is_some(),
-        };
-        match (self.io.json, self.io.n_best) {
-            (true, _) => {
-                let (alignment, carry) = (options.alignments, options.carry == Carry::On);
-                Form::Json { alignment, carry, terms: options.glossary.is_some() }
-            }
-            (false, true) => Form::NBest(fields),
-            (false, false) if fields == Fields::default() => Form::Text,
-            (false, false) => Form::Best(fields),
-        }
     }
 
     /// Input and output of a job that can be resumed: from a file to a file. What is no file (a pipe,
@@ -602,21 +451,6 @@ impl Args {
         Ok(())
     }
 
-    fn dictionary(&self) -> anyhow::Result<Option<Dictionary>> {
-        Ok(match &self.io.replace_unknown {
-            None => None,
-            Some(None) => Some(Dictionary::default()),
-            Some(Some(path)) => Some(Dictionary::read(path)?),
-        })
-    }
-
-    fn glossary(&self) -> anyhow::Result<Option<Glossary>> {
-        let Some(path) = &self.io.glossary else { return Ok(None) };
-        let name = path.display().to_string();
-        let bytes = std::fs::read(path).with_context(|| name.clone())?;
-        Ok(Some(Glossary::read(&name, &bytes)?))
-    }
-
     fn lines(&self) -> anyhow::Result<Lines> {
         if let Some(path) = self.input_file() {
             return Lines::open(Some(path));
@@ -628,25 +462,5 @@ impl Args {
             return Ok(Lines::of_text(&self.text));
         }
         Lines::open(None)
-    }
-}
-
-fn parse_suffix(text: &str) -> Result<String, String> {
-    match text.contains(['/', std::path::MAIN_SEPARATOR]) || text.is_empty() {
-        true => Err("expected the end of a name, such as .orig".into()),
-        false => Ok(text.to_owned()),
-    }
-}
-
-fn parse_alignment(text: &str) -> Result<AlignmentStyle, String> {
-    match text {
-        "hard" | "1" => Ok(AlignmentStyle::Hard),
-        "soft" => Ok(AlignmentStyle::Soft),
-        _ => match text.parse::<f32>() {
-            Ok(threshold) if (0.0..1.0).contains(&threshold) => {
-                Ok(AlignmentStyle::Above(threshold))
-            }
-            _ => Err("expected hard, soft or a number from 0 to 1".into()),
-        },
     }
 }
