@@ -157,8 +157,8 @@ def train(model, pairs, pad, steps):
 
 def make(args):
     lines = read_lines(args.text)[:12000]
-    for kind, options in KINDS.items():
-        folder = args.work / kind
+    for kind in args.kinds:
+        options, folder = KINDS[kind], args.work / kind
         folder.mkdir(parents=True, exist_ok=True)
         tok = make_tokenizer(kind, folder, lines)
         words, pad = target_words(tok), tok.encoder["<pad>"]

@@ -440,7 +440,8 @@ fn a_model_larger_than_the_memory_is_refused() {
     for tensor in header.as_object_mut().unwrap().values_mut().filter(|t| t["shape"].is_array()) {
         let shape = numbers(&tensor["shape"]).into_iter();
         let shape: Vec<usize> = shape.map(|size| if size == 627 { 627 } else { WIDTH }).collect();
-        let begin = std::mem::replace(&mut end, end + 4 * shape.iter().product::<usize>());
+        let begin = end;
+        end += 4 * shape.iter().product::<usize>();
         (tensor["shape"], tensor["data_offsets"]) = (json!(shape), json!([begin, end]));
     }
     let header = header.to_string();

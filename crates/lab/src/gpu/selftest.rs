@@ -29,9 +29,6 @@ pub struct Args {
     #[arg(short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
 
-    #[command(flatten)]
-    languages: PairArgs,
-
     /// Text to translate [default: a few sentences, or random words]
     #[arg(long, value_name = "FILE")]
     source: Option<PathBuf>,
@@ -51,6 +48,9 @@ pub struct Args {
     /// One network of each family, and eight lines
     #[arg(long)]
     quick: bool,
+
+    #[command(flatten)]
+    languages: PairArgs,
 }
 
 /// The share of lines that must have the same words in float32.

@@ -36,9 +36,7 @@ pub(crate) fn tokenizers(
     };
     if spm.is_none() {
         let folder = folder.display();
-        notes.push(format!(
-            "{folder}: no SentencePiece model (--vocab gives one); input is split at blanks"
-        ));
+        notes.push(format!("{folder}: no SentencePiece model; input is split at blanks"));
     }
     let (source, target) = (spm.map(named).transpose()?, find_target_spm(folder)?);
     let both = build(folder, source.as_ref(), target.as_ref())?;
