@@ -1,6 +1,6 @@
 //! The languages of a multilingual model.
 
-use peregrine::Translator;
+use peregrine::{Options, Translator};
 
 /// The languages of texts and of their translations.
 #[derive(clap::Args)]
@@ -19,5 +19,11 @@ impl PairArgs {
     /// The translator between these languages.
     pub fn apply(&self, translator: Translator) -> anyhow::Result<Translator> {
         Ok(translator.between(self.from.as_deref(), self.to.as_deref())?)
+    }
+
+    /// Options for texts between these languages.
+    pub fn set(&self, options: &mut Options) {
+        options.from = self.from.as_deref().map(Into::into);
+        options.to = self.to.as_deref().map(Into::into);
     }
 }

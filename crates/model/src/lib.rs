@@ -45,7 +45,9 @@ pub use model::{Member, Model};
 pub use open::{OpenOptions, choose_shortlist, open, open_bytes, save};
 pub use peek::peek_languages;
 pub use peregrine_formats::{reason, write_whole};
-pub use presets::{PRESETS, TransformerSize, marian_transformer, preset};
+pub use presets::{
+    PRESETS, TransformerSize, fairseq_transformer, marian_transformer, mbart_transformer, preset,
+};
 pub use random::{made_up_model, random_transformer, random_weights};
 pub use recurrent::{
     CellKind, CellPlace, EncoderKind, Recurrent, RecurrentDecoder, RecurrentEncoder, RecurrentNorm,

@@ -3,14 +3,18 @@
 use crate::compat::{MARIAN_EPSILON, MARIAN_POSITIONS};
 use crate::{
     Activation, AlignmentHeads, Architecture, Autoregression, CellKind, EncoderKind, FeedForward,
-    Op, Recurrent, RecurrentDecoder, RecurrentEncoder, RecurrentNorm, RnnFc, SelfKeys, SourceFrame,
-    Stack, Start, StartCell, Top, Transformer,
+    Op, Positions, Recurrent, RecurrentDecoder, RecurrentEncoder, RecurrentNorm, RnnFc, SelfKeys,
+    SourceFrame, Spacing, Stack, Start, StartCell, Top, Transformer,
 };
 
 /// Names of presets and their descriptions.
-pub const PRESETS: [(&str, &str); 12] = [
+pub const PRESETS: [(&str, &str); 13] = [
     ("base", "transformer of 6+6 layers, 512/2048, 8 heads, 32k words"),
     ("student", "transformer of 6+3 layers, 256/1024, 8 heads, 32k words"),
+    (
+        "nllb",
+        "NLLB-200's 600M: pre-norm transformer of 12+12 layers, 1024/4096, 16 heads, 256k words",
+    ),
     ("gru", "shallow GRU of 1024, embeddings 512, 32k words"),
     (
         "bideep",
@@ -34,6 +38,14 @@ pub fn preset(name: &str, words: Option<usize>) -> Option<Architecture> {
     Some(match name {
         "base" => transformer(512, 6, size(32_000)),
         "student" => transformer(256, 3, size(32_000)),
+        "nllb" => Architecture::Transformer(fairseq_transformer(TransformerSize {
+            width: 1024,
+            inner: 4096,
+            heads: 16,
+            encoder_layers: 12,
+            decoder_layers: 12,
+            words: size(256_206),
+        })),
         "gru" | "bideep" | "mlstm" => Architecture::Recurrent(recurrent(name, size(32_000))),
         _ => {
             let (dense_layers, top) = match name.strip_prefix("rnnfc-")? {
@@ -160,6 +172,42 @@ pub fn marian_transformer(size: TransformerSize) -> Transformer {
         start: Start::Zero,
         alignment: AlignmentHeads { layer: decoder_layers.saturating_sub(1), heads: 1 },
         position_limit: None,
+    }
+}
+
+/// A pre-norm transformer with the conventions of M2M-100 and NLLB-200.
+pub fn fairseq_transformer(size: TransformerSize) -> Transformer {
+    let plain = marian_transformer(size);
+    let pre_norm = |stack| Stack {
+        positions: Positions::Sinusoid { first: 2, spacing: Spacing::HalfLessOne },
+        before_block: vec![Op::Norm],
+        after_block: vec![Op::Add],
+        after_stack: vec![Op::Norm],
+        norm_epsilon: 1e-5,
+        ..stack
+    };
+    Transformer {
+        encoder: pre_norm(plain.encoder),
+        decoder: pre_norm(plain.decoder),
+        start: Start::Token(0),
+        ..plain
+    }
+}
+
+/// The same with the conventions of mBART: a table of `positions`, a norm after the embedding, GELU.
+pub fn mbart_transformer(size: TransformerSize, positions: usize) -> Transformer {
+    let plain = fairseq_transformer(size);
+    let other = |stack: Stack| Stack {
+        positions: Positions::Table,
+        after_embedding: vec![Op::Norm],
+        feed_forward: FeedForward { activation: Activation::Gelu, ..stack.feed_forward },
+        ..stack
+    };
+    Transformer {
+        encoder: other(plain.encoder),
+        decoder: other(plain.decoder),
+        position_limit: Some(positions),
+        ..plain
     }
 }
 

@@ -104,7 +104,10 @@ impl Translator {
 fn find<'l>(languages: &'l Languages, name: &str) -> Result<&'l LanguageToken, Error> {
     languages.find(name).ok_or_else(|| {
         let near = languages.near_misses(name).join(" or ");
-        let hint = if near.is_empty() { String::new() } else { format!("; is it {near}?") };
+        let hint = match near.is_empty() {
+            true => " (`peregrine inspect` lists them)".to_owned(),
+            false => format!("; is it {near}?"),
+        };
         Error::UnknownLanguage { name: name.to_owned(), count: languages.list.len(), hint }
     })
 }

@@ -9,6 +9,7 @@ mod formats_agree;
 mod golden;
 mod golden_scores;
 mod levels;
+mod marianmt;
 mod multilingual;
 mod odd_text;
 mod recurrent_amun;

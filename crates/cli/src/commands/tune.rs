@@ -6,6 +6,7 @@ use anyhow::bail;
 use peregrine::Request;
 use peregrine::model::write_whole;
 use peregrine_args::console::{self, remark};
+use peregrine_args::languages::PairArgs;
 use peregrine_args::lines::Lines;
 use peregrine_args::model::ModelArgs;
 use peregrine_args::search::SearchArgs;
@@ -23,6 +24,9 @@ pub(crate) struct Args {
     model: ModelArgs,
 
     #[command(flatten)]
+    languages: PairArgs,
+
+    #[command(flatten)]
     search: SearchArgs,
 
     /// Text to translate while kernels are timed
@@ -36,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let lines = Lines::read_all(&args.source)?;
     let tuner = args.model.new_tuner();
-    let translator = args.model.open_tuned(Some(tuner.clone()))?;
+    let translator = args.languages.apply(args.model.open_tuned(Some(tuner.clone()))?)?;
     let requests: Vec<Request<'_>> = lines.iter().map(|line| Request::new(line)).collect();
     args.search.setup(&translator, &args.model.settings()).translate(&translator, &requests)?;
     let choices = tuner.choices();

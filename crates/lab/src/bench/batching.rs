@@ -13,6 +13,7 @@ use crate::measures::{
 };
 use crate::plot::{Plot, Series};
 use peregrine_args::console::show;
+use peregrine_args::languages::PairArgs;
 use peregrine_args::lines::Lines;
 use peregrine_args::model::ModelArgs;
 use peregrine_args::search::{SearchArgs, Setup};
@@ -27,6 +28,9 @@ use peregrine_args::search::{SearchArgs, Setup};
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
+
+    #[command(flatten)]
+    languages: PairArgs,
 
     #[command(flatten)]
     search: SearchArgs,
@@ -75,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !args.lengths.is_empty() && args.lengths.len() != args.source.len() {
         bail!("--lengths: {} files for {} texts", args.lengths.len(), args.source.len());
     }
-    let translator = args.model.open()?;
+    let translator = args.languages.apply(args.model.open()?)?;
     let setup = args.search.setup(&translator, &args.model.settings());
     let mut report = json!({
         "precision": translator.precision(),

@@ -16,6 +16,7 @@ use crate::gpu;
 use crate::measures::{count_tokens, cpu_time, read_lengths, requests};
 use ablate::Ablation;
 use peregrine_args::console::show;
+use peregrine_args::languages::PairArgs;
 use peregrine_args::lines::Lines;
 use peregrine_args::model::ModelArgs;
 use peregrine_args::search::{SearchArgs, Setup};
@@ -34,6 +35,9 @@ pub struct Args {
 
     #[command(flatten)]
     model: ModelArgs,
+
+    #[command(flatten)]
+    languages: PairArgs,
 
     #[command(flatten)]
     search: SearchArgs,
@@ -188,6 +192,7 @@ impl Args {
         let mut setup = self.search.setup(translator, &self.model.settings());
         let options = &mut setup.options;
         options.scores = self.scores;
+        self.languages.set(options);
         if let Some(length) = self.output_length {
             options.search.min_length = length as usize;
             options.search.max_length = Some(length as usize);

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::measures::{read_lengths, requests};
 use peregrine_args::console::show;
+use peregrine_args::languages::PairArgs;
 use peregrine_args::lines::Lines;
 use peregrine_args::model::ModelArgs;
 use peregrine_args::search::{SearchArgs, Setup};
@@ -26,6 +27,9 @@ use peregrine_args::search::{SearchArgs, Setup};
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
+
+    #[command(flatten)]
+    languages: PairArgs,
 
     #[command(flatten)]
     search: SearchArgs,
@@ -142,7 +146,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if lines.is_empty() || lengths.as_ref().is_some_and(|lengths| lengths.len() < lines.len()) {
         bail!("{}: {} lines, and not as many lengths", args.source.display(), lines.len());
     }
-    let translator = args.model.open()?;
+    let translator = args.languages.apply(args.model.open()?)?;
     let setup = args.search.setup(&translator, &args.model.settings());
     let requests: Vec<Request<'_>> = requests(&lines, &lengths.unwrap_or_default())
         .into_iter()

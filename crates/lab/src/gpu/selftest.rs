@@ -4,13 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use peregrine::measure::cuda::{Cuda, try_device_beams, try_output_layers};
-use peregrine::model::{OpenOptions, made_up_model, preset};
+use peregrine::model::{
+    Architecture, OpenOptions, TransformerSize, fairseq_transformer, made_up_model,
+    mbart_transformer, preset,
+};
 use peregrine::{
     BatchSize, Compute, Device, GpuPrecision, Model, Request, Translation, Translator,
 };
 
 use super::shared_batch::{Outcome, compare_in_shared_batch};
 use peregrine_args::console::show;
+use peregrine_args::languages::PairArgs;
 use peregrine_args::lines::Lines;
 use peregrine_args::search::Setup;
 
@@ -44,6 +48,9 @@ pub struct Args {
     /// One network of each family, and eight lines
     #[arg(long)]
     quick: bool,
+
+    #[command(flatten)]
+    languages: PairArgs,
 }
 
 /// The share of lines that must have the same words in float32.
@@ -73,10 +80,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             lines.truncate(8);
         }
         let subject = Subject { name: &name, lines, beam: args.beam };
-        let processor = Translator::prepare(model, &Compute::float32())?;
+        let prepare =
+            |model, compute: &Compute| args.languages.apply(Translator::prepare(model, compute)?);
+        let processor = prepare(model, &Compute::float32())?;
         let reference = subject.translate(&processor, BATCHES[0])?;
         for &precision in precisions {
-            let gpu = Translator::prepare(open()?, &Compute::cuda(number, precision))?;
+            let gpu = prepare(open()?, &Compute::cuda(number, precision))?;
             failures += usize::from(!subject.compare(&reference, precision, &gpu)?);
             failures += usize::from(!subject.shared_batch_agrees(precision, &gpu)?);
         }
@@ -127,19 +136,37 @@ fn subjects(args: &Args) -> Vec<(String, Vec<String>, Open)> {
         return args.model.iter().map(open).collect();
     }
     let shapes: &[&str] = match args.quick {
-        true => &["student", "gru", "rnnfc-s3"],
-        false => &["student", "gru", "bideep", "mlstm", "rnnfc-s2", "rnnfc-s3", "rnnfc-s5"],
+        true => &["student", "mbart", "gru", "rnnfc-s3"],
+        false => &[
+            "student", "nllb", "mbart", "gru", "bideep", "mlstm", "rnnfc-s2", "rnnfc-s3",
+            "rnnfc-s5",
+        ],
     };
     let made_up = shapes.iter().map(|&shape| -> (String, Vec<String>, Open) {
-        let open = move || {
-            let architecture = preset(shape, Some(2000)).context("a known shape")?;
-            Ok(made_up_model(architecture, 1)?)
-        };
+        let open = move || Ok(made_up_model(architecture(shape).context("a known shape")?, 1)?);
         (shape.to_owned(), numbered_words(), Box::new(open))
     });
     let builtin: Open = Box::new(|| Ok(peregrine::builtin_model()?));
     let builtin = cfg!(feature = "builtin").then(|| ("built-in".to_owned(), english(), builtin));
     made_up.chain(builtin).collect()
+}
+
+/// A network to be filled with random numbers, with 2,000 words.
+fn architecture(shape: &str) -> Option<Architecture> {
+    // Families of large models, made small.
+    let size = TransformerSize {
+        width: 256,
+        inner: 1024,
+        heads: 8,
+        encoder_layers: 3,
+        decoder_layers: 3,
+        words: 2000,
+    };
+    match shape {
+        "nllb" => Some(Architecture::Transformer(fairseq_transformer(size))),
+        "mbart" => Some(Architecture::Transformer(mbart_transformer(size, 256))),
+        _ => preset(shape, Some(size.words)),
+    }
 }
 
 fn english() -> Vec<String> {

@@ -5,7 +5,7 @@ use peregrine_text::Tokenizer;
 
 use crate::ctranslate2::config::Config;
 use crate::languages::Family;
-use crate::{Languages, SourcePlace, Start, TargetPlace};
+use crate::{LanguageToken, Languages, SourcePlace, Start, TargetPlace};
 
 /// The languages of a model: M2M-100, NLLB, mBART, or MarianMT of several target languages.
 pub(super) fn find(config: &Config, vocabulary: &Tokenizer, start: Start) -> Option<Languages> {
@@ -18,14 +18,22 @@ pub(super) fn find(config: &Config, vocabulary: &Tokenizer, start: Start) -> Opt
         _ if config.add_source_eos => &[Family::M2m100],
         _ => &[Family::M2m100, Family::Nllb, Family::Mbart],
     };
+    let (source, target) = match is_mbart25(config, vocabulary) {
+        true => (SourcePlace::AfterEnd, TargetPlace::Start),
+        false => (SourcePlace::Begin, TargetPlace::First),
+    };
     families.iter().find_map(|family| {
-        let list = family.tokens(vocabulary);
-        // One such word is a word.
-        (list.len() > 1).then_some(Languages {
-            list,
-            source: SourcePlace::Begin,
-            target: TargetPlace::First,
-            default_target: None,
-        })
+        let list = tokens(*family, vocabulary)?;
+        Some(Languages { list, source, target, default_target: None })
     })
+}
+
+/// Whether a model starts its decoder with the target language.
+pub(super) fn is_mbart25(config: &Config, vocabulary: &Tokenizer) -> bool {
+    config.decoder_start_token.is_none() && tokens(Family::Mbart, vocabulary).is_some()
+}
+
+/// The language tokens of a family. One such word is a word.
+fn tokens(family: Family, vocabulary: &Tokenizer) -> Option<Vec<LanguageToken>> {
+    Some(family.tokens(vocabulary)).filter(|list| list.len() > 1)
 }

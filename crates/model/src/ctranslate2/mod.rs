@@ -94,7 +94,7 @@ pub(crate) fn languages(folder: &Path) -> Result<Option<Languages>, ModelError> 
         variables: &variables,
         config: &config,
         default_heads: 8,
-        raw: true,
+        raw: false,
     };
     Ok(languages::find(&config, &source, context.start(&target)?))
 }
@@ -279,6 +279,10 @@ impl Context<'_> {
             return Ok(Start::Zero);
         }
         let Some(token) = &self.config.decoder_start_token else {
+            // mBART-25: the target language is the decoder's first input.
+            if !self.raw && languages::is_mbart25(self.config, target) {
+                return Ok(Start::Token(target.eos()));
+            }
             let what =
                 "no decoder_start_token: models that want it with each sentence are not supported";
             return Err(ModelError::unsupported(self.path, what));

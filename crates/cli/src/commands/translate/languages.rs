@@ -80,9 +80,7 @@ impl LanguageArgs {
         let note = format!("{from} to {to}{seen}: {}", route.models.join(", then "));
         Ok(Some(Chosen { paths: route.models.iter().filter_map(path).collect(), note }))
     }
-}
 
-impl LanguageArgs {
     /// The translator between the languages, and what to tell the user. A model of one pair must be of that pair.
     pub(crate) fn apply(
         &self,

@@ -206,23 +206,19 @@ impl Args {
             None => (self.model.read()?, self.model.tuner()?),
             Some(_) => (self.model.read_other(paths.next().context("a model")?)?, None),
         };
-        let mut digest = self.job_files().map(|_| model.digest());
-        let mut translator = self.model.prepare(model, tuner)?;
-        let mut first = None;
-        let second = paths.next();
-        if second.is_none() {
-            let (between, note) = self.languages.apply(translator, || self.sample())?;
-            translator = between;
+        let digest = self.job_files().map(|_| model.digest());
+        let translator = self.model.prepare(model, tuner)?;
+        let Some(path) = paths.next() else {
+            let (translator, note) = self.languages.apply(translator, || self.sample())?;
             if let Some(note) = note {
                 self.say(format_args!("note: {note}"));
             }
-        }
-        if let Some(path) = second {
-            let model = self.model.read_other(path)?;
-            digest = digest.map(|first| first.rotate_left(1) ^ model.digest());
-            first = Some(std::mem::replace(&mut translator, self.model.prepare(model, None)?));
-        }
-        Ok(Opened { first, translator, digest })
+            return Ok(Opened { first: None, translator, digest });
+        };
+        let second = self.model.read_other(path)?;
+        let digest = digest.map(|first| first.rotate_left(1) ^ second.digest());
+        let second = self.model.prepare(second, None)?;
+        Ok(Opened { first: Some(translator), translator: second, digest })
     }
 
     /// Translates the input to its end, or until a signal comes. How it went, and how many lines are written.
