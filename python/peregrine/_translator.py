@@ -6,14 +6,15 @@ import atexit
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence, Union, overload
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence, overload
 
-from . import _containers, _results
+from . import _containers, _results, _settings
 from ._options import Options, StrPath
 from ._peregrine import Engine, Error
 from ._peregrine import detect as _detect
 from ._progress import bar, bar_over
 from ._results import Detection, Translation
+from ._settings import Paths
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     Array = TypeVar("Array", bound=_containers.SupportsArray)
-
-Paths = Union[StrPath, Sequence[StrPath], None]
 
 # Translators that have been asked for futures. Their threads must end before the interpreter does.
 _couriers: weakref.WeakSet[Translator] = weakref.WeakSet()
@@ -84,14 +83,17 @@ class Translator:
         batch_sentences, batch_tokens: the size of a batch.
         settings: laboratory settings (``python -m peregrine help settings``).
         """
-        many = [] if model is None else [model] if isinstance(model, (str, os.PathLike)) else list(model)
+        chosen = _settings.choose_models({"model": model, "then": then, "models": models, "from_": from_, "to": to})
+
+        def path(given: StrPath | None) -> str | None:
+            return None if given is None else _settings.absolute(given)
+
         self._start(
             {
-                "model": [_absolute(path) for path in many],
+                "model": _settings.many(chosen["model"]),
+                "then": path(chosen["then"]),
                 "from_": from_,
                 "to": to,
-                "models": None if models is None else _absolute(models),
-                "then": None if then is None else _absolute(then),
                 "device": device,
                 "precision": precision,
                 "threads": threads,
@@ -99,12 +101,12 @@ class Translator:
                 "batch_sentences": batch_sentences,
                 "batch_tokens": batch_tokens,
                 "memory": None if memory is None else str(memory),
-                "vocab": None if vocab is None else tuple(_absolute(path) for path in vocab),
-                "config": None if config is None else _absolute(config),
+                "vocab": None if vocab is None else tuple(_settings.many(vocab)),
+                "config": path(config),
                 "weights": list(weights),
-                "shortlist": _shortlist(shortlist),
+                "shortlist": _settings.shortlist(shortlist),
                 "compat": [compat] if isinstance(compat, str) else list(compat),
-                "calibration": None if calibration is None else _absolute(calibration),
+                "calibration": path(calibration),
                 "settings": [f"{name}={value}" for name, value in (settings or {}).items()],
             }
         )
@@ -139,7 +141,7 @@ class Translator:
 
     @property
     def model(self) -> list[str]:
-        """The paths of the model; none for the built-in one."""
+        """The paths of the model, or of the first of two in a row; none for the built-in one."""
         return list(self._settings["model"])
 
     @property
@@ -451,19 +453,6 @@ def detect(text: str, among: Sequence[str] = ()) -> Detection:
     'en'
     """
     return Detection(*_detect(text, list(among)))
-
-
-def _absolute(path: StrPath) -> str:
-    return os.path.abspath(os.fspath(path))
-
-
-def _shortlist(given: StrPath | Sequence[StrPath | float] | None) -> list[str]:
-    """A shortlist as the engine wants it: a name, or a path and numbers."""
-    if given is None:
-        return []
-    first, *numbers = [given] if isinstance(given, (str, os.PathLike)) else list(given)
-    name = first if isinstance(first, str) and first in ("auto", "off", "vmap") else _absolute(first)  # type: ignore[arg-type]
-    return [name, *map(str, numbers)]
 
 
 def _prefixes(prefix: Any, text: str | Sequence[str]) -> list[str | None] | None:

@@ -30,7 +30,8 @@ from typing import Any, Iterator, Mapping, Union
 
 from ._options import StrPath
 from ._peregrine import Error
-from .corpus._plan import Plan, map_paths
+from ._settings import map_paths
+from .corpus._plan import Plan
 from .corpus._run import Died, Report, Tell, carry_out
 from .corpus._worker import About, Job, Outcome, Partition, Worker
 

@@ -2,13 +2,14 @@
 //!
 //! What people see is written in Python (`peregrine/`). Here is what that needs of the library: an [`Engine`](engine::Engine) that
 //! holds a model and computes with the interpreter lock released. A file each: opening (`open`), options (`options`), waiting so that
-//! Ctrl-C counts (`wait`), iterators (`iterate`), futures (`submit`), results (`results`), Arrow arrays (`arrow`).
+//! Ctrl-C counts (`wait`), iterators (`iterate`), futures (`submit`), results (`results`), Arrow arrays (`arrow`), languages (`languages`).
 
 mod arrow;
 mod both;
 mod engine;
 mod errors;
 mod iterate;
+mod languages;
 mod open;
 mod options;
 mod results;
@@ -18,25 +19,6 @@ mod wait;
 use std::ffi::OsString;
 
 use pyo3::prelude::*;
-
-/// The language of a text among those allowed: code, confidence, whether it can be relied on, other languages that it may be, script.
-#[pyfunction]
-fn detect<'py>(
-    py: Python<'py>,
-    text: &Bound<'py, PyAny>,
-    among: Vec<String>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let text = options::text(text, || "text".to_owned())?;
-    for name in &among {
-        if peregrine::text::Language::find(name).is_none() {
-            return Err(errors::value(format!("among: no language has the name {name:?}")));
-        }
-    }
-    let among: Vec<&str> = among.iter().map(String::as_str).collect();
-    let found = peregrine::text::detect(&text, &among);
-    let fields = (found.language, found.confidence, found.reliable, found.others, found.script);
-    fields.into_pyobject(py).map(Bound::into_any)
-}
 
 /// Runs the command with these arguments. Its exit code.
 #[pyfunction]
@@ -60,7 +42,7 @@ mod _peregrine {
     #[pymodule_export]
     use super::submit::Ticket;
     #[pymodule_export]
-    use super::{command, detect};
+    use super::{command, languages::detect, languages::models_between};
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use peregrine::registry::{Registry, RegistryOptions, find_models};
 use peregrine::settings::Settings;
-use peregrine::text::Language;
 use peregrine::{
     BatchSize, Calibration, Compat, Compute, Device, Model, OpenOptions, Translator, Workers,
 };
@@ -19,8 +17,6 @@ use crate::options::wrong_type;
 /// The settings of an engine, as Python gives them.
 pub(crate) struct Opening {
     model: Vec<PathBuf>,
-    /// A folder of models, of which languages choose.
-    models: Option<PathBuf>,
     from: Option<String>,
     to: Option<String>,
     then: Option<PathBuf>,
@@ -56,7 +52,6 @@ impl Opening {
     pub(crate) fn new(given: &Bound<'_, PyDict>) -> PyResult<Opening> {
         Ok(Opening {
             model: field(given, "model", "a path or several")?,
-            models: field(given, "models", "a path")?,
             from: field(given, "from_", "str")?,
             to: field(given, "to", "str")?,
             then: field(given, "then", "a path")?,
@@ -78,8 +73,7 @@ impl Opening {
     }
 
     /// Opens the models.
-    pub(crate) fn open(&mut self, py: Python<'_>) -> PyResult<Opened> {
-        self.choose_models()?;
+    pub(crate) fn open(&self, py: Python<'_>) -> PyResult<Opened> {
         let mut settings = Settings::default();
         for assignment in &self.settings {
             settings.set(assignment).map_err(|problem| value(format!("settings: {problem}")))?;
@@ -100,35 +94,6 @@ impl Opening {
             compat,
         };
         py.detach(|| self.open_models(&settings, compute, &options))
-    }
-
-    /// Finds the models of the languages in the folder of models, if one is given.
-    fn choose_models(&mut self) -> PyResult<()> {
-        let Some(folder) = &self.models else { return Ok(()) };
-        let (Some(from), Some(to)) = (&self.from, &self.to) else {
-            return Err(value("models: from_ and to are needed to choose one"));
-        };
-        if !self.model.is_empty() || self.then.is_some() {
-            return Err(value("models: expected instead of model and then"));
-        }
-        let code = |name: &String| Language::find(name).map_or(name.clone(), |l| l.code.to_owned());
-        let (from, to) = (code(from), code(to));
-        let found = find_models(folder);
-        let (entries, _) =
-            found.map_err(|error| failed(format!("{}: {error}", folder.display())))?;
-        let registry = Registry::new(entries, RegistryOptions::default());
-        let Some(route) = registry.route(&from, &to) else {
-            let what = format!("{} has no model from {from} to {to}", folder.display());
-            return Err(value(what));
-        };
-        let states = registry.models();
-        let path = |name: &String| {
-            states.iter().find(|state| state.entry.name == *name)?.entry.path.clone()
-        };
-        let mut paths = route.models.iter().filter_map(path);
-        self.model = paths.next().into_iter().collect();
-        self.then = paths.next();
-        Ok(())
     }
 
     fn open_models(

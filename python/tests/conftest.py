@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 import peregrine
 import pytest
+from peregrine import corpus
 
 SENTENCE, TRANSLATION = "Two dogs play in the snow.", "Dois cães brincam na neve."
 
@@ -25,3 +26,9 @@ def different(count: int) -> list[str]:
 def translator() -> Iterator[peregrine.Translator]:
     with peregrine.Translator(threads=2) as translator:
         yield translator
+
+
+@pytest.fixture(scope="session")
+def local() -> Callable[..., corpus.Report]:
+    """Carries out a plan with one worker."""
+    return lambda plan, **more: corpus.run(plan, workers=1, threads=2, **more)

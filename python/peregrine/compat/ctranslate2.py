@@ -231,8 +231,7 @@ class Translator:
 
         if not asynchronous:
             return translate()
-        results = self._later(translate)
-        return [AsyncTranslationResult(results, number) for number in range(len(source))]
+        return [AsyncTranslationResult(*later) for later in self._later(translate, len(source))]
 
     def translate_iterable(
         self,
@@ -280,8 +279,7 @@ class Translator:
 
         if not asynchronous:
             return score()
-        results = self._later(score)
-        return [AsyncScoringResult(results, number) for number in range(len(source))]
+        return [AsyncScoringResult(*later) for later in self._later(score, len(source))]
 
     def score_iterable(
         self,
@@ -296,10 +294,11 @@ class Translator:
         for pairs in _chunks(zip(source, target)):
             yield from self.score_batch([s for s, _ in pairs], [t for _, t in pairs], **kwargs)
 
-    def _later(self, call: Callable[[], list[Result]]) -> Future[list[Result]]:
+    def _later(self, call: Callable[[], list[Result]], count: int) -> Iterator[tuple[Future[list[Result]], int]]:
+        """What a call will give, and the number of each of its results."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1)
-        return self._pool.submit(call)
+        return zip(itertools.repeat(self._pool.submit(call)), range(count))
 
 
 def _only(**arguments: tuple[object, object]) -> None:

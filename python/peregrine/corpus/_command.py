@@ -66,6 +66,9 @@ def _plan(given: argparse.Namespace) -> Plan:
     named = vars(given)
     options = {option.name: named[f"option {option.name}"] for option in option_table()}
     settings = {name: named[name] for name in _SETTINGS if named[name] is not None}
+    if given.models is not None:
+        # They choose the models, and are no options of each text.
+        settings.update({name: options.pop(name) for name in ("from_", "to")})
     return Plan(
         given.source,
         given.output,
@@ -125,6 +128,7 @@ def option_table() -> Iterator[Option]:
 
 #: Settings of a translator that the command has, and what is said of them.
 _SETTINGS = {
+    "models": "a folder of models, of which the one from --from to --to is used, or two in a row",
     "device": "auto, cpu, cuda or cuda:N",
     "precision": "float32, bfloat16, int16, int8; on a GPU also tf32, float16, fp8",
     "memory": "what a worker may use, such as 2GB",
@@ -188,7 +192,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_option(group: argparse._ArgumentGroup, option: Option) -> None:
     """An option of the table; what a value may be is checked by the engine."""
     more: dict[str, Any] = {"metavar": "ON|OFF", "type": _switch, "nargs": "?", "const": True}
-    if option.kind.startswith("int"):
+    if option.kind.startswith("str"):
+        more = {"metavar": "LANGUAGE"}
+    elif option.kind.startswith("int"):
         more = {"metavar": "N", "type": int}
     elif option.kind.startswith("float"):
         more = {"metavar": "X", "type": float}

@@ -8,12 +8,12 @@ import inspect
 import json
 import os
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence, Union, cast
+from typing import Any, Iterator, Sequence, Union, cast
 
 from .._options import Options, StrPath
 from .._peregrine import VERSION, Error
-from .._translator import Paths, Translator
-from .._translator import _absolute as absolute
+from .._settings import Paths, absolute, choose_models, map_paths
+from .._translator import Translator
 from ._files import FORMATS, Shape, whole
 from ._worker import Job, Partition
 
@@ -80,7 +80,7 @@ class Plan:
             raise ValueError("dedupe: a line that is part of a paragraph cannot stand for another: expected another split")
         self.output = Path(os.path.abspath(output))
         shape = Shape(column, into, None if keep is None else list(keep), input_format, format)
-        given = {"model": model, **settings}
+        given = choose_models({"model": model, **settings})
         try:
             given, chosen = map_paths(given, options or {}, absolute)
             json.dumps((given, chosen))
@@ -139,29 +139,6 @@ def _files(source: Sources, output: Path) -> Iterator[tuple[Path, Path]]:
                 if not name.startswith((".", "_")):
                     file = Path(folder, name)
                     yield file, file.relative_to(path)
-
-
-def map_paths(
-    settings: Mapping[str, Any], options: Mapping[str, Any], change: Callable[[StrPath], str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings and options with all paths in them changed."""
-
-    def one(value: Any) -> Any:
-        return change(value) if isinstance(value, (str, os.PathLike)) else value
-
-    settings, options = dict(settings), dict(options)
-    for name in ("model", "then", "config", "calibration", "vocab"):
-        value = settings.get(name)
-        if value is not None:
-            settings[name] = [one(path) for path in value] if isinstance(value, (list, tuple)) else one(value)
-    shortlist = settings.get("shortlist")
-    if shortlist is not None and shortlist not in ("auto", "off", "vmap"):
-        first, *numbers = shortlist if isinstance(shortlist, (list, tuple)) else [shortlist]
-        settings["shortlist"] = [one(first), *numbers]
-    for name in ("glossary", "replace_unknown"):
-        if name in options:
-            options[name] = one(options[name])
-    return settings, options
 
 
 def _digest(path: StrPath) -> str:
