@@ -35,27 +35,37 @@ pub(crate) struct Place {
 }
 
 /// Lines as they come.
-pub(crate) struct Feed {
-    lines: Receiver<anyhow::Result<Line<Place>>>,
+pub(crate) struct Feed<T> {
+    lines: Receiver<anyhow::Result<Line<T>>>,
     stop: &'static AtomicBool,
 }
 
-impl Feed {
-    /// Reads `input`, whose first `lines` have been read, and with it `prefixes` if there are any.
+impl<T: Send + 'static> Feed<T> {
+    /// Reads to the end, to the first error, or until nobody wants more.
     pub(crate) fn new(
-        input: Lines,
-        prefixes: Option<Lines>,
-        lines: u64,
+        lines: impl Iterator<Item = anyhow::Result<Line<T>>> + Send + 'static,
         stop: &'static AtomicBool,
-    ) -> Feed {
+    ) -> Feed<T> {
         let (sender, receiver) = sync_channel(WAITING);
-        let reader = Reader { input, prefixes, lines, between: None };
-        std::thread::spawn(move || reader.run(&sender));
+        std::thread::spawn(move || send(lines, &sender));
         Feed { lines: receiver, stop }
     }
 }
 
-struct Reader {
+fn send<T>(
+    lines: impl Iterator<Item = anyhow::Result<Line<T>>>,
+    to: &SyncSender<anyhow::Result<Line<T>>>,
+) {
+    for line in lines {
+        let failed = line.is_err();
+        if to.send(line).is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// Lines of a text with their places in it.
+pub(crate) struct Reader {
     input: Lines,
     prefixes: Option<Lines>,
     /// Lines that have ended.
@@ -65,17 +75,12 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads to the end, or until nobody wants more.
-    fn run(mut self, sender: &SyncSender<anyhow::Result<Line<Place>>>) {
-        while let Some(line) = self.next().transpose() {
-            let failed = line.is_err();
-            if sender.send(line).is_err() || failed {
-                return;
-            }
-        }
+    /// Reads `input`, whose first `lines` have been read, and with it `prefixes` if there are any.
+    pub(crate) fn new(input: Lines, prefixes: Option<Lines>, lines: u64) -> Reader {
+        Reader { input, prefixes, lines, between: None }
     }
 
-    fn next(&mut self) -> anyhow::Result<Option<Line<Place>>> {
+    fn next_line(&mut self) -> anyhow::Result<Option<Line<Place>>> {
         let Some(fragment) = self.input.next_fragment()? else {
             return self.check_prefixes().map(|()| None);
         };
@@ -120,8 +125,16 @@ impl Reader {
     }
 }
 
-impl Iterator for Feed {
+impl Iterator for Reader {
     type Item = anyhow::Result<Line<Place>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_line().transpose()
+    }
+}
+
+impl<T> Iterator for Feed<T> {
+    type Item = anyhow::Result<Line<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
