@@ -138,10 +138,13 @@ fn copied(document: &Document) -> Vec<u8> {
 
 fn check_new(document: &Document) {
     let new: Vec<Translated> = document.blocks().iter().map(turned_round).collect();
-    document.write(&new);
-    for count in (0..=new.len()).filter(|&count| document.ready(count)).take(8) {
-        document.write_part(count, &new[count..]);
+    let whole = document.write(&new).bytes;
+    let (mut parts, mut first) = (Vec::new(), 0);
+    for count in (1..=new.len()).filter(|&count| document.ready(count)) {
+        parts.extend(document.write_part(first, &new[first..count]).bytes);
+        first = count;
     }
+    assert!(new.is_empty() || parts == whole, "in parts it differs");
 }
 
 /// What is written with other words can be read again.

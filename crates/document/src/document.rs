@@ -74,6 +74,9 @@ pub struct Document {
     body: Box<dyn Body>,
 }
 
+/// What a reader makes of a document: its blocks, and how they are put back.
+pub(crate) type Parsed = (Vec<Block>, Box<dyn Body>);
+
 /// What a format knows about a document: how its blocks are put back. A format is a function from bytes to blocks and
 /// a body.
 pub(crate) trait Body: Debug + Send + Sync {
@@ -151,6 +154,20 @@ impl Document {
                 let problem = "an Office file of the old kind or an encrypted one; save it as docx, pptx or xlsx";
                 return Err(Error::whole(problem));
             }
+        };
+        Ok(Document { format, blocks, body })
+    }
+
+    /// Reads a piece of a document whose first piece is in UTF-8.
+    pub(crate) fn read_more(
+        bytes: Vec<u8>,
+        format: Format,
+        options: &Options,
+    ) -> Result<Document, Error> {
+        let (blocks, body) = match format {
+            Format::Text => text::read_utf8(bytes, options),
+            Format::Json => json::read_utf8(bytes, options)?,
+            _ => return Document::read(bytes, format, options),
         };
         Ok(Document { format, blocks, body })
     }

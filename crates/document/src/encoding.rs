@@ -9,10 +9,7 @@ use encoding_rs::{Encoding, WINDOWS_1252};
 
 use crate::Error;
 use crate::block::{Block, Translated};
-use crate::document::{Body, Note, NoteKind, Written};
-
-/// What a reader makes of a document.
-type Read = (Vec<Block>, Box<dyn Body>);
+use crate::document::{Body, Note, NoteKind, Parsed, Written};
 
 /// How characters are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +25,8 @@ enum Charset {
 /// Reads text of any encoding with a reader of UTF-8. UTF-16 is known by its byte order mark, others are guessed.
 pub(crate) fn read(
     bytes: Vec<u8>,
-    reader: impl FnOnce(Vec<u8>) -> Result<Read, Error>,
-) -> Result<Read, Error> {
+    reader: impl FnOnce(Vec<u8>) -> Result<Parsed, Error>,
+) -> Result<Parsed, Error> {
     match decode(&bytes)? {
         None => reader(bytes),
         Some((text, charset)) => reencoded(text, charset, None, reader),
@@ -40,8 +37,8 @@ pub(crate) fn read(
 pub(crate) fn read_named(
     bytes: Vec<u8>,
     name: &str,
-    reader: impl FnOnce(Vec<u8>) -> Result<Read, Error>,
-) -> Result<Read, Error> {
+    reader: impl FnOnce(Vec<u8>) -> Result<Parsed, Error>,
+) -> Result<Parsed, Error> {
     let charset = match name.to_ascii_lowercase().as_str() {
         // Without the characters that Windows-1252 has in place of control characters.
         "iso-8859-1" | "iso8859-1" | "iso_8859-1" | "latin1" => Charset::Latin1,
@@ -56,12 +53,17 @@ pub(crate) fn read_named(
     }
 }
 
+/// Whether the first bytes of a text say that it is in UTF-8.
+pub(crate) fn is_utf8(bytes: &[u8]) -> bool {
+    matches!(decode(bytes), Ok(None))
+}
+
 fn reencoded(
     text: String,
     charset: Charset,
     name: Option<&str>,
-    reader: impl FnOnce(Vec<u8>) -> Result<Read, Error>,
-) -> Result<Read, Error> {
+    reader: impl FnOnce(Vec<u8>) -> Result<Parsed, Error>,
+) -> Result<Parsed, Error> {
     let (blocks, body) = reader(text.into_bytes())?;
     Ok((blocks, Box::new(Reencoded { body, charset, name: name.map(str::to_owned) })))
 }

@@ -25,6 +25,9 @@ pub enum Error {
         /// What was found, or what was expected.
         problem: String,
     },
+    /// The document could not be read to its end.
+    #[error("{0}")]
+    Unreadable(String),
     /// Something about the document as a whole.
     #[error("{0}")]
     Whole(String),
@@ -39,6 +42,16 @@ impl Error {
             line: before.iter().filter(|&&byte| byte == b'\n').count() + 1,
             column: String::from_utf8_lossy(&before[start..]).chars().count() + 1,
             problem: one_line(&problem.into()),
+        }
+    }
+
+    /// The same problem, in a document behind so many lines of another one.
+    pub(crate) fn behind_lines(self, lines: usize) -> Error {
+        match self {
+            Error::At { line, column, problem } => {
+                Error::At { line: line + lines, column, problem }
+            }
+            other => other,
         }
     }
 

@@ -5,8 +5,7 @@ use std::ops::Range;
 use html5gum::{DefaultEmitter, Token as Html, Tokenizer};
 
 use crate::Error;
-use crate::block::Block;
-use crate::document::{Body, Options};
+use crate::document::{Options, Parsed};
 use crate::escape::Escape;
 use crate::format::find;
 use crate::markup::reference::References;
@@ -16,10 +15,7 @@ use crate::text::{bom, refuse_utf16};
 /// Tags that end with the document are cut short, so many times at most.
 const MOST_MENDED: usize = 16;
 
-pub(crate) fn read(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     refuse_utf16(&bytes)?;
     let encoding = Encoding::of(&bytes)?;
     let tokens = tokens(&bytes);

@@ -2,8 +2,7 @@
 //! so that comments and commas that JSON does not allow do no harm.
 
 use crate::Error;
-use crate::block::Block;
-use crate::document::{Body, Options};
+use crate::document::{Options, Parsed};
 use crate::encoding;
 use crate::format::find;
 use crate::placeholder::{Marks, is_prose};
@@ -13,18 +12,35 @@ use crate::strings::{Content, Strings, is_wanted};
 /// Objects and lists inside of each other.
 const DEEPEST: usize = 1000;
 
-pub(crate) fn read(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
-    encoding::read(bytes, |bytes| {
-        let places = {
-            let mut reader = Reader::new(&bytes, options);
-            reader.read()?;
-            reader.strings.places
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
+    encoding::read(bytes, |bytes| read_utf8(bytes, options))
+}
+
+pub(crate) fn read_utf8(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
+    let mut reader = Reader::new(&bytes, options);
+    reader.read()?;
+    let places = reader.strings.places;
+    Ok(places.finish(bytes))
+}
+
+/// The end of the last line that ends outside of all brackets: what is behind it can be read by itself.
+pub(crate) fn last_line_end(bytes: &[u8]) -> usize {
+    let (mut at, mut depth, mut end) = (0, 0_usize, 0);
+    while at < bytes.len() {
+        let byte = bytes[at];
+        at = match byte {
+            b'"' => string_end(bytes, at).unwrap_or(bytes.len()),
+            b'/' => comment_end(bytes, at),
+            _ => at + 1,
         };
-        Ok(places.finish(bytes))
-    })
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'\n' if depth == 0 => end = at,
+            _ => {}
+        }
+    }
+    end
 }
 
 struct Reader<'a> {
@@ -74,6 +90,7 @@ impl<'a> Reader<'a> {
                 byte @ (b'}' | b']') => match self.open.pop() {
                     Some(level) if level.close == byte => {
                         self.path.truncate(level.path);
+                        self.is_note = level.is_note;
                         at + 1
                     }
                     _ => return Err(self.error(at, "a bracket that closes nothing")),
@@ -83,7 +100,7 @@ impl<'a> Reader<'a> {
                     at + 1
                 }
                 b'"' => self.string(at)?,
-                b'/' => self.comment(at),
+                b'/' => comment_end(self.bytes, at),
                 _ => at + 1,
             };
         }
@@ -130,30 +147,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The place behind a comment, which JSON does not have but files do.
-    fn comment(&self, at: usize) -> usize {
-        let rest = &self.bytes[at..];
-        let length = match rest.get(1) {
-            Some(b'/') => rest.iter().position(|&byte| byte == b'\n'),
-            Some(b'*') => find(&rest[2..], b"*/").map(|end| end + 4),
-            _ => Some(1),
-        };
-        at + length.unwrap_or(rest.len())
-    }
-
     /// Reads a key or a value.
     fn string(&mut self, at: usize) -> Result<usize, Error> {
-        let mut end = at + 1;
-        loop {
-            match self.bytes.get(end) {
-                None => return Err(self.error(at, "a string that is never closed")),
-                Some(b'"') => break,
-                Some(b'\\') => end += 2,
-                Some(_) => end += 1,
-            }
-        }
-        let content = content(self.bytes, at + 1, end);
-        let behind = self.bytes[end + 1..].trim_ascii_start();
+        let Some(end) = string_end(self.bytes, at) else {
+            return Err(self.error(at, "a string that is never closed"));
+        };
+        let content = content(self.bytes, at + 1, end - 1);
+        let behind = self.bytes[end..].trim_ascii_start();
         let in_object = self.open.last().is_some_and(|level| level.close == b'}');
         if in_object && behind.starts_with(b":") {
             let key = content.map(|content| content.text).unwrap_or_default();
@@ -165,8 +165,31 @@ impl<'a> Reader<'a> {
         }) {
             self.strings.add(&content, self.style, Marks::default());
         }
-        Ok(end + 1)
+        Ok(end)
     }
+}
+
+/// The place behind a string.
+fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut end = at + 1;
+    loop {
+        match bytes.get(end)? {
+            b'"' => return Some(end + 1),
+            b'\\' => end += 2,
+            _ => end += 1,
+        }
+    }
+}
+
+/// The place behind a comment, which JSON does not have but files do.
+fn comment_end(bytes: &[u8], at: usize) -> usize {
+    let rest = &bytes[at..];
+    let length = match rest.get(1) {
+        Some(b'/') => rest.iter().position(|&byte| byte == b'\n'),
+        Some(b'*') => find(&rest[2..], b"*/").map(|end| end + 4),
+        _ => Some(1),
+    };
+    at + length.unwrap_or(rest.len())
 }
 
 /// What a string says. Nothing if its escapes make no text.

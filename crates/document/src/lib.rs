@@ -44,6 +44,7 @@ mod json;
 mod markdown;
 mod markup;
 mod office;
+mod pieces;
 mod placeholder;
 mod po;
 mod project;
@@ -60,6 +61,7 @@ pub use block::{Block, Kind, Link, Span, Translated};
 pub use document::{Document, Elements, Note, NoteKind, Options, Written};
 pub use error::Error;
 pub use format::Format;
+pub use pieces::Pieces;
 
 /// The examples of the page about documents.
 #[cfg(doctest)]

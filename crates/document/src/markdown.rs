@@ -5,9 +5,8 @@ use std::ops::Range;
 use pulldown_cmark::{Event, LinkType, Options as Extensions, Parser, Tag, TagEnd};
 
 use crate::Error;
-use crate::block::Block;
 use crate::builder::Builder;
-use crate::document::{Body, Options};
+use crate::document::{Options, Parsed};
 use crate::escape::Escape;
 use crate::markup::attributes::Attributes;
 use crate::markup::{Role, role_in_html};
@@ -16,10 +15,7 @@ use crate::text::{bom, refuse_utf16};
 
 type Events<'a> = Vec<(Event<'a>, Range<usize>)>;
 
-pub(crate) fn read(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     refuse_utf16(&bytes)?;
     let text = same_length(&bytes);
     let start = bom(&bytes);

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
-use crate::document::{Body, Note, Options, Written};
+use crate::document::{Body, Note, Options, Parsed, Written};
 use crate::format::find;
 use crate::markup::What;
 use crate::markup::attributes::Attributes;
@@ -29,11 +29,8 @@ use dialect::Dialect;
 pub(crate) use book::read as read_book;
 pub(crate) use open_document::read as read_open_document;
 
-/// Blocks and how they are put back.
-type Content = (Vec<Block>, Box<dyn Body>);
-
 /// Reads Word documents, presentations and workbooks.
-pub(crate) fn read(bytes: Vec<u8>, format: Format, options: &Options) -> Result<Content, Error> {
+pub(crate) fn read(bytes: Vec<u8>, format: Format, options: &Options) -> Result<Parsed, Error> {
     let mut package = Package::open(bytes, format, options)?;
     let types = package.unpack("[Content_Types].xml", content_types)?.unwrap_or_default();
     let names: Vec<String> = package.archive.names().map(str::to_owned).collect();
@@ -189,7 +186,7 @@ impl Package {
     fn add(
         &mut self,
         name: &str,
-        read: impl FnOnce(Vec<u8>) -> Result<Content, Error>,
+        read: impl FnOnce(Vec<u8>) -> Result<Parsed, Error>,
     ) -> Result<(), Error> {
         let Some(entry) = self.archive.find(name)? else { return Ok(()) };
         let Some((blocks, body)) = self.unpack(name, read)? else { return Ok(()) };
@@ -201,7 +198,7 @@ impl Package {
         Ok(())
     }
 
-    fn finish(mut self) -> Content {
+    fn finish(mut self) -> Parsed {
         let blocks = std::mem::take(&mut self.blocks);
         self.parts.sort_by_key(|part| part.entry);
         (blocks, Box::new(self))

@@ -5,8 +5,7 @@
 use std::ops::Range;
 
 use crate::Error;
-use crate::block::Block;
-use crate::document::{Body, Options};
+use crate::document::{Options, Parsed};
 use crate::encoding;
 use crate::format::find;
 use crate::placeholder::Marks;
@@ -17,10 +16,7 @@ use crate::text::refuse_utf16;
 /// Forms of a plural that a header may ask for.
 const MOST_FORMS: usize = 10;
 
-pub(crate) fn read(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     refuse_utf16(&bytes)?;
     let name = charset(&bytes).map(|range| String::from_utf8_lossy(&bytes[range]).into_owned());
     match name.filter(|name| !is_utf8(name)) {
@@ -29,7 +25,7 @@ pub(crate) fn read(
     }
 }
 
-fn read_utf8(bytes: Vec<u8>, options: &Options) -> (Vec<Block>, Box<dyn Body>) {
+fn read_utf8(bytes: Vec<u8>, options: &Options) -> Parsed {
     let entries = entries(&bytes);
     let (filled, places) = Filling::new(&bytes, options).fill(&entries);
     let mut strings = Strings::new(&filled, options.wrapped);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::block::{Block, Kind, Translated};
-use crate::document::{Body, Note, Written};
+use crate::document::{Body, Note, Parsed, Written};
 use crate::escape::{Encoder, Escape};
 use crate::project::{Item, project};
 
@@ -51,7 +51,7 @@ impl Places {
     }
 
     /// The blocks, in an order in which they can be written: what is inside of another one comes first.
-    pub(crate) fn finish(mut self, document: Vec<u8>) -> (Vec<Block>, Box<dyn Body>) {
+    pub(crate) fn finish(mut self, document: Vec<u8>) -> Parsed {
         self.list.sort_by_key(|(_, slot)| slot.bytes.end);
         let (blocks, slots): (_, Vec<Slot>) = self.list.into_iter().unzip();
         let in_tags = (0..slots.len()).filter(|&number| slots[number].in_tag).collect();

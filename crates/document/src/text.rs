@@ -6,19 +6,16 @@ use std::ops::Range;
 use crate::Error;
 use crate::block::Block;
 use crate::builder::Builder;
-use crate::document::{Body, Options};
+use crate::document::{Options, Parsed};
 use crate::encoding;
 use crate::escape::Escape;
 use crate::splice::Places;
 
-pub(crate) fn read(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     encoding::read(bytes, |bytes| Ok(read_utf8(bytes, options)))
 }
 
-fn read_utf8(bytes: Vec<u8>, options: &Options) -> (Vec<Block>, Box<dyn Body>) {
+pub(crate) fn read_utf8(bytes: Vec<u8>, options: &Options) -> Parsed {
     let mut places = Places::default();
     let mut builder = Builder::new(!options.wrapped);
     let mut at = 0;
@@ -41,6 +38,11 @@ fn read_utf8(bytes: Vec<u8>, options: &Options) -> (Vec<Block>, Box<dyn Body>) {
     }
     places.list(builder.finish());
     places.finish(bytes)
+}
+
+/// The end of the last whole line.
+pub(crate) fn last_line_end(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1)
 }
 
 impl Places {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::Error;
 use crate::block::Block;
 use crate::builder::Builder;
-use crate::document::{Body, Options};
+use crate::document::{Options, Parsed};
 use crate::escape::Escape;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
@@ -17,10 +17,7 @@ use crate::text::refuse_utf16;
 use crate::xml;
 use peregrine_text::carry;
 
-pub(crate) fn read(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     refuse_utf16(&bytes)?;
     let file = File::new(&bytes)?;
     let edits = Filling { file: &file, options, edits: Vec::new(), holder: None }.fill();

@@ -6,8 +6,7 @@ use std::ops::Range;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use crate::block::Block;
-use crate::document::{Body, Options};
+use crate::document::{Options, Parsed};
 use crate::escape::Escape;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
@@ -16,10 +15,7 @@ use crate::text::{bom, refuse_utf16};
 use crate::{Error, html};
 
 /// Reads XML. In the vocabulary of HTML elements have the meaning they have there.
-pub(crate) fn read(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     refuse_utf16(&bytes)?;
     let tokens = tokens(&bytes)?;
     let ends = ends(&tokens);
@@ -32,10 +28,7 @@ pub(crate) fn read(
 }
 
 /// Reads a page of HTML written as XML. What is no XML is still a page.
-pub(crate) fn read_page(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read_page(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     match read(bytes.clone(), options) {
         Ok(read) => Ok(read),
         Err(_) => html::read(bytes, options),
@@ -49,7 +42,7 @@ pub(crate) fn read_tokens(
     ends: &[usize],
     roles: &[Role],
     options: &Options,
-) -> (Vec<Block>, Box<dyn Body>) {
+) -> Parsed {
     let markup = Markup {
         bytes: &bytes,
         tokens,

@@ -58,5 +58,5 @@ mod zip;
 pub use error::{Error, reason};
 pub use source::{Bytes, Source};
 pub use tensor::{DType, Tensor, Tensors};
-pub use writer::write_whole;
+pub use writer::{write_whole, write_whole_from};
 pub use zip::verify_archive;

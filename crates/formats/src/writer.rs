@@ -23,13 +23,21 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write_file(path, |writer| writer.bytes(bytes))
 }
 
-/// [`write_whole`] for content that is produced while it is written. A process that has the old
-/// file open or mapped keeps seeing its content.
-pub(crate) fn write_file(
+/// [`write_whole`] for content that is produced while it is written. If that fails, nothing is created or replaced.
+pub fn write_whole_from<E: From<Error>>(
     path: &Path,
-    content: impl FnOnce(&mut Writer<'_>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let failed = |cause| Error::io(path, "cannot be written", &cause);
+    content: impl FnOnce(&mut dyn Write) -> Result<(), E>,
+) -> Result<(), E> {
+    write_file(path, |writer| content(writer))
+}
+
+/// [`write_whole_from`] for formats. A process that has the old file open or mapped keeps seeing its
+/// content.
+pub(crate) fn write_file<E: From<Error>>(
+    path: &Path,
+    content: impl FnOnce(&mut Writer<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let failed = |cause| E::from(Error::io(path, "cannot be written", &cause));
     if is_stream(path) {
         // Append, to keep what a redirected output already holds.
         let file = File::options().append(true).open(path).map_err(failed)?;
@@ -49,14 +57,14 @@ pub(crate) fn write_file(
 }
 
 /// Writes the content and closes the file.
-fn fill(
+fn fill<E: From<Error>>(
     path: &Path,
     file: File,
-    content: impl FnOnce(&mut Writer<'_>) -> Result<(), Error>,
-) -> Result<(), Error> {
+    content: impl FnOnce(&mut Writer<'_>) -> Result<(), E>,
+) -> Result<(), E> {
     let mut writer = Writer { path, file: BufWriter::new(file), position: 0 };
     content(&mut writer)?;
-    writer.file.flush().map_err(|cause| Error::io(path, "cannot be written", &cause))
+    Ok(writer.file.flush().map_err(|cause| Error::io(path, "cannot be written", &cause))?)
 }
 
 /// Whether a path is written to directly: a device, a pipe, or a file descriptor. (Renaming a file
@@ -104,6 +112,18 @@ fn keep_permissions(target: &Path, file: &File) -> io::Result<()> {
     match fs::metadata(target) {
         Ok(replaced) => file.set_permissions(replaced.permissions()),
         Err(_) => Ok(()),
+    }
+}
+
+/// Its errors name the file.
+impl Write for Writer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 

@@ -44,7 +44,7 @@ pub use languages::{LanguageToken, Languages, SourcePlace, TargetPlace};
 pub use model::{Member, Model};
 pub use open::{OpenOptions, choose_shortlist, open, open_bytes, save};
 pub use peek::peek_languages;
-pub use peregrine_formats::{reason, write_whole};
+pub use peregrine_formats::{reason, write_whole, write_whole_from};
 pub use presets::{
     PRESETS, TransformerSize, fairseq_transformer, marian_transformer, mbart_transformer, preset,
 };

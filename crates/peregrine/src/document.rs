@@ -4,7 +4,7 @@ use std::ops::Range;
 
 pub use peregrine_document::{
     Block, Document, Error as DocumentError, Format, Kind, Link, Note, NoteKind,
-    Options as DocumentOptions, Span, Translated, Written,
+    Options as DocumentOptions, Pieces, Span, Translated, Written,
 };
 
 use crate::{Error, Options, Request, Translation, Translator, Workers};

@@ -21,7 +21,7 @@ const WAITING: usize = 4;
 const MOST_LINES: usize = 64;
 
 /// The bytes of a chunk that is complete.
-const MOST_BYTES: u64 = 1 << 14;
+const MOST_BYTES: usize = 1 << 14;
 
 /// How often a waiting stream looks whether it shall stop.
 const LOOK: Duration = Duration::from_millis(20);
@@ -42,32 +42,54 @@ pub(crate) struct Place {
 }
 
 /// Lines that have been read at once.
-type Chunk = Vec<anyhow::Result<Line<Place>>>;
+type Chunk<T> = Vec<anyhow::Result<Line<T>>>;
 
 /// Lines as they come.
-pub(crate) struct Feed {
-    chunks: Receiver<Chunk>,
+pub(crate) struct Feed<T> {
+    chunks: Receiver<Chunk<T>>,
     /// What is left of the last chunk.
-    lines: vec::IntoIter<anyhow::Result<Line<Place>>>,
+    lines: vec::IntoIter<anyhow::Result<Line<T>>>,
     stop: &'static AtomicBool,
 }
 
-impl Feed {
-    /// Reads `input`, whose first `lines` have been read, and with it `prefixes` if there are any.
+impl<T: Send + 'static> Feed<T> {
+    /// Reads to the end, to the first error, or until nobody wants more.
     pub(crate) fn new(
-        input: Lines,
-        prefixes: Option<Lines>,
-        lines: u64,
+        lines: impl Iterator<Item = anyhow::Result<Line<T>>> + Send + 'static,
         stop: &'static AtomicBool,
-    ) -> Feed {
+    ) -> Feed<T> {
         let (sender, receiver) = sync_channel(WAITING);
-        let reader = Reader { input, prefixes, lines, between: None };
-        std::thread::spawn(move || reader.run(&sender));
+        std::thread::spawn(move || send(lines, &sender));
         Feed { chunks: receiver, lines: Vec::new().into_iter(), stop }
     }
 }
 
-struct Reader {
+/// Sends lines in chunks of those that are there already.
+fn send<T>(
+    mut lines: impl Iterator<Item = anyhow::Result<Line<T>>>,
+    to: &SyncSender<Chunk<T>>,
+) {
+    let mut goes_on = true;
+    while goes_on {
+        let (mut chunk, mut bytes) = (Vec::new(), 0);
+        while goes_on {
+            let Some(line) = lines.next() else {
+                goes_on = false;
+                break;
+            };
+            goes_on = line.is_ok();
+            bytes += line.as_ref().map_or(0, |line| line.text.len());
+            chunk.push(line);
+            if chunk.len() >= MOST_LINES || bytes >= MOST_BYTES || lines.size_hint().0 == 0 {
+                break;
+            }
+        }
+        goes_on &= chunk.is_empty() || to.send(chunk).is_ok();
+    }
+}
+
+/// Lines of a text with their places in it.
+pub(crate) struct Reader {
     input: Lines,
     prefixes: Option<Lines>,
     /// Lines that have ended.
@@ -77,28 +99,12 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads to the end, or until nobody wants more.
-    fn run(mut self, sender: &SyncSender<Chunk>) {
-        let mut goes_on = true;
-        while goes_on {
-            let (mut chunk, begun) = (Vec::new(), self.input.bytes_read);
-            while goes_on {
-                let Some(line) = self.next().transpose() else {
-                    goes_on = false;
-                    break;
-                };
-                goes_on = line.is_ok();
-                chunk.push(line);
-                let full = chunk.len() >= MOST_LINES || self.input.bytes_read - begun >= MOST_BYTES;
-                if full || !self.input.has_next() {
-                    break;
-                }
-            }
-            goes_on &= chunk.is_empty() || sender.send(chunk).is_ok();
-        }
+    /// Reads `input`, whose first `lines` have been read, and with it `prefixes` if there are any.
+    pub(crate) fn new(input: Lines, prefixes: Option<Lines>, lines: u64) -> Reader {
+        Reader { input, prefixes, lines, between: None }
     }
 
-    fn next(&mut self) -> anyhow::Result<Option<Line<Place>>> {
+    fn next_line(&mut self) -> anyhow::Result<Option<Line<Place>>> {
         let Some(fragment) = self.input.next_fragment()? else {
             return self.check_prefixes().map(|()| None);
         };
@@ -143,8 +149,21 @@ impl Reader {
     }
 }
 
-impl Iterator for Feed {
+impl Iterator for Reader {
     type Item = anyhow::Result<Line<Place>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_line().transpose()
+    }
+
+    /// At least one line, if what has been read holds more.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.input.has_next().into(), None)
+    }
+}
+
+impl<T> Iterator for Feed<T> {
+    type Item = anyhow::Result<Line<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

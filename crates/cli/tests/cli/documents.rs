@@ -103,6 +103,47 @@ fn in_place_keeps_the_original() {
 }
 
 #[test]
+fn names_of_no_file_are_not_translated_as_text() {
+    let files = folder("document-lost-names", &[("a.html", PAGE), ("b.html", PAGE)]);
+    let name = |name: &str| text(&files.join(name));
+    let refused = complaint(run(&["translate", "-q", &name("c.html")]));
+    assert!(refused.contains("c.html: no such file"), "{refused}");
+    for pattern in ["*.html", "*"] {
+        let arguments = ["translate", "-q", &name(pattern), "-o", &name("out")];
+        let refused = complaint(run(&arguments));
+        assert!(refused.contains("quotes"), "{refused}");
+    }
+    let refused = complaint(run(&["translate", "-q", &name("a.html"), &name("b.html")]));
+    assert!(refused.contains("--in-place"), "{refused}");
+    assert_eq!(
+        stdout(run(&["translate", "Two dogs play in the snow.", "2 * 3."])).lines().count(),
+        2
+    );
+}
+
+#[test]
+fn long_documents_go_through_in_pieces() {
+    let line = "{\"id\": 17, \"text\": \"Two dogs play in the snow.\"}\n";
+    let empty = "{\"id\": 18}\n".repeat(200_000);
+    let lines = [line, &empty, line].concat();
+    let files = folder("document-pieces", &[("a.jsonl", &lines)]);
+    let (a, out) = (text(&files.join("a.jsonl")), files.join("out.jsonl"));
+    stdout(run(&["translate", &a, "-o", &text(&out)]));
+    let new = line.replace(LINE.trim(), NEW_LINE.trim());
+    assert!(fs::read_to_string(&out).unwrap() == [&new, &empty[..], &new].concat());
+    let read = run_with(&["translate", "--format", "json"], lines.as_bytes());
+    assert_eq!(stdout(read).len(), fs::metadata(&out).unwrap().len() as usize);
+
+    // A bad line far behind: what goes to a file is whole or not there.
+    let bad = files.join("b.jsonl");
+    fs::write(&bad, [&lines, "]\n"].concat()).unwrap();
+    let kept = text(&files.join("kept.jsonl"));
+    let refused = complaint(run(&["translate", "-q", &text(&bad), "-o", &kept]));
+    assert!(refused.contains("b.jsonl: line 200003, column 1"), "{refused}");
+    assert!(!Path::new(&kept).exists());
+}
+
+#[test]
 fn nothing_that_is_read_is_written() {
     let files = folder("document-clash", &[("a.txt", LINE), ("b/a.txt", LINE)]);
     let (a, b) = (text(&files.join("a.txt")), text(&files.join("b/a.txt")));

@@ -1,13 +1,13 @@
 //! Electronic books (EPUB): pages of XHTML, the titles of a table of contents, and the title of the book.
 
-use crate::document::Options;
+use crate::document::{Options, Parsed};
 use crate::markup::{Role, Token, What};
 use crate::text::refuse_utf16;
 use crate::{Error, Format, xml};
 
-use super::{Content, Package};
+use super::Package;
 
-pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Content, Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     let mut package = Package::open(bytes, Format::Epub, options)?;
     if package.archive.find("META-INF/container.xml")?.is_none() {
         return Err(Error::whole("a zip archive, but no epub file"));
@@ -32,7 +32,7 @@ pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Content, Error> 
 }
 
 /// The text of the elements of one name, in whatever vocabulary.
-fn read_elements(bytes: Vec<u8>, wanted: &str) -> Result<Content, Error> {
+fn read_elements(bytes: Vec<u8>, wanted: &str) -> Result<Parsed, Error> {
     refuse_utf16(&bytes)?;
     let mut tokens = xml::tokens(&bytes)?;
     let ends = xml::ends(&tokens);

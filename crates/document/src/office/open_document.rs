@@ -1,19 +1,19 @@
 //! OpenDocument texts. Text stands in paragraphs and headings, as in HTML, and white space is folded as there.
 
 use crate::Error;
-use crate::document::Options;
+use crate::document::{Options, Parsed};
 use crate::format::find;
 use crate::markup::{Role, Token, What};
 use crate::text::refuse_utf16;
 use crate::xml;
 
-use super::{Content, Package};
+use super::Package;
 use crate::Format;
 
 /// The parts with text: the document, and its headers and footers.
 const PARTS: [&str; 2] = ["content.xml", "styles.xml"];
 
-pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Content, Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     let mut package = Package::open(bytes, Format::Odt, options)?;
     if package.says("META-INF/manifest.xml", "encryption-data")? {
         return Err(Error::whole("an encrypted document; save it without a password"));
@@ -27,7 +27,7 @@ pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Content, Error> 
     Ok(package.finish())
 }
 
-fn read_part(bytes: Vec<u8>) -> Result<Content, Error> {
+fn read_part(bytes: Vec<u8>) -> Result<Parsed, Error> {
     refuse_utf16(&bytes)?;
     let mut tokens = xml::tokens(&bytes)?;
     if find(&bytes, b"xmlns:text=").is_none() {

@@ -9,7 +9,7 @@ use super::paragraph::{Collector, Paragraph};
 use super::write::Runs;
 use crate::Error;
 use crate::block::Block;
-use crate::document::Body;
+use crate::document::Parsed;
 use crate::format::find;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
@@ -25,7 +25,7 @@ pub(crate) fn read(
     bytes: Vec<u8>,
     dialect: Dialect,
     names: &HashSet<String>,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+) -> Result<Parsed, Error> {
     refuse_utf16(&bytes)?;
     let mut reader = Reader {
         bytes: &bytes,

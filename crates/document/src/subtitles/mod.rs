@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::Error;
 use crate::block::{Block, Kind, Translated};
 use crate::builder::Builder;
-use crate::document::{Body, Note, Written};
+use crate::document::{Body, Note, Parsed, Written};
 use crate::encoding;
 use crate::escape::{Encoder, Escape};
 use crate::project::{Item, project};
@@ -25,11 +25,11 @@ const MOST_CUES: usize = 4;
 const LONGEST_GAP: u64 = 6000;
 
 /// Reads SubRip or WebVTT.
-pub(crate) fn read(bytes: Vec<u8>, is_vtt: bool) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read(bytes: Vec<u8>, is_vtt: bool) -> Result<Parsed, Error> {
     encoding::read(bytes, |bytes| Ok(read_utf8(bytes, is_vtt)))
 }
 
-fn read_utf8(document: Vec<u8>, is_vtt: bool) -> (Vec<Block>, Box<dyn Body>) {
+fn read_utf8(document: Vec<u8>, is_vtt: bool) -> Parsed {
     let (lines, times) = cue::lines(&document, is_vtt);
     let parts = part::parts(&document, &lines, is_vtt);
     let (mut blocks, mut slots) = (Vec::new(), Vec::new());

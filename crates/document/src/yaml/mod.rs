@@ -6,8 +6,7 @@ mod scalar;
 use std::ops::Range;
 
 use crate::Error;
-use crate::block::Block;
-use crate::document::{Body, Options};
+use crate::document::{Options, Parsed};
 use crate::encoding;
 use crate::format::find;
 use crate::placeholder::{Marks, is_prose};
@@ -18,16 +17,11 @@ use crate::text::bom;
 /// Mappings and lists inside of each other. What is deeper is copied.
 const DEEPEST: usize = 200;
 
-pub(crate) fn read(
-    bytes: Vec<u8>,
-    options: &Options,
-) -> Result<(Vec<Block>, Box<dyn Body>), Error> {
+pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {
     encoding::read(bytes, |bytes| {
-        let places = {
-            let mut reader = Reader::new(&bytes, options);
-            reader.read();
-            reader.strings.places
-        };
+        let mut reader = Reader::new(&bytes, options);
+        reader.read();
+        let places = reader.strings.places;
         Ok(places.finish(bytes))
     })
 }
@@ -275,19 +269,25 @@ impl<'a> Reader<'a> {
                 + self.text(self.lines[number].clone()).trim_ascii_end().len();
         let has_comment = !sound;
         while !has_comment && next < self.lines.len() {
-            let line = self.lines[next].clone();
-            let text = self.text(line.clone());
-            let is_blank = text.trim_ascii().is_empty();
             let behind = self.skip_blank(next);
-            let goes_on =
-                behind < self.lines.len() && indent(self.text(self.lines[behind].clone())) > parent;
-            if !goes_on || text.trim_ascii().starts_with(b"#") {
+            let text = |number: usize| self.text(self.lines[number].clone());
+            let goes_on = behind < self.lines.len() && indent(text(behind)) > parent;
+            if !goes_on {
                 break;
             }
             // Paragraphs in such a scalar are left alone.
-            sound &= !is_blank;
-            lines.push(scalar::without_comment(self.bytes, line.start + indent(text)..line.end));
-            next += 1;
+            sound &= behind == next;
+            let is_comment = text(behind).trim_ascii().starts_with(b"#");
+            let end = if is_comment { behind } else { behind + 1 };
+            lines.extend((next..end).map(|number| {
+                let line = self.lines[number].clone();
+                let start = line.start + indent(text(number));
+                scalar::without_comment(self.bytes, start..line.end)
+            }));
+            next = end;
+            if is_comment {
+                break;
+            }
         }
         let range = lines[0].start..lines[lines.len() - 1].end;
         if let Some(content) = scalar::folded(self.bytes, &lines).filter(|_| sound || has_comment) {

@@ -13,10 +13,24 @@ pub(crate) fn read(bytes: &[u8], format: Format, options: &Options) -> Document 
     Document::read(bytes.to_vec(), format, options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A document whose blocks went through an engine.
+/// A document whose blocks went through an engine. Written part by part it is the same.
 pub(crate) fn write(document: &Document, engine: impl FnMut(&Block) -> Translated) -> Written {
     let new: Vec<Translated> = document.blocks().iter().map(engine).collect();
-    document.write(&new)
+    let written = document.write(&new);
+    let mut parts = Written::default();
+    let mut first = 0;
+    for count in 1..=new.len() {
+        if document.ready(count) {
+            let part = document.write_part(first, &new[first..count]);
+            parts.bytes.extend(part.bytes);
+            parts.report.extend(part.report);
+            first = count;
+        }
+    }
+    if !new.is_empty() {
+        assert!(parts == written, "{} is another document in parts", document.format());
+    }
+    written
 }
 
 /// A block as text with marks: `⟨⟩` round pairs, `·` for points, `{}` round what is kept.

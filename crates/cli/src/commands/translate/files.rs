@@ -1,12 +1,13 @@
 //! Files given as arguments: one to standard output, or any number, and folders of them, to other names or in their place.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use peregrine::document::Format;
-use peregrine::model::write_whole;
+use peregrine::model::write_whole_from;
 use peregrine_args::console::remark;
 use peregrine_args::lines::Lines;
 
@@ -40,9 +41,22 @@ impl Args {
             Some(input) if self.io.in_place.is_some() => vec![input.clone()],
             _ => self.text.iter().map(PathBuf::from).collect(),
         };
-        let told = self.io.output.is_some() || self.io.in_place.is_some();
         let exist = !named.is_empty() && named.iter().all(|path| path.exists());
-        (told && exist).then_some(named)
+        (self.writes_files() && exist).then_some(named)
+    }
+
+    /// Refuses arguments that are names and would be translated as text.
+    pub(super) fn refuse_lost_names(&self) -> anyhow::Result<()> {
+        let names: Vec<&String> = self.text.iter().filter(|text| is_name(text)).collect();
+        if let Some(name) = names.iter().find(|name| !Path::new(name).exists()) {
+            let is_pattern = name.contains(['*', '?']);
+            let hint = if is_pattern { "; a pattern must not be in quotes" } else { "" };
+            bail!("{name}: no such file{hint}");
+        }
+        if names.len() > 1 && !self.writes_files() {
+            bail!("several files: say with -o FOLDER or --in-place where their translations go");
+        }
+        Ok(())
     }
 
     /// The file to read from: `-i`, or a single argument that is the name of a document.
@@ -94,9 +108,11 @@ impl Args {
         }
         match self.format_of(input) {
             Some(format) => {
-                let bytes = self.translate_document(input, format, models)?;
-                self.back_up(input)?;
-                Ok(write_whole(output, &bytes)?)
+                // The original must be kept before it is replaced.
+                write_whole_from(output, |to| {
+                    self.translate_document(input, format, models, to)?;
+                    self.back_up(input)
+                })
             }
             None => {
                 let unfinished = Unfinished(added(output, ".unfinished"));
@@ -110,7 +126,10 @@ impl Args {
                     return Err(Interrupted.into());
                 }
                 self.back_up(input)?;
-                Ok(write_whole(output, &fs::read(&unfinished.0)?)?)
+                write_whole_from(output, |to| {
+                    io::copy(&mut File::open(&unfinished.0)?, to)?;
+                    anyhow::Ok(())
+                })
             }
         }
     }
@@ -210,6 +229,13 @@ impl Args {
 fn is_document(path: &Path) -> bool {
     let format = path.file_name().and_then(|name| Format::from_name(&name.to_string_lossy()));
     format.is_some_and(|format| Format::readable().any(|readable| readable == format))
+}
+
+/// Whether an argument is the name of a file, or a pattern of names, rather than a text.
+fn is_name(argument: &str) -> bool {
+    let folder = Path::new(argument).parent().filter(|folder| !folder.as_os_str().is_empty());
+    let is_pattern = argument.contains('*') && folder.is_some_and(Path::is_dir);
+    !argument.contains(char::is_whitespace) && (is_pattern || Format::from_name(argument).is_some())
 }
 
 /// Whether a name is that of a folder, be it there or not.

@@ -34,7 +34,7 @@ use peregrine_args::search::SearchArgs;
 use progress::Progress;
 
 use crate::io::clash::{self, Named};
-use crate::io::feed::{Feed, Place};
+use crate::io::feed::{Feed, Place, Reader};
 use crate::io::output::Output;
 use crate::io::resume::{FileJob, Start, checkpoint_of};
 use crate::io::signals::{self, Interrupted};
@@ -99,6 +99,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, matches: &ArgMatches) -> anyhow::Result<()> {
     signals::watch();
+    args.refuse_lost_names()?;
     // Before the model takes its part, which the budget includes.
     let usual_memory = peregrine::available_memory().map(|bytes| bytes / 4 * 3);
     let Opened { first, translator, digest } = args.open()?;
@@ -238,7 +239,7 @@ impl Args {
         let mut answers =
             Answers::new(self.io.form(options), &options.search, start.output, start.lines);
         let coverage = Coverage::new(models.first.unwrap_or(models.translator).model());
-        let lines = Feed::new(start.input, prefixes, start.lines, stop)
+        let lines = Feed::new(Reader::new(start.input, prefixes, start.lines), stop)
             .inspect(|line| line.iter().for_each(|line| coverage.look_at(&line.text)));
         let write = |answer: Answer<Place>| {
             progress.advance(&answer.translation, answer.tag.bytes);
