@@ -1,70 +1,9 @@
 //! A document: read from bytes, written with new texts.
 
-use std::fmt::Debug;
-use std::ops::Range;
-
 use crate::block::{Block, Translated};
-use crate::markup::Role;
+use crate::body::{Body, Written};
+use crate::options::Options;
 use crate::{Error, Format, html, json, markdown, office, po, subtitles, text, xliff, xml, yaml};
-
-/// How a document is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// Whether attributes that people read are blocks too: `alt`, `title`, `placeholder`, `aria-label` and others.
-    pub attributes: bool,
-    /// Whether the lines of a paragraph are one block, in plain text and in the strings of tables. A line is a block of its own
-    /// otherwise.
-    pub wrapped: bool,
-    /// What elements of HTML and XML are, where that is not what their names or their places say.
-    pub elements: Elements,
-    /// The most bytes a document may have.
-    pub largest: usize,
-    /// Whether entries of PO and XLIFF that have a translation get a new one. Only those without are filled otherwise.
-    pub replace: bool,
-    /// The language of the new text, for XLIFF that does not say it.
-    pub target_language: Option<String>,
-    /// The values of JSON and YAML that are translated, by their keys: `messages`, `*.title`. All of them if there is no pattern.
-    pub keys: Vec<String>,
-}
-
-/// Names of elements that are treated in another way than usual.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Elements {
-    /// Elements whose content stays as it is.
-    pub keep: Vec<String>,
-    /// Elements whose content is a block of its own.
-    pub block: Vec<String>,
-    /// Elements that are part of the text round them.
-    pub inline: Vec<String>,
-}
-
-impl Elements {
-    /// What the element of this name is, if it is listed.
-    pub(crate) fn role(&self, name: &str) -> Option<Role> {
-        let is_in = |list: &[String]| list.iter().any(|listed| listed.eq_ignore_ascii_case(name));
-        match () {
-            () if is_in(&self.keep) => Some(Role::Keep),
-            () if is_in(&self.block) => Some(Role::Block),
-            () if is_in(&self.inline) => Some(Role::Inline),
-            () => None,
-        }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            attributes: false,
-            wrapped: false,
-            elements: Elements::default(),
-            largest: 256 << 20,
-            replace: false,
-            target_language: None,
-            keys: Vec::new(),
-        }
-    }
-}
 
 /// A document, with the blocks of text that are to be translated.
 #[derive(Debug)]
@@ -72,56 +11,6 @@ pub struct Document {
     format: Format,
     blocks: Vec<Block>,
     body: Box<dyn Body>,
-}
-
-/// What a reader makes of a document: its blocks, and how they are put back.
-pub(crate) type Parsed = (Vec<Block>, Box<dyn Body>);
-
-/// What a format knows about a document: how its blocks are put back. A format is a function from bytes to blocks and
-/// a body.
-pub(crate) trait Body: Debug + Send + Sync {
-    /// Whether the first `count` blocks can be written before those behind them are known.
-    fn ready(&self, count: usize) -> bool;
-
-    /// Writes some of the blocks and the bytes before them. The bytes behind the document's last block follow that block.
-    /// `new` has what the blocks in `range` became.
-    fn write(&self, blocks: &[Block], range: Range<usize>, new: &[Translated], to: &mut Written);
-}
-
-/// A document with new texts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Written {
-    /// The document.
-    pub bytes: Vec<u8>,
-    /// What could not be done as it should.
-    pub report: Vec<Note>,
-}
-
-/// Something about a block's markup that its reader may want to check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Note {
-    /// The number of the block.
-    pub block: usize,
-    /// The number of the span among the block's; 0 if it is about no span.
-    pub span: usize,
-    /// What happened.
-    pub kind: NoteKind,
-}
-
-/// What can happen to a span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NoteKind {
-    /// No target word comes from the words of a pair: it was put round a word nearby.
-    Moved,
-    /// A pair had text and has none.
-    Emptied,
-    /// A text that was to be kept did not come back: it was put where its neighbours are.
-    Lost,
-    /// The new text has characters that the document's encoding lacks: all of it was written in UTF-8. The note is about the block
-    /// with the first of them.
-    Reencoded,
 }
 
 impl Document {

@@ -9,7 +9,7 @@ use encoding_rs::{Encoding, WINDOWS_1252};
 
 use crate::Error;
 use crate::block::{Block, Translated};
-use crate::document::{Body, Note, NoteKind, Parsed, Written};
+use crate::body::{Body, Note, NoteKind, Parsed, Written};
 
 /// How characters are bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,11 +5,12 @@ use std::ops::Range;
 use html5gum::{DefaultEmitter, Token as Html, Tokenizer};
 
 use crate::Error;
-use crate::document::{Options, Parsed};
+use crate::body::Parsed;
 use crate::escape::Escape;
 use crate::format::find;
 use crate::markup::reference::References;
 use crate::markup::{Markup, Role, Token, What, ends_of_html, has_tags, role_in_html, set_roles};
+use crate::options::Options;
 use crate::text::{bom, refuse_utf16};
 
 /// Tags that end with the document are cut short, so many times at most.

@@ -2,9 +2,10 @@
 //! so that comments and commas that JSON does not allow do no harm.
 
 use crate::Error;
-use crate::document::{Options, Parsed};
+use crate::body::Parsed;
 use crate::encoding;
 use crate::format::find;
+use crate::options::Options;
 use crate::placeholder::{Marks, is_prose};
 use crate::quoting::{Quotes, Style};
 use crate::strings::{Content, Strings, is_wanted};

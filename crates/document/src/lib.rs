@@ -32,6 +32,7 @@
 
 mod align;
 mod block;
+mod body;
 mod builder;
 mod document;
 mod encoding;
@@ -44,6 +45,7 @@ mod json;
 mod markdown;
 mod markup;
 mod office;
+mod options;
 mod pieces;
 mod placeholder;
 mod po;
@@ -58,9 +60,11 @@ mod xml;
 mod yaml;
 
 pub use block::{Block, Kind, Link, Span, Translated};
-pub use document::{Document, Elements, Note, NoteKind, Options, Written};
+pub use body::{Note, NoteKind, Written};
+pub use document::Document;
 pub use error::Error;
 pub use format::Format;
+pub use options::{Elements, Options};
 pub use pieces::Pieces;
 
 /// The examples of the page about documents.

@@ -5,11 +5,12 @@ use std::ops::Range;
 use pulldown_cmark::{Event, LinkType, Options as Extensions, Parser, Tag, TagEnd};
 
 use crate::Error;
+use crate::body::Parsed;
 use crate::builder::Builder;
-use crate::document::{Options, Parsed};
 use crate::escape::Escape;
 use crate::markup::attributes::Attributes;
 use crate::markup::{Role, role_in_html};
+use crate::options::Options;
 use crate::splice::Places;
 use crate::text::{bom, refuse_utf16};
 

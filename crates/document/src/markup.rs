@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
 use crate::builder::Builder;
-use crate::document::{Elements, Options};
 use crate::escape::Escape;
+use crate::options::{Elements, Options};
 use crate::splice::Places;
 use attributes::Attributes;
 use reference::References;
@@ -101,6 +101,19 @@ impl<'a> Deref for Reader<'a> {
 
     fn deref(&self) -> &Markup<'a> {
         &self.markup
+    }
+}
+
+impl Elements {
+    /// What the element of this name is, if it is listed.
+    pub(crate) fn role(&self, name: &str) -> Option<Role> {
+        let is_in = |list: &[String]| list.iter().any(|listed| listed.eq_ignore_ascii_case(name));
+        match () {
+            () if is_in(&self.keep) => Some(Role::Keep),
+            () if is_in(&self.block) => Some(Role::Block),
+            () if is_in(&self.inline) => Some(Role::Inline),
+            () => None,
+        }
     }
 }
 

@@ -17,11 +17,12 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use crate::block::{Block, Translated};
-use crate::document::{Body, Note, Options, Parsed, Written};
+use crate::body::{Body, Note, Parsed, Written};
 use crate::format::find;
 use crate::markup::What;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
+use crate::options::Options;
 use crate::{Error, Format, xml};
 use archive::Archive;
 use dialect::Dialect;

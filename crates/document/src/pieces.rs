@@ -5,7 +5,8 @@
 
 use std::io::Read;
 
-use crate::document::{Document, Options};
+use crate::document::Document;
+use crate::options::Options;
 use crate::{Error, Format, encoding, json, text};
 
 /// The bytes that a piece has, if it can be cut so.
@@ -192,8 +193,7 @@ mod tests {
         let found = pieces(&broken, Format::Json, 12);
         let error = found.last().and_then(|last| last.as_ref().err()).map(Error::to_string);
         assert_eq!(error.as_deref(), Some("line 6, column 3: a bracket that closes nothing"));
-        let mut options = Options::default();
-        options.largest = 20;
+        let options = Options { largest: 20, ..Options::default() };
         let long = b"one two three four five six\n";
         let mut pieces = Pieces::new(&long[..], Format::Text, options);
         let error = pieces.next().and_then(Result::err).map(|error| error.to_string());

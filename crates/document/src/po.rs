@@ -5,9 +5,10 @@
 use std::ops::Range;
 
 use crate::Error;
-use crate::document::{Options, Parsed};
+use crate::body::Parsed;
 use crate::encoding;
 use crate::format::find;
+use crate::options::Options;
 use crate::placeholder::Marks;
 use crate::quoting::{Quotes, Style};
 use crate::strings::{Content, Strings, has_text};

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::align::{Alignment, PieceKind};
 use crate::block::{Block, Kind, Translated};
-use crate::document::NoteKind;
+use crate::body::NoteKind;
 
 /// Words of others that a pair's words may have between them.
 const WIDEST_GAP: usize = 2;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::block::{Block, Kind, Translated};
-use crate::document::{Body, Note, Parsed, Written};
+use crate::body::{Body, Note, Parsed, Written};
 use crate::escape::{Encoder, Escape};
 use crate::project::{Item, project};
 

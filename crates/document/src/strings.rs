@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::builder::Builder;
-use crate::document::Options;
 use crate::escape::Escape;
 use crate::icu;
 use crate::markup::reference::References;
+use crate::options::Options;
 use crate::placeholder::{self, Marks, What};
 use crate::quoting::Style;
 use crate::splice::Places;

@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::block::Block;
+use crate::body::Parsed;
 use crate::builder::Builder;
-use crate::document::{Options, Parsed};
 use crate::encoding;
 use crate::escape::Escape;
+use crate::options::Options;
 use crate::splice::Places;
 
 pub(crate) fn read(bytes: Vec<u8>, options: &Options) -> Result<Parsed, Error> {

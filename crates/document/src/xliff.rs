@@ -6,12 +6,13 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::block::Block;
+use crate::body::Parsed;
 use crate::builder::Builder;
-use crate::document::{Options, Parsed};
 use crate::escape::Escape;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
 use crate::markup::{Token, What};
+use crate::options::Options;
 use crate::splice::Places;
 use crate::text::refuse_utf16;
 use crate::xml;

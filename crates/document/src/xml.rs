@@ -6,11 +6,12 @@ use std::ops::Range;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use crate::document::{Options, Parsed};
+use crate::body::Parsed;
 use crate::escape::Escape;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;
 use crate::markup::{Markup, Role, Token, What, role_in_html, set_roles};
+use crate::options::Options;
 use crate::text::{bom, refuse_utf16};
 use crate::{Error, html};
 

@@ -65,10 +65,7 @@ impl<T: Send + 'static> Feed<T> {
 }
 
 /// Sends lines in chunks of those that are there already.
-fn send<T>(
-    mut lines: impl Iterator<Item = anyhow::Result<Line<T>>>,
-    to: &SyncSender<Chunk<T>>,
-) {
+fn send<T>(mut lines: impl Iterator<Item = anyhow::Result<Line<T>>>, to: &SyncSender<Chunk<T>>) {
     let mut goes_on = true;
     while goes_on {
         let (mut chunk, mut bytes) = (Vec::new(), 0);

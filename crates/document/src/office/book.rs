@@ -1,7 +1,8 @@
 //! Electronic books (EPUB): pages of XHTML, the titles of a table of contents, and the title of the book.
 
-use crate::document::{Options, Parsed};
+use crate::body::Parsed;
 use crate::markup::{Role, Token, What};
+use crate::options::Options;
 use crate::text::refuse_utf16;
 use crate::{Error, Format, xml};
 

@@ -1,9 +1,10 @@
 //! OpenDocument texts. Text stands in paragraphs and headings, as in HTML, and white space is folded as there.
 
 use crate::Error;
-use crate::document::{Options, Parsed};
+use crate::body::Parsed;
 use crate::format::find;
 use crate::markup::{Role, Token, What};
+use crate::options::Options;
 use crate::text::refuse_utf16;
 use crate::xml;
 

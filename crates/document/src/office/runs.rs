@@ -9,7 +9,7 @@ use super::paragraph::{Collector, Paragraph};
 use super::write::Runs;
 use crate::Error;
 use crate::block::Block;
-use crate::document::Parsed;
+use crate::body::Parsed;
 use crate::format::find;
 use crate::markup::attributes::Attributes;
 use crate::markup::reference::References;

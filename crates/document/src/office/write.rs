@@ -7,7 +7,7 @@ use super::atom::{Atom, What};
 use super::dialect::Dialect;
 use super::paragraph::{BARE, Paragraph, Segment};
 use crate::block::{Block, Kind, Translated};
-use crate::document::{Body, Note, Written};
+use crate::body::{Body, Note, Written};
 use crate::escape::{Encoder, Escape};
 use crate::project::{Item, project};
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::block::{Block, Kind, Translated};
+use crate::body::{Body, Note, Parsed, Written};
 use crate::builder::Builder;
-use crate::document::{Body, Note, Parsed, Written};
 use crate::encoding;
 use crate::escape::{Encoder, Escape};
 use crate::project::{Item, project};

@@ -6,9 +6,10 @@ mod scalar;
 use std::ops::Range;
 
 use crate::Error;
-use crate::document::{Options, Parsed};
+use crate::body::Parsed;
 use crate::encoding;
 use crate::format::find;
+use crate::options::Options;
 use crate::placeholder::{Marks, is_prose};
 use crate::quoting::{Quotes, Style, is_plain};
 use crate::strings::{Content, Strings, is_wanted};

@@ -24,7 +24,7 @@ use peregrine::{
 };
 use serde_json::json;
 
-use answers::Answers;
+use answers::{Answers, Form};
 use fingerprint::fingerprint;
 use input_output::InputOutput;
 use languages::LanguageArgs;
@@ -272,7 +272,7 @@ impl Args {
     /// The options for lines: nothing is made of a translation that is not written.
     fn for_lines(&self, models: &Models<'_>) -> Options {
         let mut options = models.options.clone();
-        options.text_only = matches!(self.form(&options), Form::Text)
+        options.text_only = matches!(self.io.form(&options), Form::Text)
             && models.first.is_none()
             && options.replace_unknown.is_none();
         options

@@ -1,7 +1,7 @@
 //! Catalogues of gettext.
 
-use super::{check_with, fixture, text, texts, with, written};
-use crate::engines::{installed, read, write};
+use super::{check_with, fixture, scrambler, text, texts, with, written};
+use crate::engines::{installed, read, scrambled, write};
 use peregrine_document::{Document, Format, Options, Translated};
 
 const MSGFMT: [&str; 3] = ["--check", "-o", "/dev/null"];

@@ -1,7 +1,7 @@
 //! XLIFF 1.2 and 2.
 
-use super::{fixture, scrambler, text, texts, with, written};
-use crate::engines::{read, scrambled, write};
+use super::{check_with, fixture, scrambler, text, texts, with};
+use crate::engines::{counted, read, scrambled, write};
 use peregrine_document::{Document, Format, Options, Translated};
 
 #[test]
