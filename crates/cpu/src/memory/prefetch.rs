@@ -39,6 +39,28 @@ pub(crate) fn prefetch_next_window(read: *const u8) {
     prefetch_line(target(read));
 }
 
+/// Prefetches the lines that correspond to the eight consecutive lines around one that is read.
+#[inline(always)]
+pub(crate) fn prefetch_next_window_8(read: *const u8) {
+    let first = target(read.wrapping_sub(read as usize % (WINDOW_PAGES * CACHE_LINE)));
+    for page in 0..WINDOW_PAGES {
+        prefetch_line(first.wrapping_add(page * PAGE));
+    }
+}
+
+/// Prefetches so many lines. Up to `USUAL` of them take no loop: its instructions would be more than those of a product's step.
+#[inline(always)]
+pub(crate) fn prefetch_lines<const USUAL: usize>(first: *const u8, count: usize) {
+    for line in 0..USUAL {
+        if line < count {
+            prefetch_line(first.wrapping_add(line * CACHE_LINE));
+        }
+    }
+    for line in USUAL..count {
+        prefetch_line(first.wrapping_add(line * CACHE_LINE));
+    }
+}
+
 /// Prefetches a cache line into L2. L1 is too small for a window.
 #[inline(always)]
 pub(crate) fn prefetch_line(line: *const u8) {

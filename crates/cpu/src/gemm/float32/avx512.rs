@@ -21,6 +21,9 @@ const L1_WAYS: usize = 8;
 /// The number of inputs up to which four panels leave room for rows in L2.
 const FOUR_PANELS_INPUTS: usize = 1024;
 
+/// Inputs of a step of the inner loop: several spare instructions between the multiply-adds.
+const UNROLLED: usize = 2;
+
 thread_local! {
     /// Rows copied to a stride that spreads them over the L1 sets.
     static PADDED: RefCell<Vec<f32>> = RefCell::default();
@@ -90,8 +93,8 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let next = lines.wrapping_add(PANELS * inputs).cast::<u8>();
         let mut ahead =
             next.wrapping_add(PANELS * inputs * size_of::<Lanes<f32>>() / shares * share);
-        let pace = PANELS * size_of::<Lanes<f32>>() / shares;
-        let prefetched = if product.prefetch { PANELS.div_ceil(shares) } else { 0 };
+        let pace = PANELS * UNROLLED * size_of::<Lanes<f32>>() / shares;
+        let prefetched = if product.prefetch { (PANELS * UNROLLED).div_ceil(shares) } else { 0 };
         let mut sums = [[_mm512_setzero_ps(); PANELS]; R];
         for row in &mut sums {
             for (p, sum) in row.iter_mut().enumerate() {
@@ -100,24 +103,34 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         }
         // Pointers to every fourth row; the three behind it are at multiples of the stride.
         let mut x: [*const f32; 3] = array(|i| x.wrapping_add(i * 4 * stride));
-        for k in 0..inputs {
-            for line in 0..prefetched {
-                prefetch::prefetch_line(ahead.wrapping_add(line * size_of::<Lanes<f32>>()));
-            }
-            ahead = ahead.wrapping_add(pace);
-            let mut w = [_mm512_setzero_ps(); PANELS];
-            for (p, w) in w.iter_mut().enumerate() {
-                *w = _mm512_load_ps(lines.add(p * inputs + k).cast());
-            }
-            for (r, row) in sums.iter_mut().enumerate() {
-                let x = _mm512_set1_ps(*x[r / 4].add(r % 4 * stride));
-                for (sum, w) in row.iter_mut().zip(w) {
-                    *sum = _mm512_fmadd_ps(x, w, *sum);
+        let mut k = 0;
+        macro_rules! add_inputs {
+            ($count:expr) => {
+                for i in 0..$count {
+                    let mut w = [_mm512_setzero_ps(); PANELS];
+                    for (p, w) in w.iter_mut().enumerate() {
+                        *w = _mm512_load_ps(lines.add(p * inputs + k + i).cast());
+                    }
+                    for (r, row) in sums.iter_mut().enumerate() {
+                        let x = _mm512_set1_ps(*x[r / 4].add(r % 4 * stride + i));
+                        for (sum, w) in row.iter_mut().zip(w) {
+                            *sum = _mm512_fmadd_ps(x, w, *sum);
+                        }
+                    }
                 }
-            }
-            for x in x.iter_mut().take(R.div_ceil(4)) {
-                *x = optimisation_barrier(x.wrapping_add(1));
-            }
+                for x in x.iter_mut().take(R.div_ceil(4)) {
+                    *x = optimisation_barrier(x.wrapping_add($count));
+                }
+                k += $count;
+            };
+        }
+        while k + UNROLLED <= inputs {
+            prefetch::prefetch_lines::<UNROLLED>(ahead, prefetched);
+            ahead = ahead.wrapping_add(pace);
+            add_inputs!(UNROLLED);
+        }
+        while k < inputs {
+            add_inputs!(1);
         }
         for (r, row) in sums.iter().enumerate() {
             for (p, sum) in row.iter().enumerate() {

@@ -12,6 +12,11 @@ use crate::gemm::tiles::{RegisterTile, of_shape, optimisation_barrier, register_
 use crate::isa::lanes::{LANES, array};
 use crate::memory::prefetch::{self, CACHE_LINE};
 
+/// Groups of inputs of a step of the inner loop, where a tile is the only one of its panels, and where it is not. Several groups
+/// spare instructions between the products.
+const GROUPS_OF_ONE_TILE: usize = 4;
+const GROUPS_OF_MANY_TILES: usize = 2;
+
 /// See [`super::multiply`]. Register tiles have at most `panels` panels.
 ///
 /// # Safety
@@ -57,37 +62,49 @@ unsafe fn tile<const R: usize, const PANELS: usize>(
         let (share, shares) = place.share;
         let bytes = PANELS * groups * size_of::<Bytes>();
         let mut read = lines.cast::<u8>().wrapping_add(bytes / shares * share);
-        let pace = PANELS * size_of::<Bytes>() / shares;
         // Pointers to every fourth row; the three behind it are at multiples of the stride.
         let mut x: [*const u8; 3] = array(|i| x.wrapping_add(i * 4 * stride));
-        let prefetch = product.prefetch;
-        let (interleaved, in_order) = (prefetch && shares == 1, prefetch && shares > 1);
-        for g in 0..groups {
-            if interleaved {
-                for line in 0..PANELS {
-                    prefetch::prefetch_next_window(read.wrapping_add(line * CACHE_LINE));
+        macro_rules! add_groups {
+            ($first:expr, $count:expr) => {
+                for g in 0..$count {
+                    let mut w = [_mm512_setzero_si512(); PANELS];
+                    for (p, w) in w.iter_mut().enumerate() {
+                        *w = _mm512_load_si512(lines.add(p * groups + $first + g).cast());
+                    }
+                    for (r, row) in sums.iter_mut().enumerate() {
+                        let four = x[r / 4].add(r % 4 * stride + g * 4).cast::<i32>();
+                        let x = _mm512_set1_epi32(four.read_unaligned());
+                        for (sum, w) in row.iter_mut().zip(w) {
+                            *sum = _mm512_dpbusd_epi32(*sum, x, w);
+                        }
+                    }
                 }
-            }
-            if in_order {
-                // Several tiles leave time enough to prefetch in order, which takes fewer instructions.
-                for line in 0..PANELS.div_ceil(shares) {
-                    prefetch::prefetch_line(read.wrapping_add(bytes + line * CACHE_LINE));
+                for x in x.iter_mut().take(R.div_ceil(4)) {
+                    *x = optimisation_barrier(x.wrapping_add(4 * $count));
                 }
-            }
-            read = read.wrapping_add(pace);
-            let mut w = [_mm512_setzero_si512(); PANELS];
-            for (p, w) in w.iter_mut().enumerate() {
-                *w = _mm512_load_si512(lines.add(p * groups + g).cast());
-            }
-            for (r, row) in sums.iter_mut().enumerate() {
-                let four = x[r / 4].add(r % 4 * stride).cast::<i32>().read_unaligned();
-                let x = _mm512_set1_epi32(four);
-                for (sum, w) in row.iter_mut().zip(w) {
-                    *sum = _mm512_dpbusd_epi32(*sum, x, w);
+            };
+        }
+        // Padding makes the number of groups a multiple of 16.
+        if shares == 1 {
+            for first in (0..groups).step_by(GROUPS_OF_ONE_TILE) {
+                if product.prefetch {
+                    for line in 0..PANELS * GROUPS_OF_ONE_TILE {
+                        prefetch::prefetch_next_window(read.wrapping_add(line * CACHE_LINE));
+                    }
                 }
+                read = read.wrapping_add(PANELS * GROUPS_OF_ONE_TILE * CACHE_LINE);
+                add_groups!(first, GROUPS_OF_ONE_TILE);
             }
-            for x in x.iter_mut().take(R.div_ceil(4)) {
-                *x = optimisation_barrier(x.wrapping_add(4));
+        } else {
+            // Several tiles leave time enough to prefetch in order, which takes fewer instructions.
+            let pace = PANELS * GROUPS_OF_MANY_TILES * CACHE_LINE / shares;
+            let prefetched = (PANELS * GROUPS_OF_MANY_TILES).div_ceil(shares);
+            let prefetched = if product.prefetch { prefetched } else { 0 };
+            read = read.wrapping_add(bytes);
+            for first in (0..groups).step_by(GROUPS_OF_MANY_TILES) {
+                prefetch::prefetch_lines::<GROUPS_OF_MANY_TILES>(read, prefetched);
+                read = read.wrapping_add(pace);
+                add_groups!(first, GROUPS_OF_MANY_TILES);
             }
         }
         // The loop above keeps its sums in registers only if nothing else indexes them.
