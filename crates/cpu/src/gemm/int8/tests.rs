@@ -81,6 +81,34 @@ proptest! {
     }
 }
 
+/// Few groups of inputs at the ends of the range fit the 16 bits of AVX2, most of ordinary rows do.
+#[test]
+fn inputs_of_every_size_are_summed_exactly() {
+    let (inputs, outputs) = (600, 100);
+    let bias = numbers(outputs, 3);
+    let (mut packed, _) = pack(numbers(outputs * inputs, 1), &bias, inputs);
+    for (i, line) in packed.panels.lines.iter_mut().enumerate() {
+        // A file may have −128.
+        let (lane, old) = (i % LANES, line.0[i % LANES][i % 4]);
+        line.0[lane][i % 4] = -128;
+        packed.starts[i / packed.panels.groups()].0[lane] += 128 * (128 + i32::from(old));
+    }
+    for rows in [1, 2, 5, 25, 64] {
+        let uniform = numbers(rows * inputs, 5);
+        let ends = uniform.iter().map(|x| x.signum()).collect();
+        let not_negative = uniform.iter().map(|x| x.max(0.0)).collect();
+        let one_sign = uniform.iter().map(|x| -x.abs()).collect();
+        let small = uniform.iter().enumerate().map(|(i, x)| if i % 300 == 7 { 4.0 } else { *x });
+        let mixed = uniform.iter().map(|x| x.powi(5)).collect();
+        for x in [uniform.clone(), ends, not_negative, one_sign, small.collect(), mixed] {
+            let expected = run(Isa::new(Level::Portable).unwrap(), &x, &packed);
+            for isa in levels() {
+                assert_eq!(run(isa, &x, &packed), expected, "{rows} rows, {:?}", isa.level());
+            }
+        }
+    }
+}
+
 #[test]
 fn sums_in_16_bits_saturate_alike_everywhere() {
     for (inputs, size) in [(64, 0.01), (150, 1.0), (512, 1.0)] {

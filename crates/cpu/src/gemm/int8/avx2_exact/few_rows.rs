@@ -1,42 +1,31 @@
-//! The int8 product with AVX2 alone, exact: register tiles of 2 rows by 2 panels, 8 accumulators.
+//! Few rows: tiles of 2 rows by 2 panels, 8 accumulators. The sign of an input is moved to its weights, which are read from memory
+//! once and prefetched.
 //!
-//! AVX2's instruction for bytes (`vpmaddubsw`) multiplies unsigned with signed bytes and adds pairs of products in int16, which
-//! overflows for pairs that use the whole range. So the sign of an input is moved to its weights: for a negative input, |x| is
-//! multiplied with the complement of the weight, which is −w − 1. No pair exceeds 2 · 127 · 128, which fits. Each negative input
-//! thereby adds its own value once too often to every output of its row, and sums start at minus those values. A complement
-//! (`vpxor`) runs on three ports where `vpsignb`, which would need no correction, runs on two. Rows without negative inputs, as
-//! after a ReLU, skip it.
-//!
-//! Inputs are prepared once for all panels:
-//!
-//! ```text
-//! magnitudes   |x[0..4]| │ |x[4..8]| │ …
-//! masks        255 where the input is negative
-//! ```
+//! For a negative input, |x| is multiplied with the complement of the weight, which is −w − 1: no pair exceeds 2 · 127 · 128. Each
+//! negative input thereby adds its own value once too often to every output of its row, and sums start at minus those values. A
+//! complement (`vpxor`) runs on three ports where `vpsignb`, which would need no correction, runs on two.
 //!
 //! Two groups of four inputs are added in int16 before they are widened, if they are *small*: if both pairs of magnitudes together
-//! are at most 255, they cannot overflow, since no weight and no complement exceeds 128. Nearly all groups are small, as an input
-//! at the end of the range is rare. The order of additions does not matter to an exact sum, so each tile's rows begin with the
-//! small groups and end with the large ones, and no step has a branch.
+//! are at most 255. Nearly all groups are, as an input at the end of the range is rare.
 //!
-//! Cost: seven instructions for 64 products, five without negative inputs: 27 or 38 products a cycle at best. Tried and not
-//! faster: weights widened to int16 once for all rows (`vpmaddwd`), tiles of 3 rows (16 registers do not hold them). The step of
-//! small groups is in `asm!` because the compiler otherwise keeps weights for the second row in registers, and sums in memory.
+//! The step of small groups is in `asm!` because the compiler otherwise keeps weights for the second row in registers, and sums in
+//! memory.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
-use std::cell::RefCell;
 
-use super::{Bytes, Product};
-use crate::gemm::panels::Lanes;
-use crate::isa::lanes::LANES;
+use super::{Bytes, Product, Sums, broadcast, write_row};
+use crate::memory::prefetch::prefetch_next_window_8;
+
+/// Groups whose lines of a panel are prefetched at a time.
+const PREFETCHED_GROUPS: usize = 8;
 
 const ROWS: usize = 2;
 const PANELS: usize = 2;
 
 /// Rows of inputs prepared for the kernel.
 #[derive(Default)]
-struct Prepared {
+pub(super) struct Prepared {
     magnitudes: Vec<u8>,
     masks: Vec<u8>,
     /// Minus the sum of each row's negative inputs.
@@ -55,34 +44,22 @@ impl Prepared {
     }
 }
 
-thread_local! {
-    /// Scratch memory of a worker, whose products come one after the other.
-    static PREPARED: RefCell<Prepared> = RefCell::default();
-}
-
 /// See [`super::multiply`].
-///
-/// # Safety
-/// The processor has AVX2, and the sizes of `product` and `out` agree as [`super::multiply`] checks.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
-    PREPARED.with_borrow_mut(|prepared| {
-        prepare(product, prepared);
-        let width = product.width;
-        for panel in (0..product.panels).step_by(PANELS) {
-            let wide = product.panels - panel >= PANELS;
-            for (i, out) in out.chunks_mut(ROWS * width).enumerate() {
-                let (row, out) = (i * ROWS, &mut out[panel * LANES..]);
-                let high = product.x.scales.len() - row >= ROWS;
-                match (high, wide) {
-                    (true, true) => tile::<2, 2>(product, prepared, (row, panel), out),
-                    (true, false) => tile::<2, 1>(product, prepared, (row, panel), out),
-                    (false, true) => tile::<1, 2>(product, prepared, (row, panel), out),
-                    (false, false) => tile::<1, 1>(product, prepared, (row, panel), out),
-                }
+pub(super) fn multiply(product: Product<'_>, prepared: &mut Prepared, out: &mut [f32]) {
+    prepare(product, prepared);
+    for panel in (0..product.panels).step_by(PANELS) {
+        let wide = product.panels - panel >= PANELS;
+        for row in (0..product.x.scales.len()).step_by(ROWS) {
+            let high = product.x.scales.len() - row >= ROWS;
+            match (high, wide) {
+                (true, true) => tile::<2, 2>(product, prepared, (row, panel), out),
+                (true, false) => tile::<2, 1>(product, prepared, (row, panel), out),
+                (false, true) => tile::<1, 2>(product, prepared, (row, panel), out),
+                (false, false) => tile::<1, 1>(product, prepared, (row, panel), out),
             }
         }
-    });
+    }
 }
 
 #[target_feature(enable = "avx2")]
@@ -133,7 +110,7 @@ fn order_groups(magnitudes: &[u8], stride: usize, order: &mut [u32]) -> usize {
     small
 }
 
-/// `R` rows times `P` panels from `(row, panel)` on. `out` begins with this tile's first output; its rows are `width` apart.
+/// `R` rows times `P` panels from `(row, panel)` on.
 // Not inlined: the variables of the loops around it would take registers that it needs.
 #[target_feature(enable = "avx2")]
 #[inline(never)]
@@ -143,7 +120,6 @@ fn tile<const R: usize, const P: usize>(
     (row, panel): (usize, usize),
     out: &mut [f32],
 ) {
-    let (packed, width) = (product.packed, product.width);
     let first = product.first_panel + panel;
     let starts = &prepared.starts[row..row + R];
     let sums = if starts.iter().all(|&start| start == 0) {
@@ -151,13 +127,10 @@ fn tile<const R: usize, const P: usize>(
     } else {
         sums::<R, P, true>(product, prepared, row, first)
     };
-    for (r, sums) in sums.iter().enumerate() {
-        for (p, sums) in sums.iter().enumerate() {
-            let columns = (width - (panel + p) * LANES).min(LANES);
-            let (scales, bias) = (&packed.scales[first + p], &packed.bias[first + p]);
-            let out = &mut out[r * width + p * LANES..][..columns];
-            epilogue(sums, product.x.scales[row + r], (scales, bias), product.relu, out);
-        }
+    for (row, sums) in (row..).zip(&sums) {
+        // SAFETY: a `Sums` is two vectors.
+        let sums: [Sums; P] = unsafe { std::mem::transmute_copy(sums) };
+        write_row(product, panel, row, &sums, out);
     }
 }
 
@@ -176,8 +149,7 @@ fn sums<const R: usize, const P: usize, const SIGNED: bool>(
     let lines = &product.packed.lines[panel * groups..(panel + P) * groups];
     // SAFETY: `R` rows of `stride` bytes, four a group.
     let fours = |bytes: &[u8], r: usize, g: usize| unsafe {
-        let at = bytes.as_ptr().add(r * stride + g * 4).cast::<i32>();
-        _mm256_set1_epi32(at.read_unaligned())
+        broadcast(bytes.as_ptr().add(r * stride + g * 4))
     };
     // SAFETY: `P` panels of `groups` lines.
     let line = |p: usize, g: usize| unsafe { lines.as_ptr().add(p * groups + g) };
@@ -186,7 +158,19 @@ fn sums<const R: usize, const P: usize, const SIGNED: bool>(
         *sums = [[_mm256_set1_epi32(start); 2]; P];
     }
     let (small, large) = prepared.order(row);
-    for g in small.iter().map(|&g| g as usize) {
+    let prefetch = |group: usize| {
+        for p in 0..P {
+            prefetch_next_window_8(lines.as_ptr().wrapping_add(p * groups + group).cast());
+        }
+    };
+    // The tiles of a panel take turns.
+    let apart = PREFETCHED_GROUPS * prepared.small.len();
+    let mut ahead = if product.prefetch { PREFETCHED_GROUPS * (row / ROWS) } else { groups };
+    for (i, g) in small.iter().map(|&g| g as usize).enumerate() {
+        if 2 * i == ahead && ahead < groups {
+            prefetch(ahead);
+            ahead += apart;
+        }
         for (r, sums) in sums.iter_mut().enumerate() {
             let x = [fours(magnitudes, r, g), fours(magnitudes, r, g + 1)];
             let masks = [fours(masks, r, g), fours(masks, r, g + 1)];
@@ -198,6 +182,10 @@ fn sums<const R: usize, const P: usize, const SIGNED: bool>(
                 }
             }
         }
+    }
+    while ahead < groups {
+        prefetch(ahead);
+        ahead += apart;
     }
     for g in large.iter().flat_map(|&g| [g as usize, g as usize + 1]) {
         for (r, sums) in sums.iter_mut().enumerate() {
@@ -267,34 +255,5 @@ unsafe fn add_two_groups<const SIGNED: bool, const HALF: usize>(
                 "vpmaddubsw {b}, {x1}, [{lines} + {high}] /* {mask1} */"
             )
         }
-    }
-}
-
-/// The epilogue: writes as many outputs as `out` has room for.
-#[target_feature(enable = "avx2")]
-fn epilogue(
-    sums: &[__m256i; 2],
-    row_scale: f32,
-    (scales, bias): (&Lanes<f32>, &Lanes<f32>),
-    relu: bool,
-    out: &mut [f32],
-) {
-    let floor = _mm256_set1_ps(if relu { 0.0 } else { f32::NEG_INFINITY });
-    let mut last: Lanes<f32> = bytemuck::Zeroable::zeroed();
-    let whole = out.len() == LANES;
-    let to = if whole { out.as_mut_ptr() } else { last.0.as_mut_ptr() };
-    for (half, &sum) in sums.iter().enumerate() {
-        // SAFETY: a `Lanes<f32>` is two vectors of floats, aligned to 64 bytes, and there is room for one.
-        unsafe {
-            let scale = _mm256_load_ps(scales.0.as_ptr().add(half * 8));
-            let scale = _mm256_mul_ps(scale, _mm256_set1_ps(row_scale));
-            // Not fused, so that every kernel rounds alike.
-            let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale);
-            let sum = _mm256_add_ps(sum, _mm256_load_ps(bias.0.as_ptr().add(half * 8)));
-            _mm256_storeu_ps(to.add(half * 8), _mm256_max_ps(sum, floor));
-        }
-    }
-    if !whole {
-        out.copy_from_slice(&last.0[..out.len()]);
     }
 }
