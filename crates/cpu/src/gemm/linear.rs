@@ -230,11 +230,12 @@ impl Linear {
                     for (i, x) in x.chunks(int8::BLOCK_ROWS * inputs).enumerate() {
                         hidden.shape(x.len() / inputs, first.outputs());
                         first.multiply(isa, activation, x, hidden.values_mut());
-                        if rounds {
-                            int8::round_to_float16(isa, first.outputs(), hidden.values_mut());
-                        }
                         let row = i * int8::BLOCK_ROWS;
-                        quantised.fill_from(isa, row, hidden.values(), packed);
+                        if rounds {
+                            quantised.fill_hidden_from(isa, row, hidden.values_mut(), packed);
+                        } else {
+                            quantised.fill_from(isa, row, hidden.values(), packed);
+                        }
                     }
                 }
             }

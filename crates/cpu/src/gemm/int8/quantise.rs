@@ -1,6 +1,6 @@
 //! Quantisation of inputs to int8: each row has a scale of its own, `max|x| / 127`, so that no row depends on another.
 
-use super::{INPUT_MULTIPLE, PIECE, PackedInt8};
+use super::{INPUT_MULTIPLE, PIECE, PackedInt8, round_to_float16};
 use crate::gemm::tiles::InputLayout;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Level;
@@ -53,6 +53,59 @@ impl QuantisedInt8 {
 
     /// Quantises some of the rows from `first` on, which is the first row of an AMX tile.
     pub(crate) fn fill_from(&mut self, isa: Isa, first: usize, x: &[f32], packed: &PackedInt8) {
+        let (rows, layout) = self.rows_from(first, x, packed);
+        match (packed.options.alpha, isa.level()) {
+            (Some(alpha), _) => quantise_fixed(isa, rows, alpha),
+            #[cfg(target_arch = "x86_64")]
+            (None, Level::Avx512 | Level::Avx512Vnni | Level::Amx) => {
+                // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
+                unsafe { avx512::quantise::<false>(rows, layout) };
+            }
+            #[cfg(target_arch = "x86_64")]
+            (None, Level::Avx2 | Level::AvxVnni) => {
+                // SAFETY: an `Isa` of these levels exists only where the processor has AVX2 and F16C.
+                unsafe { avx2::quantise::<false>(rows) };
+            }
+            _ => quantise(isa, rows),
+        }
+    }
+
+    /// As [`QuantisedInt8::fill_from`] for activations after a ReLU, which are rounded to float16 first: see
+    /// [`round_to_float16`]. They may be changed.
+    pub(crate) fn fill_hidden_from(
+        &mut self,
+        isa: Isa,
+        first: usize,
+        hidden: &mut [f32],
+        packed: &PackedInt8,
+    ) {
+        match isa.level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 | Level::Avx512Vnni | Level::Amx if packed.options.alpha.is_none() => {
+                let (rows, layout) = self.rows_from(first, hidden, packed);
+                // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
+                unsafe { avx512::quantise::<true>(rows, layout) };
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::AvxVnni if packed.options.alpha.is_none() => {
+                let (rows, _) = self.rows_from(first, hidden, packed);
+                // SAFETY: an `Isa` of these levels exists only where the processor has AVX2 and F16C.
+                unsafe { avx2::quantise::<true>(rows) };
+            }
+            _ => {
+                round_to_float16(isa, packed.inputs, hidden);
+                self.fill_from(isa, first, hidden, packed);
+            }
+        }
+    }
+
+    /// Where the bytes and scales of rows `x` from `first` on go, and their layout.
+    fn rows_from<'a>(
+        &'a mut self,
+        first: usize,
+        x: &'a [f32],
+        packed: &PackedInt8,
+    ) -> (Rows<'a>, InputLayout) {
         let rows = Rows {
             x,
             width: packed.inputs,
@@ -60,15 +113,7 @@ impl QuantisedInt8 {
             stride: self.stride,
             scales: &mut self.scales[first..],
         };
-        match (packed.options.alpha, isa.level()) {
-            (Some(alpha), _) => quantise_fixed(isa, rows, alpha),
-            #[cfg(target_arch = "x86_64")]
-            (None, Level::Avx512 | Level::Avx512Vnni | Level::Amx) => {
-                // SAFETY: an `Isa` of these levels exists only where the processor has AVX-512.
-                unsafe { avx512::quantise(rows, self.layout) };
-            }
-            _ => quantise(isa, rows),
-        }
+        (rows, self.layout)
     }
 
     /// Quantises the outputs of [`multiply_to_float16`](super::multiply_to_float16), which become the next layer's inputs. Rows that
@@ -98,7 +143,7 @@ impl QuantisedInt8 {
             let tile = &mut self.bytes[row / TILE_ROWS * TILE_ROWS * self.stride..];
             let lines = tile.as_chunks_mut().0.iter_mut().skip(row % TILE_ROWS).step_by(TILE_ROWS);
             // SAFETY: as above.
-            self.scales[row] = unsafe { avx512::quantise_row(x, lines) };
+            self.scales[row] = unsafe { avx512::quantise_row::<false>(x, lines) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (row, x);
@@ -172,6 +217,103 @@ fn quantise_fixed_body<const FMA: bool>(rows: Rows<'_>, alpha: f32) {
     });
 }
 
+/// As `avx512`, 32 numbers at a time.
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{Rows, inverse_and_scale};
+    use crate::isa::float16::Float16;
+
+    /// Numbers worked on at a time.
+    const WIDE: usize = 32;
+
+    /// With `FLOAT16`, non-negative rows are rounded to float16 first where that [suits](Float16::suits) them.
+    ///
+    /// # Safety
+    /// The processor has AVX2 and F16C.
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) unsafe fn quantise<const FLOAT16: bool>(rows: Rows<'_>) {
+        let bytes = rows.bytes.chunks_exact_mut(rows.stride.max(1));
+        let numbers = rows.x.chunks_exact(rows.width.max(1));
+        for ((row, bytes), scale) in numbers.zip(bytes).zip(rows.scales) {
+            *scale = quantise_row::<FLOAT16>(row, bytes);
+        }
+    }
+
+    /// Writes a row's bytes and returns their scale. `bytes` is a multiple of [`WIDE`].
+    #[target_feature(enable = "avx2,f16c")]
+    fn quantise_row<const FLOAT16: bool>(row: &[f32], bytes: &mut [u8]) -> f32 {
+        let (row, rest) = row.as_chunks::<WIDE>();
+        let mut last = [0.0; WIDE];
+        last[..rest.len()].copy_from_slice(rest);
+        let mut max = [_mm256_setzero_ps(); 4];
+        for row in row.iter().chain([&last]) {
+            for (x, max) in quarters(row).into_iter().zip(&mut max) {
+                // NaN is ignored: of NaN and a number, the instruction returns its second operand.
+                *max = _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0), x), *max);
+            }
+        }
+        let [a, b, c, d] = max;
+        let max = _mm256_max_ps(_mm256_max_ps(a, b), _mm256_max_ps(c, d));
+        let max: [f32; 8] = bytemuck::cast(max);
+        let max = max.into_iter().fold(0.0, f32::max);
+        let rounded = Float16::narrow(max).widen();
+        let rounds = FLOAT16 && max < Float16::OVERFLOW && Float16::suits(rounded);
+        let (inverse, scale) = inverse_and_scale(if rounds { rounded } else { max });
+        let (bytes, _) = bytes.as_chunks_mut::<WIDE>();
+        for (row, bytes) in row.iter().zip(&mut *bytes) {
+            narrow(row, rounds, inverse, bytes);
+        }
+        for bytes in bytes.iter_mut().skip(row.len()) {
+            narrow(&last, rounds, inverse, bytes);
+            last = [0.0; WIDE];
+        }
+        scale
+    }
+
+    #[target_feature(enable = "avx2,f16c")]
+    #[inline]
+    fn narrow(row: &[f32; WIDE], rounds: bool, inverse: f32, bytes: &mut [u8; WIDE]) {
+        let [a, b, c, d] = quarters(row);
+        let x = if rounds { [round(a), round(b), round(c), round(d)] } else { [a, b, c, d] };
+        let inverse = _mm256_set1_ps(inverse);
+        let mut integers = [_mm256_setzero_si256(); 4];
+        for (integers, x) in integers.iter_mut().zip(x) {
+            *integers = _mm256_cvtps_epi32(_mm256_mul_ps(x, inverse));
+        }
+        let [a, b, c, d] = integers;
+        let packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+        // The packs leave four numbers of each register side by side, then the other four of each.
+        let signed = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        let unsigned = _mm256_xor_si256(signed, _mm256_set1_epi8(-128));
+        // SAFETY: 32 bytes.
+        unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), unsigned) };
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn quarters(x: &[f32; WIDE]) -> [__m256; 4] {
+        let x = x.as_ptr();
+        // SAFETY: 32 numbers.
+        unsafe {
+            [
+                _mm256_loadu_ps(x),
+                _mm256_loadu_ps(x.add(8)),
+                _mm256_loadu_ps(x.add(16)),
+                _mm256_loadu_ps(x.add(24)),
+            ]
+        }
+    }
+
+    /// Rounds to the nearest float16, ties to even.
+    #[target_feature(enable = "avx2,f16c")]
+    #[inline]
+    fn round(x: __m256) -> __m256 {
+        _mm256_cvtph_ps(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x))
+    }
+}
+
 /// Quantises 64 numbers at a time: four registers become one with three pack instructions, where compilers narrow each on its own.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
@@ -187,28 +329,32 @@ mod avx512 {
     /// Numbers worked on at a time.
     const WIDE: usize = INPUT_MULTIPLE;
 
+    /// With `FLOAT16`, non-negative rows are rounded to float16 first where that [suits](Float16::suits) them.
+    ///
     /// # Safety
     /// The processor has AVX-512F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn quantise(rows: Rows<'_>, layout: InputLayout) {
+    pub(super) unsafe fn quantise<const FLOAT16: bool>(rows: Rows<'_>, layout: InputLayout) {
         let lines = rows.bytes.as_chunks_mut::<WIDE>().0;
         let width = rows.stride / WIDE;
         let numbers = rows.x.chunks_exact(rows.width.max(1));
         for (i, (row, scale)) in numbers.zip(rows.scales).enumerate() {
             *scale = match layout {
-                InputLayout::RowMajor => quantise_row(row, lines[i * width..].iter_mut()),
+                InputLayout::RowMajor => {
+                    quantise_row::<FLOAT16>(row, lines[i * width..].iter_mut())
+                }
                 InputLayout::AmxTiles => {
                     let first = i / TILE_ROWS * TILE_ROWS * width + i % TILE_ROWS;
-                    quantise_row(row, lines[first..].iter_mut().step_by(TILE_ROWS))
+                    quantise_row::<FLOAT16>(row, lines[first..].iter_mut().step_by(TILE_ROWS))
                 }
             };
         }
     }
 
-    /// Writes a row's bytes, padded to a multiple of 64, and returns their scale.
+    /// Writes a row's bytes, padded to a multiple of 64, and returns their scale. `FLOAT16`: see [`quantise`].
     #[target_feature(enable = "avx512f,avx512bw")]
     #[inline]
-    pub(super) fn quantise_row<'a>(
+    pub(super) fn quantise_row<'a, const FLOAT16: bool>(
         row: &[f32],
         mut bytes: impl Iterator<Item = &'a mut [u8; WIDE]>,
     ) -> f32 {
@@ -221,7 +367,19 @@ mod avx512 {
         }
         let [a, b, c, d] = larger(&rest, max);
         let max = _mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d));
-        let (inverse, scale) = inverse_and_scale(_mm512_reduce_max_ps(max));
+        let max = _mm512_reduce_max_ps(max);
+        let rounded = Float16::narrow(max).widen();
+        if FLOAT16 && max < Float16::OVERFLOW && Float16::suits(rounded) {
+            let (inverse, scale) = inverse_and_scale(rounded);
+            for (row, bytes) in row.iter().zip(&mut bytes) {
+                narrow(rounded_to_float16(quarters(row)), inverse, bytes);
+            }
+            if let Some(last) = bytes.next().filter(|_| is_rest) {
+                narrow(rounded_to_float16(quarters(&rest)), inverse, last);
+            }
+            return scale;
+        }
+        let (inverse, scale) = inverse_and_scale(max);
         for (row, bytes) in row.iter().zip(&mut bytes) {
             narrow(quarters(row), inverse, bytes);
         }
@@ -229,6 +387,19 @@ mod avx512 {
             narrow(quarters(&rest), inverse, last);
         }
         scale
+    }
+
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn rounded_to_float16([a, b, c, d]: [__m512; 4]) -> [__m512; 4] {
+        [round(a), round(b), round(c), round(d)]
+    }
+
+    /// Rounds to the nearest float16, ties to even.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn round(x: __m512) -> __m512 {
+        _mm512_cvtph_ps(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x))
     }
 
     #[target_feature(enable = "avx512f")]
