@@ -29,7 +29,10 @@ CT2_SETTINGS = {
     "MKL held to AVX2": {"MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "oneDNN": {"CT2_USE_MKL": "0"},
 }
-CT2_AVX2 = {"AVX2 only": {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "CT2_FORCE_CPU_ISA": "AVX2"}}
+CT2_AVX2 = {
+    "AVX2 only": {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "CT2_FORCE_CPU_ISA": "AVX2"},
+    "AVX2 only, oneDNN": {"CT2_USE_MKL": "0", "ONEDNN_MAX_CPU_ISA": "AVX2", "CT2_FORCE_CPU_ISA": "AVX2"},
+}
 BERGAMOT_SETTINGS = {f"alignment {a}, {w} words": {"alignment": a, "words": w}
                      for w in ("1024", "512", "4096") for a in ("soft", "off")}
 
@@ -52,6 +55,7 @@ CASES = {
     "base-float32-64": dict(model="base", batch=64, sentences=64, precision="float32"),
     "base-bfloat16-64": dict(model="base", batch=64, sentences=64, precision="bfloat16", peer_precision="float32"),
     "base-vnni-64": dict(model="base", batch=64, sentences=128, isa="avx512-vnni"),
+    "base-avx2-1": dict(model="base", batch=1, sentences=12, isa="avx2"),
     "base-avx2-64": dict(model="base", batch=64, sentences=64, isa="avx2"),
     # For the time to load: one sentence, so that neither engine finds what a long run of the other has left of caches.
     "base-load": dict(model="base", batch=1, sentences=1),
