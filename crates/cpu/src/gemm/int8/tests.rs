@@ -87,11 +87,12 @@ fn inputs_of_every_size_are_summed_exactly() {
     let (inputs, outputs) = (600, 100);
     let bias = numbers(outputs, 3);
     let (mut packed, _) = pack(numbers(outputs * inputs, 1), &bias, inputs);
+    let groups = packed.groups();
     for (i, line) in packed.panels.lines.iter_mut().enumerate() {
         // A file may have −128.
         let (lane, old) = (i % LANES, line.0[i % LANES][i % 4]);
         line.0[lane][i % 4] = -128;
-        packed.starts[i / packed.panels.groups()].0[lane] += 128 * (128 + i32::from(old));
+        packed.starts[i / groups].0[lane] += 128 * (128 + i32::from(old));
     }
     for rows in [1, 2, 5, 25, 64] {
         let uniform = numbers(rows * inputs, 5);
