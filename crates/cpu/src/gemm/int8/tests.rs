@@ -94,7 +94,9 @@ fn inputs_of_every_size_are_summed_exactly() {
         line.0[lane][i % 4] = -128;
         packed.starts[i / groups].0[lane] += 128 * (128 + i32::from(old));
     }
-    for rows in [1, 2, 5, 25, 64] {
+    // Those that sum in 32 bits at once, and are slow where they are emulated, have enough tests.
+    let levels = || levels().filter(|isa| !matches!(isa.level(), Level::Amx | Level::AvxVnni));
+    for rows in [1, 5, 26, 64] {
         let uniform = numbers(rows * inputs, 5);
         let ends = uniform.iter().map(|x| x.signum()).collect();
         let not_negative = uniform.iter().map(|x| x.max(0.0)).collect();
