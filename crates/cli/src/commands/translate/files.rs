@@ -93,6 +93,9 @@ impl Args {
                 remark!("stopped: {number} of {} files are translated", pairs.len());
                 return Err(error);
             }
+            if pairs.len() == 1 {
+                return Err(error);
+            }
             remark!("error: {error:#}");
             failed += 1;
         }

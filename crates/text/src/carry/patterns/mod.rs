@@ -187,7 +187,10 @@ mod tests {
                 continue;
             }
             match longest(matchers(c, free), text, at).filter(|&end| end > at) {
-                Some(end) => found.push(at..end),
+                Some(end) => {
+                    found.push(at..end);
+                    free = true;
+                }
                 None => free = !c.is_alphanumeric() && c != '_',
             }
         }
