@@ -8,7 +8,7 @@ use peregrine_decode::{Call, Done, Job, Settings};
 use peregrine_text::{Encoded, Piece, Split, encode_pieces, trim_range};
 
 use crate::framing::Framing;
-pub(crate) use crate::part::SplitLine;
+use crate::part::SplitLine;
 use crate::part::{Again, Part, Parts, Place};
 use crate::{Carry, Error, Options, Request, Translation, Translator};
 

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::Line;
 use super::paragraph::Paragraph;
 use crate::Error;
-use crate::line::SplitLine;
+use crate::part::SplitLine;
 
 /// The most lines of a chunk. More would only delay the first one.
 const MOST_LINES: usize = 32;
