@@ -221,11 +221,12 @@ template <int PIECES> struct Cached {
         for (int b = 0; b < ATTEND_BATCH; b++) v[b] = read_part<PIECES>(a.values + (u64)from[b] * a.stride + column, apart);
     }
 
-    // The row's own key and value, after its query.
+    // The row's own key and value, after its query. Beyond the end too: what the cache has there may be infinite or
+    // no number, and times a weight of 0 that is no number.
     __device__ __forceinline__ void read_own(const Attend &a, const act *query, u32 base, u32 length, u32 apart) {
 #pragma unroll
         for (int b = 0; b < ATTEND_BATCH; b++)
-            if (base + b * ATTEND_WARPS == length - 1) {
+            if (base + b * ATTEND_WARPS >= length - 1) {
                 k[b] = read_part<PIECES>(query + a.width, apart);
                 v[b] = read_part<PIECES>(query + 2 * a.width, apart);
             }
