@@ -104,6 +104,7 @@ fn some(input: &[String]) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn golden_models() {
     let Some(golden) = shared("models/golden") else { return };
     let plain = some(&lines(&golden.join("inputs/test.en")));

@@ -42,6 +42,7 @@ fn check_greedy(what: &str, translator: &Translator, flores: &std::path::Path) {
 }
 
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn greedy() {
     let Some((translator, flores)) = model(ShortlistChoice::Off) else { return };
     check_greedy("marian-float32.greedy", &translator, &flores);
@@ -49,6 +50,7 @@ fn greedy() {
 
 /// The shortlist that the model's own configuration names.
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn greedy_with_shortlist() {
     let Some((translator, flores)) = model(ShortlistChoice::Auto) else { return };
     assert!(translator.model().shortlist.is_some());
@@ -57,6 +59,7 @@ fn greedy_with_shortlist() {
 
 /// All four hypotheses with their word scores, and the text of each.
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn beam_4() {
     let Some((translator, flores)) = model(ShortlistChoice::Off) else { return };
     let input = lines(&flores.join("devtest.en"));

@@ -136,6 +136,7 @@ fn given_translations_have_the_recorded_scores() {
 
 /// Techniques 2, 3, 5 and 8 leave every output as it is, 4 within rounding.
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn short_cuts_change_nothing() {
     let Some(folder) = folder() else { return };
     let off = Speedups::OFF;
@@ -168,6 +169,7 @@ fn short_cuts_change_nothing() {
 
 /// Technique 1: at least 95 % of the best outputs and 99.5 % of the teacher-forced best words.
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn sixteen_bits_are_nearly_enough() {
     let Some(folder) = folder() else { return };
     for names in MODELS {

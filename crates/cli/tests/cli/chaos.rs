@@ -176,6 +176,7 @@ fn begun(model: &Nonsense, output: &str, more: &[&str]) -> Child {
 }
 
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn signals_at_any_time_lose_nothing() {
     let model = Nonsense::new();
     std::fs::write(model.path("in"), odd_lines(20_000)).expect("an input");

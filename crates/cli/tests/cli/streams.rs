@@ -7,6 +7,7 @@ use crate::common::ignores_interrupts;
 use crate::common::nonsense::{Nonsense, assert_fine, lines, odd_lines};
 
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn fifty_thousand_lines_through_sixty_megabytes() {
     let model = Nonsense::new();
     std::fs::write(model.path("in"), odd_lines(50_000)).expect("an input");
@@ -26,6 +27,7 @@ fn fifty_thousand_lines_through_sixty_megabytes() {
 }
 
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn a_killed_job_goes_on_to_the_same_bytes() {
     let model = Nonsense::new();
     std::fs::write(model.path("in"), odd_lines(50_000)).expect("an input");
@@ -139,6 +141,7 @@ fn a_job_is_not_resumed_behind_other_bytes() {
 
 /// A line that does not fit the memory is read, translated and written in parts.
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn a_budget_holds_for_any_line() {
     let model = Nonsense::new();
     let words = "w3 w4 w5 w6 w7 ".repeat(120_000);

@@ -5,6 +5,7 @@ use crate::gemm::int8::round_to_float16;
 use crate::isa::Level;
 
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn a_fused_feed_forward_block_is_two_products() {
     let values = |n: usize, k: usize| -> Vec<f32> {
         (0..n).map(|i| ((i * k % 101) as f32 - 50.0) / 100.0).collect()

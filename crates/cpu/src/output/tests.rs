@@ -120,6 +120,7 @@ proptest! {
     /// Scores so far apart that sums overflow, and some NaN: rows of a batch have the answers they have alone, with any scoring of
     /// the other rows, and those of a plain search.
     #[test]
+    #[ignore = "slow: .ci/run runs it"]
     fn scores_may_be_far_apart(
         rows in 13usize..40,
         outputs in 40usize..5000,

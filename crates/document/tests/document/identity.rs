@@ -96,11 +96,13 @@ fn check_installed(endings: &[&str], format: Format, most: usize) {
 }
 
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn installed_html() {
     check_installed(&["html", "htm"], Format::Html, 200);
 }
 
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn installed_markdown() {
     check_installed(&["md"], Format::Markdown, 200);
 }

@@ -114,6 +114,7 @@ proptest! {
 
 /// 10,000 lines with huge ones among them, through a budget that holds few of them at a time.
 #[test]
+#[ignore = "slow: .ci/run runs it"]
 fn ten_thousand_lines_come_back_in_order() {
     let translator = nonsense(Autoregression::SelfAttention);
     let mut runner = proptest::test_runner::TestRunner::deterministic();
