@@ -54,15 +54,21 @@ pub(crate) enum Global {
     OrderedDict,
     RebuildTensor,
     RebuildParameter,
+    RebuildWithAttributes,
+    TensorType,
     Storage(DType),
 }
 
-const GLOBALS: [(&str, &str, Global); 14] = [
+const GLOBALS: [(&str, &str, Global); 17] = [
     ("collections", "OrderedDict", Global::OrderedDict),
     ("torch._utils", "_rebuild_tensor_v2", Global::RebuildTensor),
     ("torch._utils", "_rebuild_parameter", Global::RebuildParameter),
     // A parameter with attributes, which come behind the others' arguments.
     ("torch._utils", "_rebuild_parameter_with_state", Global::RebuildParameter),
+    // A tensor with attributes: the call that builds it and its type come as arguments.
+    ("torch._tensor", "_rebuild_from_type_v2", Global::RebuildWithAttributes),
+    ("torch", "Tensor", Global::TensorType),
+    ("torch.nn.parameter", "Parameter", Global::TensorType),
     ("torch", "DoubleStorage", Global::Storage(DType::F64)),
     ("torch", "FloatStorage", Global::Storage(DType::F32)),
     ("torch", "HalfStorage", Global::Storage(DType::F16)),
@@ -306,9 +312,11 @@ impl<'a> Machine<'a> {
             Value::Global(Global::OrderedDict) if self.sequences[arguments.0].is_empty() => {
                 Ok(Value::Dict(self.sequence(Vec::new())))
             }
-            Value::Global(global @ (Global::RebuildTensor | Global::RebuildParameter)) => {
-                Ok(Value::Call(global, arguments))
-            }
+            Value::Global(
+                global @ (Global::RebuildTensor
+                | Global::RebuildParameter
+                | Global::RebuildWithAttributes),
+            ) => Ok(Value::Call(global, arguments)),
             _ => Err("the pickle calls what is no known function".into()),
         }
     }

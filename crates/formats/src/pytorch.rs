@@ -11,7 +11,8 @@
 //! In the pickle a tensor is the call
 //! `_rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks)`, offset and strides
 //! counted in elements, and `storage` the persistent identifier
-//! `('storage', TypeStorage, KEY, device, elements)`. `_rebuild_parameter(tensor, …)` may wrap it.
+//! `('storage', TypeStorage, KEY, device, elements)`. `_rebuild_parameter(tensor, …)` may wrap it; a tensor with
+//! attributes is `_rebuild_from_type_v2(_rebuild_tensor_v2, Tensor, (storage, …), attributes)`.
 //! Tensors may share a storage, and strides may be those of a transposed matrix.
 //!
 //! Before 1.6 the file was a sequence:
@@ -281,12 +282,19 @@ fn tensor_place(name: &str) -> String {
     format!("tensor {}", quoted(name))
 }
 
-/// The arguments of the call that builds a tensor, which a parameter may wrap.
+/// The arguments of the call that builds a tensor, which a parameter or one with attributes wraps.
 fn tensor_arguments(pickle: &Pickle<'_>, value: Value<'_>) -> Option<Sequence> {
-    match value {
-        Value::Call(Global::RebuildTensor, arguments) => Some(arguments),
-        Value::Call(Global::RebuildParameter, arguments) => match pickle.items(arguments).first() {
-            Some(Value::Call(Global::RebuildTensor, arguments)) => Some(*arguments),
+    let Value::Call(global, arguments) = value else { return None };
+    match (global, pickle.items(arguments)) {
+        (Global::RebuildTensor, _) => Some(arguments),
+        (Global::RebuildParameter, &[Value::Call(Global::RebuildTensor, inner), ..]) => Some(inner),
+        (Global::RebuildWithAttributes, items) => match *items {
+            [
+                Value::Global(Global::RebuildTensor),
+                Value::Global(Global::TensorType),
+                Value::Tuple(inner),
+                ..,
+            ] => Some(inner),
             _ => None,
         },
         _ => None,

@@ -127,6 +127,7 @@ fn pytorch_views() {
         if name == "PyTorch" {
             assert_eq!(tensors["wrapped"], tensors["plain"]);
             assert_eq!(tensors["attributed"], tensors["plain"]);
+            assert_eq!(tensors["typed"], tensors["plain"]);
             assert_eq!(tensors["tied"].data.as_ptr(), tensors["plain"].data.as_ptr());
         }
     }

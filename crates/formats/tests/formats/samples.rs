@@ -179,12 +179,20 @@ fn torch_sample() -> Vec<u8> {
     let attributed = b"ctorch._utils\n_rebuild_parameter_with_state\n(";
     let state = b"\x88N}X\x03\0\0\0set\x88stR";
     let attributed = [attributed.as_slice(), &plain, state].concat();
+    // A tensor with attributes: the function, the type, the arguments, {"set": True}.
+    let function = b"ctorch._utils\n_rebuild_tensor_v2\n";
+    let arguments = plain.strip_prefix(function).and_then(|rest| rest.strip_suffix(b"R"));
+    let arguments = arguments.expect("a call of that function");
+    let begin = b"ctorch._tensor\n_rebuild_from_type_v2\n(";
+    let typed = [begin, function.as_slice(), b"ctorch\nTensor\n", arguments].concat();
+    let typed = [typed.as_slice(), b"}X\x03\0\0\0set\x88stR"].concat();
     let pickle = state_dict(&[
         ("plain", plain.clone()),
         ("tied", plain),
         ("transposed", torch_tensor(&[3, 2], &[1, 3])),
         ("wrapped", wrapped),
         ("attributed", attributed),
+        ("typed", typed),
     ]);
     torch_file(&pickle, &[("0", &torch_storage())])
 }
