@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draws the README's chart of speed from the raw results of a run.
 
-    python bench/chart.py bench/runs/DATE-MACHINE > docs/speed.svg
+    python bench/chart.py bench/runs/DATE-MACHINE [bench/runs/DATE-MACHINE …] > docs/speed.svg
 
-Reads `cpu.jsonl` (bench/compare.py --json) and `gpu.json` (bench/gpu_compare.py --json) in the folder; either may be missing.
+Reads `cpu.jsonl` (bench/compare.py --json) of the first folder that has one, and `gpu.json` (bench/gpu_compare.py --json) likewise.
 """
 import json
 import os
@@ -29,18 +29,23 @@ PEERS = {"ctranslate2": "CTranslate2", "bergamot": "Bergamot", "marian": "Marian
 LABELS, BAR, ROW, TOP = 400, 420, 30, 64
 
 
-def rows(folder):
-    """(label, peer, ratio, least, most) for each case in the folder, in the order above."""
-    path = os.path.join(folder, "cpu.jsonl")
-    if os.path.exists(path):
+def first(folders, name):
+    """The file of that name in the first folder that has it."""
+    return next((path for path in (os.path.join(folder, name) for folder in folders) if os.path.exists(path)), None)
+
+
+def rows(folders):
+    """(label, peer, ratio, least, most) for each case in the folders, in the order above."""
+    path = first(folders, "cpu.jsonl")
+    if path:
         with open(path) as file:
             found = {r["case"]: r for r in map(json.loads, file)}
         for case, label in CPU.items():
             if case in found:
                 r = found[case]
                 yield label, PEERS[r["peer"]], r["ratio"], r["least"], r["most"]
-    path = os.path.join(folder, "gpu.json")
-    if os.path.exists(path):
+    path = first(folders, "gpu.json")
+    if path:
         with open(path) as file:
             found = {(r["network"], r["beam"], r["batch"]): r for r in json.load(file)}
         for case, label in GPU.items():
@@ -73,11 +78,11 @@ def chart(lines):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    lines = list(rows(sys.argv[1]))
+    lines = list(rows(sys.argv[1:]))
     if not lines:
-        sys.exit(f"{sys.argv[1]}: neither cpu.jsonl nor gpu.json has a case of the chart")
+        sys.exit(f"{' '.join(sys.argv[1:])}: neither cpu.jsonl nor gpu.json has a case of the chart")
     print(chart(lines))
 
 

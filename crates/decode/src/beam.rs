@@ -104,14 +104,16 @@ impl Beam {
         let beam = settings.search.beam.max(1);
         let mut first = Vec::with_capacity(beam);
         first.push(Open { node: None, score: 0.0, parent_row: None });
+        // A beam of one ranks nothing.
+        let ranked = if beam == 1 { 0 } else { beam };
         Beam {
             // Enough for a search of usual length, so that its steps allocate nothing.
             nodes: Vec::with_capacity(beam * limit.min(USUAL_STEPS)),
             details: Vec::new(),
             open: first,
             finished: Vec::with_capacity(2 * beam),
-            candidates: Vec::with_capacity(2 * LOOKED_AT * beam),
-            spare: Vec::with_capacity(beam),
+            candidates: Vec::with_capacity(2 * LOOKED_AT * ranked),
+            spare: Vec::with_capacity(ranked),
             width: beam,
             length: 0,
             limit: limit.max(prefix.len()),

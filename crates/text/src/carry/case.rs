@@ -39,15 +39,19 @@ impl Case {
         if upper < 3 {
             return Case::Sentence;
         }
+        let capitals = upper + lower >= LEAST_LETTERS && upper >= 4 * lower;
+        let last = stretches.clone().last().and_then(|text| text.trim_end().chars().next_back());
+        let ends = last.is_some_and(|c| matches!(c, '.' | '!' | '?' | '…' | '。' | '！' | '？'));
+        if ends && !capitals {
+            return Case::Sentence;
+        }
         let words = || stretches.clone().flat_map(str::split_whitespace);
         let words = || words().filter(|word| word.contains(char::is_alphabetic));
         let count = words().count();
-        if count >= 2 && upper + lower >= LEAST_LETTERS && upper >= 4 * lower {
+        if count >= 2 && capitals {
             return Case::Capitals;
         }
         let capitalised = words().filter(|word| is_capitalised(word)).count();
-        let last = stretches.last().and_then(|text| text.trim_end().chars().next_back());
-        let ends = last.is_some_and(|c| matches!(c, '.' | '!' | '?' | '…' | '。' | '！' | '？'));
         match count >= LEAST_WORDS && 4 * capitalised >= 3 * count && !ends {
             true => Case::Title,
             false => Case::Sentence,
