@@ -288,15 +288,15 @@ fn tensor_arguments(pickle: &Pickle<'_>, value: Value<'_>) -> Option<Sequence> {
     match (global, pickle.items(arguments)) {
         (Global::RebuildTensor, _) => Some(arguments),
         (Global::RebuildParameter, &[Value::Call(Global::RebuildTensor, inner), ..]) => Some(inner),
-        (Global::RebuildWithAttributes, items) => match *items {
-            [
+        (
+            Global::RebuildWithAttributes,
+            &[
                 Value::Global(Global::RebuildTensor),
                 Value::Global(Global::TensorType),
                 Value::Tuple(inner),
                 ..,
-            ] => Some(inner),
-            _ => None,
-        },
+            ],
+        ) => Some(inner),
         _ => None,
     }
 }
