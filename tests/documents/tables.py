@@ -114,7 +114,7 @@ def xliff(name, path, before, after):
         done = run("xmllint", "--noout", "--nonet", "--schema", schema, str(path))
         check(done is None or done.returncode == 0, f"{name}: {done and done.stderr}")
     if not schemas:
-        skipped.add(f"a schema of XLIFF {version}")
+        skipped.add(f"schema of XLIFF {version}")
     sources = re.findall(rb"<source>.*?</source>", before, re.S)
     check(sources == re.findall(rb"<source>.*?</source>", after, re.S), f"{name}: sources have changed")
     check(after.count(b"<target") > before.count(b"<target"), f"{name}: no new targets")
