@@ -29,6 +29,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -150,7 +151,8 @@ def show(case, seconds, none):
 def cases(given, work):
     """The cases whose files are there."""
     ct2 = given.ct2_python
-    has_ct2 = ct2 and subprocess.run([ct2, "-c", "import ctranslate2, sentencepiece"], stderr=subprocess.DEVNULL).returncode == 0
+    probe = [ct2, "-c", "import ctranslate2, sentencepiece"]
+    has_ct2 = ct2 and shutil.which(ct2) and subprocess.run(probe, stderr=subprocess.DEVNULL).returncode == 0
     if not has_ct2:
         print("skipped: CTranslate2 (--ct2-python names a Python with ctranslate2 and sentencepiece)")
     texts = {}
