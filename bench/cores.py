@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Peregrine beside CTranslate2 on all cores of a machine: tokens a second by the clock, in turns.
 
-  python bench/cores.py DIR [--cores 16] [--rounds 5] [--json FILE]
+  python bench/cores.py DIR [--cores 16] [--rounds 5] [--beam 1 4] [--json FILE]
 
 DIR/base is made by bench/make_model.py. Both sides translate 64 batches of 64 sentences of 25 words each to 25 words, in int8. Every way
 that CTranslate2 has to share the cores among translators (`inter_threads`) and threads of one translator (`intra_threads`) is tried

@@ -59,7 +59,7 @@ pub(crate) enum Global {
     Storage(DType),
 }
 
-const GLOBALS: [(&str, &str, Global); 17] = [
+const GLOBALS: [(&str, &str, Global); 16] = [
     ("collections", "OrderedDict", Global::OrderedDict),
     ("torch._utils", "_rebuild_tensor_v2", Global::RebuildTensor),
     ("torch._utils", "_rebuild_parameter", Global::RebuildParameter),
@@ -68,7 +68,6 @@ const GLOBALS: [(&str, &str, Global); 17] = [
     // A tensor with attributes: the call that builds it and its type come as arguments.
     ("torch._tensor", "_rebuild_from_type_v2", Global::RebuildWithAttributes),
     ("torch", "Tensor", Global::TensorType),
-    ("torch.nn.parameter", "Parameter", Global::TensorType),
     ("torch", "DoubleStorage", Global::Storage(DType::F64)),
     ("torch", "FloatStorage", Global::Storage(DType::F32)),
     ("torch", "HalfStorage", Global::Storage(DType::F16)),

@@ -20,7 +20,6 @@ pub(crate) struct Room {
 
 impl Room {
     /// More than anybody asks for.
-    #[allow(dead_code, reason = "each test program uses some of these")]
     pub(crate) const ENOUGH: Room = Room { sentences: usize::MAX, rows: usize::MAX };
 }
 

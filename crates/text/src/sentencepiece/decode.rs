@@ -3,11 +3,8 @@
 use super::SentencePiece;
 use super::file::Kind;
 use super::lexicon::byte_of;
-use super::normalizer::Normalized;
+use super::normalizer::{ESCAPED_BLANK_CHAR, Normalized};
 use crate::{Decoded, utf8};
-
-/// What a piece has for a blank. A character is found faster than a text.
-const BLANK: char = '\u{2581}';
 
 /// The text of `ids`; ids out of range are skipped.
 pub(super) fn decode(model: &SentencePiece, ids: &[u32]) -> String {
@@ -121,12 +118,12 @@ impl Joiner {
         let mut piece = piece;
         if self.at_start
             && self.eats_leading_blank
-            && let Some(rest) = piece.strip_prefix(BLANK)
+            && let Some(rest) = piece.strip_prefix(ESCAPED_BLANK_CHAR)
         {
             piece = rest;
             self.ate_blank = !self.eats_all_leading_blanks;
         }
-        let mut parts = piece.split(BLANK);
+        let mut parts = piece.split(ESCAPED_BLANK_CHAR);
         self.text.push_str(parts.next().unwrap_or_default());
         for part in parts {
             self.text.push(' ');

@@ -10,6 +10,8 @@ use crate::{Error, utf8};
 
 /// U+2581, what a blank looks like inside pieces.
 pub(super) const ESCAPED_BLANK: &str = "\u{2581}";
+/// The same as a character, which is found faster than a text.
+pub(super) const ESCAPED_BLANK_CHAR: char = '\u{2581}';
 
 /// A rewritten line. `origin[i]` is the input offset that byte `i` came from; it has one entry more than
 /// `text`, for the end (none at all if the line came out empty).
