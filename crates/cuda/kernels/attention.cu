@@ -1,10 +1,92 @@
 // Attention: a KV cache by position, and the lists of positions that rows read.
 //
+// A cache holds keys and values as activations, or in fp8 (e4m3), whose rows are half as long. What a row reads of
+// its own key and value is rounded as the cache is, so that it does not matter whence they are read.
+//
 // A warp's lanes form teams, one position a team, eight columns a lane, so that a key is read at
 // once. Which position goes to which team depends on the row's own list alone: a row's result
 // is the same in any batch.
 
 #define ATTEND_WARPS 4
+
+// Eight adjacent numbers of a cache of activations.
+struct InRows {
+    typedef Packed Kept;
+    static const bool FP8 = false;
+    __device__ __forceinline__ static const act *place(const act *cache, u32 position, u32 stride, u32 column) {
+        return cache + (u64)position * stride + column;
+    }
+    __device__ __forceinline__ static Kept load(const act *cache, u32 position, u32 stride, u32 column) {
+        return load_packed(place(cache, position, stride, column));
+    }
+    __device__ __forceinline__ static void save(act *cache, u32 position, u32 stride, u32 column, const Kept &kept) {
+        *(Kept *)(cache + (u64)position * stride + column) = kept;
+    }
+    __device__ __forceinline__ static Kept keep(const Packed &rows) { return rows; }
+    __device__ __forceinline__ static Eight eight(const Kept &kept) { return unpacked(kept); }
+};
+
+#if ROWS != 0
+// Pairs of numbers in fp8. Devices before 8.9 have none, and no such cache.
+__device__ __forceinline__ u16 to_fp8(float low, float high) {
+    u16 pair = 0;
+#if __CUDA_ARCH__ >= 890
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+#endif
+    return pair;
+}
+
+// As two activations.
+__device__ __forceinline__ u32 from_fp8(u16 pair) {
+    u32 halves = 0;
+#if __CUDA_ARCH__ >= 890
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+#endif
+#if ROWS == 1
+    return halves;
+#else
+    return pair_of(from_float16((u16)(halves & 0xffffu)), from_float16((u16)(halves >> 16)));
+#endif
+}
+
+// Eight adjacent numbers of a cache in fp8.
+struct InFp8 {
+    typedef uint2 Kept;
+    static const bool FP8 = true;
+    __device__ __forceinline__ static const u8 *place(const act *cache, u32 position, u32 stride, u32 column) {
+        return (const u8 *)(cache + (u64)position * stride) + column;
+    }
+    __device__ __forceinline__ static Kept load(const act *cache, u32 position, u32 stride, u32 column) {
+        return *(const Kept *)place(cache, position, stride, column);
+    }
+    __device__ __forceinline__ static void save(act *cache, u32 position, u32 stride, u32 column, const Kept &kept) {
+        *(Kept *)place(cache, position, stride, column) = kept;
+    }
+    __device__ __forceinline__ static Kept keep(const Packed &rows) {
+        Eight e = unpacked(rows);
+        u32 w[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) w[i] = to_fp8(e.v[4 * i], e.v[4 * i + 1]) | (u32)to_fp8(e.v[4 * i + 2], e.v[4 * i + 3]) << 16;
+        return make_uint2(w[0], w[1]);
+    }
+    __device__ __forceinline__ static Eight eight(const Kept &kept) {
+        return unpacked(make_uint4(from_fp8((u16)(kept.x & 0xffffu)), from_fp8((u16)(kept.x >> 16)),
+                                   from_fp8((u16)(kept.y & 0xffffu)), from_fp8((u16)(kept.y >> 16))));
+    }
+};
+
+extern "C" __global__ void store_fp8(const act *x, u32 x_stride, u32 key_column, const u32 *at, act *keys,
+                                     act *values, u32 stride, u32 width, const u32 *count) {
+    begin();
+    u32 row = ROW_OF_WARP;
+    if (row >= *count) return;
+    const act *key = x + (u64)row * x_stride + key_column;
+    for (u32 i = LANE * 8; i < width; i += 256) {
+        InFp8::save(keys, at[row], stride, i, InFp8::keep(load_packed(key + i)));
+        InFp8::save(values, at[row], stride, i, InFp8::keep(load_packed(key + width + i)));
+    }
+}
+#endif
 
 extern "C" __global__ void store(const act *x, u32 x_stride, u32 key_column, const u32 *at, act *keys,
                                  act *values, u32 stride, u32 width, const u32 *count) {
@@ -26,22 +108,24 @@ __device__ __forceinline__ Eight head_part(const act *head, u32 l, u32 size, boo
     return e;
 }
 
-// Scaled scores of a head over a row's list, into `scores`; all threads get the largest.
-__device__ float head_scores(const act *query, const act *keys, u32 stride, const u32 *list, u32 length,
+// Scaled scores of a head, which begins at `column`, over a row's list, into `scores`; all threads get the largest.
+template <typename Cache>
+__device__ float head_scores(const act *query, const act *keys, u32 column, u32 stride, const u32 *list, u32 length,
                              u32 size, u32 team, float *scores, float *shared_most) {
     u32 warp = threadIdx.x / 32, lane = LANE;
     u32 member = lane % team, teams = 32 / team;
     bool whole = size % 8 == 0;
     Eight q;
     bool has = 8 * member < size;
-    if (has) q = head_part(query, member, size, whole);
+    if (has) q = head_part(query + column, member, size, whole);
     float scale = 1.0f / sqrtf((float)size);
     float most = -INFINITE;
     for (u32 base = warp * teams; base < length; base += ATTEND_WARPS * teams) {
         u32 j = base + lane / team;
         float dot = 0.0f;
         if (j < length && has) {
-            Eight k = head_part(keys + (u64)list[j] * stride, member, size, whole);
+            Eight k = Cache::FP8 ? Cache::eight(Cache::load(keys, list[j], stride, column + 8 * member))
+                                 : head_part(InRows::place(keys, list[j], stride, column), member, size, whole);
 #pragma unroll
             for (int i = 0; i < 8; i++) dot = fmaf(q.v[i], k.v[i], dot);
         }
@@ -199,16 +283,11 @@ template <int PIECES> __device__ __forceinline__ Part<PIECES> read_part(const ac
     return part;
 }
 
-template <int PIECES> __device__ __forceinline__ void write_part(act *to, u32 apart, const Part<PIECES> &part) {
-#pragma unroll
-    for (int p = 0; p < PIECES; p++) *(Packed *)(to + p * apart) = part.piece[p];
-}
-
 // Positions a warp reads together.
 #define ATTEND_BATCH 2
 
-template <int PIECES> struct Cached {
-    Part<PIECES> k[ATTEND_BATCH], v[ATTEND_BATCH];
+template <int PIECES, typename Cache> struct Cached {
+    typename Cache::Kept k[ATTEND_BATCH][PIECES], v[ATTEND_BATCH][PIECES];
     u32 from[ATTEND_BATCH];
 
     // Beyond the end the last position again, with weight 0.
@@ -216,9 +295,13 @@ template <int PIECES> struct Cached {
 #pragma unroll
         for (int b = 0; b < ATTEND_BATCH; b++) from[b] = list[min(base + b * ATTEND_WARPS, length - 1)];
 #pragma unroll
-        for (int b = 0; b < ATTEND_BATCH; b++) k[b] = read_part<PIECES>(a.keys + (u64)from[b] * a.stride + column, apart);
+        for (int b = 0; b < ATTEND_BATCH; b++)
 #pragma unroll
-        for (int b = 0; b < ATTEND_BATCH; b++) v[b] = read_part<PIECES>(a.values + (u64)from[b] * a.stride + column, apart);
+            for (int p = 0; p < PIECES; p++) k[b][p] = Cache::load(a.keys, from[b], a.stride, column + p * apart);
+#pragma unroll
+        for (int b = 0; b < ATTEND_BATCH; b++)
+#pragma unroll
+            for (int p = 0; p < PIECES; p++) v[b][p] = Cache::load(a.values, from[b], a.stride, column + p * apart);
     }
 
     // The row's own key and value, after its query. Beyond the end too: what the cache has there may be infinite or
@@ -226,62 +309,85 @@ template <int PIECES> struct Cached {
     __device__ __forceinline__ void read_own(const Attend &a, const act *query, u32 base, u32 length, u32 apart) {
 #pragma unroll
         for (int b = 0; b < ATTEND_BATCH; b++)
-            if (base + b * ATTEND_WARPS >= length - 1) {
-                k[b] = read_part<PIECES>(query + a.width, apart);
-                v[b] = read_part<PIECES>(query + 2 * a.width, apart);
-            }
+            if (base + b * ATTEND_WARPS >= length - 1)
+#pragma unroll
+                for (int p = 0; p < PIECES; p++) {
+                    k[b][p] = Cache::keep(load_packed(query + a.width + p * apart));
+                    v[b][p] = Cache::keep(load_packed(query + 2 * a.width + p * apart));
+                }
+    }
+
+    __device__ __forceinline__ void store(const Attend &a, int b, u32 column, u32 apart) const {
+#pragma unroll
+        for (int p = 0; p < PIECES; p++) {
+            Cache::save(a.keys, from[b], a.stride, column + p * apart, k[b][p]);
+            Cache::save(a.values, from[b], a.stride, column + p * apart, v[b][p]);
+        }
     }
 };
 
-template <int PIECES> __device__ __forceinline__ void attend_positions(const Attend &a) {
-    const int BATCH = ATTEND_BATCH;
-    const int EACH = 8 * PIECES;
-    __shared__ float found[ATTEND_WARPS][EACH + 2][32];
-    let_next_begin();
-    u32 warp = threadIdx.x / 32, lane = LANE;
-    if (blockIdx.x >= *a.count) return;
-    u32 row = single_row(a);
-    u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
-    const u32 *list = a.lists + start;
-    u32 head = blockIdx.y * (32 / a.team) + lane / a.team;
-    bool has = head < a.heads;
-    u32 apart = 8 * a.team, column = min(head, a.heads - 1) * a.size + 8 * (lane % a.team);
-    const act *query = a.queries + (u64)row * a.query_stride + column;
-    Cached<PIECES> now;
-    if (a.early) now.read(a, list, warp, length, column, apart);
-    after_previous();
-    if (!a.early) now.read(a, list, warp, length, column, apart);
-    Part<PIECES> packed_query = read_part<PIECES>(query, apart);
-    float q[EACH], sum[EACH], most = -INFINITE, weights = 0.0f, scale = 1.0f / sqrtf((float)a.size);
-#pragma unroll
-    for (int p = 0; p < PIECES; p++) {
-        Eight e = unpacked(packed_query.piece[p]);
-#pragma unroll
-        for (int i = 0; i < 8; i++) q[8 * p + i] = e.v[i], sum[8 * p + i] = 0.0f;
+// A row and the heads that a warp attends to; a lane has PIECES times eight columns of one of them.
+template <int PIECES> struct AttendedRow {
+    static const int EACH = 8 * PIECES;
+    const u32 *list;
+    const act *query;
+    u32 row, length, column, apart;
+    bool has;
+    float scale, q[EACH];
+
+    __device__ __forceinline__ AttendedRow(const Attend &a, u32 row_) : row(row_) {
+        u32 start = a.spans[2 * row];
+        length = a.spans[2 * row + 1] - start;
+        list = a.lists + start;
+        u32 head = blockIdx.y * (32 / a.team) + LANE / a.team;
+        has = head < a.heads;
+        apart = 8 * a.team, column = min(head, a.heads - 1) * a.size + 8 * (LANE % a.team);
+        query = a.queries + (u64)row * a.query_stride + column;
+        scale = 1.0f / sqrtf((float)a.size);
     }
-    for (u32 base = warp; base < length; base += ATTEND_WARPS * BATCH) {
-        if (base > warp) now.read(a, list, base, length, column, apart);
-        if (a.at) now.read_own(a, query, base, length, apart);
-        const Part<PIECES>(&k)[BATCH] = now.k, (&v)[BATCH] = now.v;
-        const u32(&from)[BATCH] = now.from;
-        float score[BATCH], larger = most;
+
+    __device__ __forceinline__ void read_query() {
+        Part<PIECES> packed = read_part<PIECES>(query, apart);
 #pragma unroll
-        for (int b = 0; b < BATCH; b++) {
+        for (int p = 0; p < PIECES; p++) {
+            Eight e = unpacked(packed.piece[p]);
+#pragma unroll
+            for (int i = 0; i < 8; i++) q[8 * p + i] = e.v[i];
+        }
+    }
+};
+
+// Attention over a share of a row's positions, of which ATTEND_WARPS take turns: the largest score, the sum of
+// weights and that of weighted values.
+template <int PIECES> struct Share {
+    static const int EACH = 8 * PIECES;
+    float most, weights, sum[EACH];
+
+    __device__ __forceinline__ void clear() {
+        most = -INFINITE, weights = 0.0f;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) sum[i] = 0.0f;
+    }
+
+    // Adds the positions read from `base` on.
+    template <typename Cache>
+    __device__ __forceinline__ void add(const Attend &a, const AttendedRow<PIECES> &r, Cached<PIECES, Cache> &now, u32 base) {
+        if (a.at) now.read_own(a, r.query, base, r.length, r.apart);
+        float score[ATTEND_BATCH], larger = most;
+#pragma unroll
+        for (int b = 0; b < ATTEND_BATCH; b++) {
             float dot = 0.0f;
 #pragma unroll
             for (int p = 0; p < PIECES; p++) {
-                Eight key = unpacked(k[b].piece[p]);
+                Eight key = Cache::eight(now.k[b][p]);
 #pragma unroll
-                for (int i = 0; i < 8; i++) dot = fmaf(q[8 * p + i], key.v[i], dot);
+                for (int i = 0; i < 8; i++) dot = fmaf(r.q[8 * p + i], key.v[i], dot);
             }
             for (u32 d = a.team / 2; d > 0; d >>= 1) dot += __shfl_xor_sync(0xffffffffu, dot, d);
             u32 j = base + b * ATTEND_WARPS;
-            score[b] = j < length ? dot * scale : -INFINITE;
+            score[b] = j < r.length ? dot * r.scale : -INFINITE;
             larger = fmaxf(larger, score[b]);
-            if (a.at && has && j == length - 1) {
-                write_part<PIECES>(a.keys + (u64)from[b] * a.stride + column, apart, k[b]);
-                write_part<PIECES>(a.values + (u64)from[b] * a.stride + column, apart, v[b]);
-            }
+            if (a.at && r.has && j == r.length - 1) now.store(a, b, r.column, r.apart);
         }
         float shrink = expf(most - larger);
         most = larger;
@@ -289,46 +395,125 @@ template <int PIECES> __device__ __forceinline__ void attend_positions(const Att
 #pragma unroll
         for (int i = 0; i < EACH; i++) sum[i] *= shrink;
 #pragma unroll
-        for (int b = 0; b < BATCH; b++) {
+        for (int b = 0; b < ATTEND_BATCH; b++) {
             float w = expf(score[b] - most);
             weights += w;
 #pragma unroll
             for (int p = 0; p < PIECES; p++) {
-                Eight value = unpacked(v[b].piece[p]);
+                Eight value = Cache::eight(now.v[b][p]);
 #pragma unroll
                 for (int i = 0; i < 8; i++) sum[8 * p + i] = fmaf(w, value.v[i], sum[8 * p + i]);
             }
         }
     }
-    found[warp][EACH][lane] = most;
-    found[warp][EACH + 1][lane] = weights;
+};
+
+// The shares of a row, in shared memory.
+template <int PIECES> struct Shares {
+    static const int EACH = 8 * PIECES;
+    float most[ATTEND_WARPS][32], weights[ATTEND_WARPS][32], sum[ATTEND_WARPS][EACH][32];
+
+    __device__ __forceinline__ void put(u32 i, const Share<PIECES> &share) {
+        most[i][LANE] = share.most;
+        weights[i][LANE] = share.weights;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) found[warp][i][lane] = sum[i];
+        for (int c = 0; c < EACH; c++) sum[i][c][LANE] = share.sum[c];
+    }
+
+    // Merges all shares and writes COUNT of each lane's columns, from `first` on.
+    template <int COUNT> __device__ __forceinline__ void merge(const Attend &a, const AttendedRow<PIECES> &r, u32 first) const {
+        float all = most[0][LANE], total = 0.0f, factor[ATTEND_WARPS];
+#pragma unroll
+        for (int w = 1; w < ATTEND_WARPS; w++) all = fmaxf(all, most[w][LANE]);
+#pragma unroll
+        for (int w = 0; w < ATTEND_WARPS; w++) {
+            factor[w] = expf(most[w][LANE] - all);
+            total = fmaf(factor[w], weights[w][LANE], total);
+        }
+        if (!r.has) return;
+        act *out = a.out + (u64)r.row * a.out_stride + r.column;
+        float merged[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            merged[i] = 0.0f;
+#pragma unroll
+            for (int w = 0; w < ATTEND_WARPS; w++) merged[i] = fmaf(factor[w], sum[w][first + i][LANE], merged[i]);
+            merged[i] /= total;
+        }
+        if (COUNT % 8 == 0) {
+#pragma unroll
+            for (int i = 0; i < COUNT; i += 8) {
+                Eight e;
+#pragma unroll
+                for (int k = 0; k < 8; k++) e.v[k] = merged[i + k];
+                store8(out + (first + i) / 8 * r.apart, e);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) out[(first + i) / 8 * r.apart + (first + i) % 8] = down(merged[i]);
+        }
+    }
+};
+
+// A block a row, a share a warp.
+template <int PIECES, typename Cache> __device__ __forceinline__ void attend_by_block(const Attend &a) {
+    __shared__ Shares<PIECES> shares;
+    let_next_begin();
+    if (blockIdx.x >= *a.count) return;
+    u32 warp = threadIdx.x / 32;
+    AttendedRow<PIECES> r(a, single_row(a));
+    Cached<PIECES, Cache> now;
+    if (a.early) now.read(a, r.list, warp, r.length, r.column, r.apart);
+    after_previous();
+    if (!a.early) now.read(a, r.list, warp, r.length, r.column, r.apart);
+    r.read_query();
+    Share<PIECES> share;
+    share.clear();
+    for (u32 base = warp; base < r.length; base += ATTEND_WARPS * ATTEND_BATCH) {
+        if (base > warp) now.read(a, r.list, base, r.length, r.column, r.apart);
+        share.add(a, r, now, base);
+    }
+    shares.put(warp, share);
     __syncthreads();
-    float all = found[0][EACH][lane], total = 0.0f, factor[ATTEND_WARPS];
-#pragma unroll
-    for (int w = 1; w < ATTEND_WARPS; w++) all = fmaxf(all, found[w][EACH][lane]);
-#pragma unroll
-    for (int w = 0; w < ATTEND_WARPS; w++) {
-        factor[w] = expf(found[w][EACH][lane] - all);
-        total = fmaf(factor[w], found[w][EACH + 1][lane], total);
-    }
-    // Each warp writes some of every lane's columns.
-    const int SOME = EACH / ATTEND_WARPS;
-    act *out = a.out + (u64)row * a.out_stride + column;
-    if (!has) return;
-#pragma unroll
-    for (int i = 0; i < SOME; i++) {
-        u32 c = warp * SOME + i;
-        float value = 0.0f;
-#pragma unroll
-        for (int w = 0; w < ATTEND_WARPS; w++) value = fmaf(factor[w], found[w][c][lane], value);
-        out[c / 8 * apart + c % 8] = down(value / total);
-    }
+    const int SOME = 8 * PIECES / ATTEND_WARPS;
+    shares.merge<SOME>(a, r, warp * SOME);
 }
 
-extern "C" __global__ void __launch_bounds__(128) attend_wide_1(Attend a) { attend_positions<1>(a); }
-extern "C" __global__ void __launch_bounds__(128) attend_wide_2(Attend a) { attend_positions<2>(a); }
+// Many rows: a warp a row, one share after the other. All rows are in flight at once, so that no block waits
+// for its slowest warp; the bits are those of a block a row.
+template <int PIECES, typename Cache> __device__ __forceinline__ void attend_by_warp(const Attend &a) {
+    __shared__ Shares<PIECES> of_warps[ATTEND_WARPS];
+    let_next_begin();
+    u32 place = blockIdx.x * ATTEND_WARPS + threadIdx.x / 32;
+    if (place >= *a.count) return;
+    Shares<PIECES> &shares = of_warps[threadIdx.x / 32];
+    AttendedRow<PIECES> r(a, a.rows ? a.rows[place] : place);
+    Cached<PIECES, Cache> now;
+    after_previous();
+    r.read_query();
+#pragma unroll 1
+    for (u32 i = 0; i < ATTEND_WARPS; i++) {
+        Share<PIECES> share;
+        share.clear();
+        for (u32 base = i; base < r.length; base += ATTEND_WARPS * ATTEND_BATCH) {
+            now.read(a, r.list, base, r.length, r.column, r.apart);
+            share.add(a, r, now, base);
+        }
+        shares.put(i, share);
+    }
+    // A lane reads only what it has written.
+    shares.merge<8 * PIECES>(a, r, 0);
+}
+
+#define ATTEND_ROWS(suffix, Cache)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(128) attend_wide_1##suffix(Attend a) { attend_by_block<1, Cache>(a); }        \
+    extern "C" __global__ void __launch_bounds__(128) attend_wide_2##suffix(Attend a) { attend_by_block<2, Cache>(a); }        \
+    extern "C" __global__ void __launch_bounds__(128, 4) attend_rows_1##suffix(Attend a) { attend_by_warp<1, Cache>(a); }      \
+    extern "C" __global__ void __launch_bounds__(128, 4) attend_rows_2##suffix(Attend a) { attend_by_warp<2, Cache>(a); }
+ATTEND_ROWS(, InRows)
+#if ROWS != 0
+ATTEND_ROWS(_fp8, InFp8)
+#endif
 
 // On tensor cores, for rows of two bytes in parties: a warp a head, for up to 8·HALVES rows that share a
 // list, as those of a sentence's encoder and of a beam do. A row's result does not depend on the other
@@ -377,16 +562,39 @@ template <int WORDS, int APART> struct Pairs {
             for (int i = 0; i < WORDS; i += 4) *(uint4 *)(to + i / 4 * APART) = *(const uint4 *)(w + i);
         }
     }
+
+    __device__ __forceinline__ u32 word(int i) const { return w[i]; }
 };
 
-__device__ __forceinline__ u32 pair_of(float low, float high) { return (u32)down(low) | (u32)down(high) << 16; }
+// The same of a cache in fp8.
+template <int WORDS, int APART> struct Fp8Pairs {
+    u32 w[WORDS / 2];
+
+    __device__ __forceinline__ void read(const u8 *from) {
+        if (WORDS == 2) {
+            w[0] = *(const u32 *)from;
+        } else {
+#pragma unroll
+            for (int i = 0; i < WORDS; i += 4) *(uint2 *)(w + i / 2) = *(const uint2 *)(from + i / 4 * APART);
+        }
+    }
+
+    __device__ __forceinline__ u32 word(int i) const { return from_fp8((u16)(w[i / 2] >> 16 * (i % 2))); }
+};
+
+template <typename Cache, int WORDS, int APART> struct PairsOf {
+    typedef Pairs<WORDS, APART> Type;
+};
+template <int WORDS, int APART> struct PairsOf<InFp8, WORDS, APART> {
+    typedef Fp8Pairs<WORDS, APART> Type;
+};
 
 // Keys and values of the next positions of a list. Beyond its end they are the last again, or zero, with
 // weight 0.
-template <int HEAD> struct NextPositions {
+template <int HEAD, typename Cache> struct NextPositions {
     static const int POSITIONS = HEAD > 64 ? 16 : 32;
-    Pairs<HEAD / 8, 32> k[POSITIONS / 8];
-    Pairs<HEAD / 16, 8> v[POSITIONS / 4];
+    typename PairsOf<Cache, HEAD / 8, 32>::Type k[POSITIONS / 8];
+    typename PairsOf<Cache, HEAD / 16, 8>::Type v[POSITIONS / 4];
 
     // The position of this lane's i-th key, and of its i-th value.
     __device__ __forceinline__ static u32 key(int i) { return 8 * i + LANE / 4; }
@@ -400,20 +608,21 @@ template <int HEAD> struct NextPositions {
 #pragma unroll
         for (int i = 0; i < POSITIONS / 8; i++) {
             if (i > 0 && base + 8 * i >= length) break;
-            u64 from = __shfl_sync(0xffffffffu, mine, key(i));
-            k[i].read(a.keys + from * a.stride + column + key_column());
+            u32 from = __shfl_sync(0xffffffffu, mine, key(i));
+            k[i].read(Cache::place(a.keys, from, a.stride, column + key_column()));
         }
 #pragma unroll
         for (int i = 0; i < POSITIONS / 4; i++) {
             if (i >= 4 && base + 16 * (i / 4) >= length) break;
-            u64 from = __shfl_sync(0xffffffffu, mine, value(i));
-            v[i].read(a.values + from * a.stride + column + value_column());
+            u32 from = __shfl_sync(0xffffffffu, mine, value(i));
+            v[i].read(Cache::place(a.values, from, a.stride, column + value_column()));
         }
     }
 };
 
-template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(const Attend &a) {
-    const int POSITIONS = NextPositions<HEAD>::POSITIONS;
+template <int HEAD, int HALVES, typename Cache> __device__ __forceinline__ void attend_tile(const Attend &a) {
+    typedef NextPositions<HEAD, Cache> Next;
+    const int POSITIONS = Next::POSITIONS;
     let_next_begin();
     u32 row = a.parties[2 * blockIdx.x], rows = a.parties[2 * blockIdx.x + 1];
     u32 head = blockIdx.y * ATTEND_WARPS + threadIdx.x / 32;
@@ -422,7 +631,7 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
     u32 start = a.spans[2 * row], length = a.spans[2 * row + 1] - start;
     const u32 *list = a.lists + start;
     const act *query = a.queries + (u64)row * a.query_stride + column;
-    NextPositions<HEAD> now;
+    Next now;
     if (a.early) now.read(a, list, 0, length, column);
     after_previous();
     if (!a.early) now.read(a, list, 0, length, column);
@@ -430,7 +639,7 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
     // Beyond the last row the last again; its results are not written.
 #pragma unroll
     for (int half = 0; half < HALVES; half++)
-        q[half].read(query + (u64)min(g + 8 * half, rows - 1) * a.query_stride + NextPositions<HEAD>::key_column());
+        q[half].read(query + (u64)min(g + 8 * half, rows - 1) * a.query_stride + Next::key_column());
     float sum[HEAD / 8][2 * HALVES] = {}, weights[HALVES] = {}, most[HALVES];
 #pragma unroll
     for (int half = 0; half < HALVES; half++) most[half] = -INFINITE;
@@ -448,7 +657,7 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
             if (base + 8 * n < length)
 #pragma unroll
                 for (int i = 0; i < HEAD / 8; i += 2)
-                    multiply_tile(score[n], q[0].w[i], q[1].w[i], q[0].w[i + 1], q[1].w[i + 1], now.k[n].w[i], now.k[n].w[i + 1]);
+                    multiply_tile(score[n], q[0].w[i], q[1].w[i], q[0].w[i + 1], q[1].w[i + 1], now.k[n].word(i), now.k[n].word(i + 1));
 #pragma unroll
             for (int i = 0; i < 2 * HALVES; i++) {
                 bool there = base + 8 * n + 2 * t + i % 2 < length;
@@ -487,8 +696,8 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
             for (int n = 0; n < HEAD / 8; n++) {
                 // One column of two adjacent positions.
                 u32 half = n % 2 ? 0x7632 : 0x5410;
-                u32 b0 = __byte_perm(now.v[4 * k].w[n / 2], now.v[4 * k + 1].w[n / 2], half);
-                u32 b1 = __byte_perm(now.v[4 * k + 2].w[n / 2], now.v[4 * k + 3].w[n / 2], half);
+                u32 b0 = __byte_perm(now.v[4 * k].word(n / 2), now.v[4 * k + 1].word(n / 2), half);
+                u32 b1 = __byte_perm(now.v[4 * k + 2].word(n / 2), now.v[4 * k + 3].word(n / 2), half);
                 multiply_tile(sum[n], w[0][0], w[0][1], w[1][0], w[1][1], b0, b1);
             }
         }
@@ -511,20 +720,23 @@ template <int HEAD, int HALVES> __device__ __forceinline__ void attend_tile(cons
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128) attend_tile_32(Attend a) { attend_tile<32, 2>(a); }
-extern "C" __global__ void __launch_bounds__(128) attend_tile_64(Attend a) { attend_tile<64, 2>(a); }
-extern "C" __global__ void __launch_bounds__(128) attend_tile_128(Attend a) { attend_tile<128, 2>(a); }
-extern "C" __global__ void __launch_bounds__(128, 6) attend_few_32(Attend a) { attend_tile<32, 1>(a); }
-extern "C" __global__ void __launch_bounds__(128, 4) attend_few_64(Attend a) { attend_tile<64, 1>(a); }
-extern "C" __global__ void __launch_bounds__(128, 3) attend_few_128(Attend a) { attend_tile<128, 1>(a); }
+#define ATTEND_TILES(suffix, Cache)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(128) attend_tile_32##suffix(Attend a) { attend_tile<32, 2, Cache>(a); }        \
+    extern "C" __global__ void __launch_bounds__(128) attend_tile_64##suffix(Attend a) { attend_tile<64, 2, Cache>(a); }        \
+    extern "C" __global__ void __launch_bounds__(128) attend_tile_128##suffix(Attend a) { attend_tile<128, 2, Cache>(a); }      \
+    extern "C" __global__ void __launch_bounds__(128, 6) attend_few_32##suffix(Attend a) { attend_tile<32, 1, Cache>(a); }      \
+    extern "C" __global__ void __launch_bounds__(128, 4) attend_few_64##suffix(Attend a) { attend_tile<64, 1, Cache>(a); }      \
+    extern "C" __global__ void __launch_bounds__(128, 3) attend_few_128##suffix(Attend a) { attend_tile<128, 1, Cache>(a); }
+ATTEND_TILES(, InRows)
+ATTEND_TILES(_fp8, InFp8)
 #endif
 
 // The mean of the attention weights of the first `heads` heads, row after row in the order of the lists.
 // The scores of a row are in shared memory, or in `scratch` if there is one.
-extern "C" __global__ void attention_weights(const act *queries, u32 query_stride, const act *keys,
-                                             u32 stride, const u32 *spans, const u32 *lists,
-                                             const u32 *starts, u32 size, u32 team, u32 heads,
-                                             float *scratch, float *out, const u32 *count) {
+template <typename Cache>
+__device__ __forceinline__ void mean_weights(const act *queries, u32 query_stride, const act *keys, u32 stride,
+                                             const u32 *spans, const u32 *lists, const u32 *starts, u32 size, u32 team,
+                                             u32 heads, float *scratch, float *out, const u32 *count) {
     extern __shared__ float shared_scores[];
     __shared__ float shared_most[ATTEND_WARPS];
     begin();
@@ -536,8 +748,8 @@ extern "C" __global__ void attention_weights(const act *queries, u32 query_strid
     out += starts[row];
     for (u32 head = 0; head < heads; head++) {
         u32 column = head * size;
-        float most = head_scores(query + column, keys + column, stride, lists + start, length, size, team,
-                                 scores, shared_most);
+        float most = head_scores<Cache>(query, keys, column, stride, lists + start, length, size, team, scores,
+                                        shared_most);
         float sum = 0.0f;
         for (u32 j = LANE; j < length; j += 32) sum += expf(scores[j] - most);
         sum = warp_sum(sum);
@@ -548,6 +760,20 @@ extern "C" __global__ void attention_weights(const act *queries, u32 query_strid
         __syncthreads();
     }
 }
+
+extern "C" __global__ void attention_weights(const act *queries, u32 query_stride, const act *keys, u32 stride,
+                                             const u32 *spans, const u32 *lists, const u32 *starts, u32 size, u32 team,
+                                             u32 heads, float *scratch, float *out, const u32 *count) {
+    mean_weights<InRows>(queries, query_stride, keys, stride, spans, lists, starts, size, team, heads, scratch, out, count);
+}
+
+#if ROWS != 0
+extern "C" __global__ void attention_weights_fp8(const act *queries, u32 query_stride, const act *keys, u32 stride,
+                                                 const u32 *spans, const u32 *lists, const u32 *starts, u32 size, u32 team,
+                                                 u32 heads, float *scratch, float *out, const u32 *count) {
+    mean_weights<InFp8>(queries, query_stride, keys, stride, spans, lists, starts, size, team, heads, scratch, out, count);
+}
+#endif
 
 #define ALIGN_WARPS 8
 

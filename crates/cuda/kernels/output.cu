@@ -38,117 +38,189 @@ template <int WIDTH> __device__ __forceinline__ void group_best(float &score, u3
     }
 }
 
-// Lanes that share a row of a tile, and the columns each has.
-#define SHARERS 8
-#define EACH (TILE / SHARERS)
+// What is asked of a row. Most ban no word or one, `banned`.
+struct RowAsked {
+    u32 forced, wanted, probabilities, banned_start, banned_end, banned;
 
-// Maximum and sum of exponentials of a row's tile.
-__device__ __forceinline__ void sum_tile(const Found &found, const float (&score)[EACH], u64 at, bool write) {
-    float most = -INFINITE, sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < EACH; i++) most = fmaxf(most, score[i]);
-#pragma unroll
-    for (int d = SHARERS / 2; d > 0; d >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
-    if (most > -INFINITE)
-#pragma unroll
-        for (int i = 0; i < EACH; i++) sum += expf(score[i] - most);
-#pragma unroll
-    for (int d = SHARERS / 2; d > 0; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-    if (write) found.maxima[at] = most, found.sums[at] = sum;
+    __device__ __forceinline__ RowAsked(const Asked &asked, u32 row)
+        : forced(asked.forced[row]), wanted(min(asked.counts[row], asked.most)), probabilities(asked.probabilities[row]),
+          banned_start(asked.banned_spans[2 * row]), banned_end(asked.banned_spans[2 * row + 1]) {
+        banned = banned_start < banned_end ? asked.banned[banned_start] : NONE;
+    }
+
+    // What another lane has loaded.
+    __device__ __forceinline__ RowAsked from(u32 lane) const {
+        RowAsked of = *this;
+        of.forced = __shfl_sync(0xffffffffu, forced, lane);
+        of.wanted = __shfl_sync(0xffffffffu, wanted, lane);
+        of.probabilities = __shfl_sync(0xffffffffu, probabilities, lane);
+        of.banned_start = __shfl_sync(0xffffffffu, banned_start, lane);
+        of.banned_end = __shfl_sync(0xffffffffu, banned_end, lane);
+        of.banned = __shfl_sync(0xffffffffu, banned, lane);
+        return of;
+    }
+};
+
+// The word of a column of a tile.
+__device__ __forceinline__ u32 word_of(const Product &p, u32 first_column, u32 c) {
+    return p.words ? p.words[first_column + c] : first_column + c;
 }
 
-// Searches the rows of a tile of sums: eight lanes a row, four rows a warp, whatever the number of rows, so
-// that sums of exponentials do not depend on it. A lane has the same columns in every row, with their bias
-// and scale in registers. Columns stand for words until the end; words are in ascending order, so of equals
-// the first column is right.
+// The scores of a row of a tile, in four or eight LANES. The lane's columns are those that it has of a row in the
+// fragments of `mma`: two adjacent ones of every eight, of the first or second half of them with eight lanes.
+// Columns stand for words until the end; words are in ascending order, so of equals the first column is right.
+template <int LANES> struct RowScores {
+    static const int EACH = TILE / LANES;
+    float score[EACH];
 
-// The word of a column of the tile.
-#define WORD(c) (p.words ? p.words[first_column + (c)] : first_column + (c))
+    __device__ __forceinline__ static u32 column(int i) {
+        u32 half = LANES == 8 ? LANE / 4 % 2 * (TILE / 2) : 0;
+        return half + 8 * (i / 2) + LANE % 4 * 2 + i % 2;
+    }
+
+    __device__ __forceinline__ float most() const {
+        float most = -INFINITE;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) most = fmaxf(most, score[i]);
+#pragma unroll
+        for (int d = LANES / 2; d > 0; d >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
+        return most;
+    }
+
+    // The sum of exponentials, in an order that does not depend on the number of lanes: each half of four lanes' columns,
+    // both halves, then the lanes.
+    __device__ __forceinline__ float sum(float most) const {
+        if (most == -INFINITE) most = 0.0f;
+        const int HALF = TILE / 8;
+        float sums[EACH / HALF];
+#pragma unroll
+        for (int h = 0; h < EACH / HALF; h++) {
+            sums[h] = 0.0f;
+#pragma unroll
+            for (int i = 0; i < HALF; i++) sums[h] += quick_exp(score[h * HALF + i] - most);
+        }
+        float sum = LANES == 8 ? sums[0] + __shfl_xor_sync(0xffffffffu, sums[0], 4) : sums[0] + sums[EACH / HALF - 1];
+#pragma unroll
+        for (int d = 2; d > 0; d >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+        return sum;
+    }
+
+    // Calls `then(score)` if the tile has a word and the lane has its column.
+    template <typename Then> __device__ __forceinline__ void find(const Product &p, u32 first_column, u32 columns, u32 word, Then then) {
+        if (!p.words && word - first_column >= columns) return;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            u32 c = column(i);
+            if (c < columns && word_of(p, first_column, c) == word) then(score[i]);
+        }
+    }
+
+    __device__ __forceinline__ void ban(u32 banned) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (column(i) == banned) score[i] = -INFINITE;
+    }
+
+    // The best score and its column; all lanes of the row get them.
+    __device__ __forceinline__ void best(float &best, u32 &best_column) const {
+        best = -INFINITE;
+        int found = -1;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (score[i] > best) best = score[i], found = i;
+        best_column = found < 0 ? NONE : column(found);
+        group_best<LANES>(best, best_column);
+    }
+};
+
+// The bias of a lane's columns, and their scales. Columns beyond the last word have a bias that leaves no score.
+template <int LANES> struct TileColumns {
+    static const int EACH = TILE / LANES;
+    float2 bias[EACH / 2];
+#if PRODUCT >= 4
+    float2 scale[EACH / 2];
+#endif
+
+    __device__ __forceinline__ TileColumns(const Product &p, u32 first_column) {
+        u32 columns = p.columns - first_column;
+#pragma unroll
+        for (int i = 0; i < EACH; i += 2) {
+            u32 c = RowScores<LANES>::column(i);
+            u32 word = word_of(p, first_column, min(c, columns - 1)), next = word_of(p, first_column, min(c + 1, columns - 1));
+            bias[i / 2].x = c >= columns ? -INFINITE : p.bias ? p.bias[word] : 0.0f;
+            bias[i / 2].y = c + 1 >= columns ? -INFINITE : p.bias ? p.bias[next] : 0.0f;
+#if PRODUCT >= 4
+            scale[i / 2] = make_float2(p.w_scale[word], p.w_scale[next]);
+#endif
+        }
+    }
+
+    // Makes sums scores.
+    __device__ __forceinline__ void finish(const Product &p, RowScores<LANES> &r, u32 row) const {
+#pragma unroll
+        for (int i = 0; i < EACH; i += 2) {
+#if PRODUCT >= 4
+            r.score[i] = scaled(r.score[i], p.x_scale[row], scale[i / 2].x);
+            r.score[i + 1] = scaled(r.score[i + 1], p.x_scale[row], scale[i / 2].y);
+#endif
+            r.score[i] += bias[i / 2].x, r.score[i + 1] += bias[i / 2].y;
+        }
+    }
+};
+
+// Searches a row of a tile, whose scores are in `r`. Sums of exponentials do not depend on how rows are spread over warps.
+template <int LANES>
+__device__ __forceinline__ void search_row(const Product &p, const Asked &asked, const Found &found, RowScores<LANES> &r, u32 row,
+                                           bool there, const RowAsked &of, u32 tile_number) {
+    u32 first_column = tile_number * TILE, columns = min((u32)TILE, p.columns - first_column);
+    u64 at = (u64)row * found.tiles + tile_number;
+    bool writes = there && LANE % LANES == 0;
+    if (of.forced != NONE && there)
+        r.find(p, first_column, columns, of.forced, [&](float score) { found.forced[row] = score; });
+    // Exponentials are summed before words are banned (1), or after (2). The rows of a warp may differ in that, and
+    // its lanes sum together.
+    auto sum = [&](u32 when) {
+        if (!__any_sync(0xffffffffu, of.probabilities == when)) return;
+        float most = r.most(), sum = r.sum(most);
+        if (writes && of.probabilities == when) found.maxima[at] = most, found.sums[at] = sum;
+    };
+    sum(1);
+    for (u32 b = of.banned_start, word = of.banned; b < of.banned_end; word = asked.banned[++b])
+        r.find(p, first_column, columns, word, [](float &score) { score = -INFINITE; });
+    sum(2);
+    u32 most_wanted = __reduce_max_sync(0xffffffffu, of.wanted);
+    for (u32 k = 0; k < most_wanted; k++) {
+        float best;
+        u32 column;
+        r.best(best, column);
+        if (k + 1 < most_wanted) r.ban(column);
+        if (writes && k < of.wanted) {
+            found.scores[at * asked.most + k] = best;
+            found.words[at * asked.most + k] = column == NONE ? NONE : word_of(p, first_column, column);
+        }
+    }
+}
+
+// Searches the rows of a tile of sums in shared memory: eight lanes a row, four rows a warp.
+#define SEARCH_LANES 8
+__device__ __forceinline__ u32 first_searched() { return threadIdx.x / 32 * (32 / SEARCH_LANES) + LANE / SEARCH_LANES; }
 
 __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked, const Found &found, const float *tile,
                                             u32 stride, u32 first_row, u32 rows, u32 tile_number) {
-    u32 first_column = tile_number * TILE, columns = min((u32)TILE, p.columns - first_column);
-    u32 share = threadIdx.x % SHARERS;
-    // Columns of the last tile may be beyond all words.
-    float add[EACH];
-#if PRODUCT >= 4
-    float scale[EACH];
-#endif
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        u32 c = min(share + SHARERS * i, columns - 1);
-        u32 word = WORD(c);
-        add[i] = share + SHARERS * i >= columns ? -INFINITE : p.bias ? p.bias[word] : 0.0f;
-#if PRODUCT >= 4
-        scale[i] = p.w_scale[word];
-#endif
-    }
-    for (u32 base = threadIdx.x / 32 * 4; base < rows; base += blockDim.x / 8) {
-        u32 r = base + LANE / SHARERS;
-        bool there = r < rows;
+    TileColumns<SEARCH_LANES> columns(p, tile_number * TILE);
+    for (u32 r = first_searched(); r - LANE / SEARCH_LANES < rows; r += blockDim.x / SEARCH_LANES) {
         u32 row = first_row + min(r, rows - 1);
-        u32 forced = asked.forced[row], wanted = min(asked.counts[row], asked.most);
-        u32 probabilities = asked.probabilities[row];
-        u32 banned_start = asked.banned_spans[2 * row], banned_end = asked.banned_spans[2 * row + 1];
-        const float *logits = tile + (u64)(row - first_row) * stride + share;
-        float score[EACH];
+        RowScores<SEARCH_LANES> scores;
+        const float *from = tile + (u64)(row - first_row) * stride;
 #pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            score[i] = share + SHARERS * i < columns ? logits[SHARERS * i] : 0.0f;
-#if PRODUCT >= 4
-            score[i] = scaled(score[i], p.x_scale[row], scale[i]);
-#endif
-            score[i] += add[i];
+        for (int i = 0; i < RowScores<SEARCH_LANES>::EACH; i += 2) {
+            float2 pair = *(const float2 *)(from + RowScores<SEARCH_LANES>::column(i));
+            scores.score[i] = pair.x, scores.score[i + 1] = pair.y;
         }
-        if (forced != NONE && there) {
-#pragma unroll 1
-            for (u32 c = share; c < columns; c += SHARERS)
-                if (WORD(c) == forced) {
-                    float v = 0.0f;
-#pragma unroll
-                    for (int i = 0; i < EACH; i++)
-                        if (share + SHARERS * i == c) v = score[i];
-                    found.forced[row] = v;
-                }
-        }
-        u64 at = (u64)row * found.tiles + tile_number;
-        // Exponentials are summed before words are banned (1), or after (2). The rows of a warp may differ in that, and
-        // its lanes sum together.
-        bool writes = share == 0 && there;
-        if (__any_sync(0xffffffffu, probabilities == 1)) sum_tile(found, score, at, writes && probabilities == 1);
-        for (u32 b = banned_start; b < banned_end; b++) {
-            u32 word = asked.banned[b], c = word - first_column;
-            if (p.words) {
-                c = NONE;
-                for (u32 i = share; i < columns; i += SHARERS)
-                    if (WORD(i) == word) c = i;
-            }
-            if (c < columns)
-#pragma unroll
-                for (int i = 0; i < EACH; i++)
-                    if (share + SHARERS * i == c) score[i] = -INFINITE;
-        }
-        if (__any_sync(0xffffffffu, probabilities == 2)) sum_tile(found, score, at, writes && probabilities == 2);
-        u32 most_wanted = __reduce_max_sync(0xffffffffu, wanted);
-        for (u32 k = 0; k < most_wanted; k++) {
-            float best = -INFINITE;
-            u32 column = NONE;
-#pragma unroll
-            for (int i = 0; i < EACH; i++)
-                if (score[i] > best) best = score[i], column = share + SHARERS * i;
-            group_best<SHARERS>(best, column);
-            if (k + 1 < most_wanted)
-#pragma unroll
-                for (int i = 0; i < EACH; i++)
-                    if (share + SHARERS * i == column) score[i] = -INFINITE;
-            if (writes && k < wanted) {
-                found.scores[at * asked.most + k] = best;
-                found.words[at * asked.most + k] = column == NONE ? NONE : WORD(column);
-            }
-        }
+        columns.finish(p, scores, row);
+        search_row(p, asked, found, scores, row, r < rows, RowAsked(asked, row), tile_number);
     }
 }
-#undef WORD
 
 // The rows and words of a block: a run of rows that share their shortlist, and a tile of its words.
 struct Task {
@@ -207,8 +279,44 @@ struct WideBest {
 extern "C" __global__ void __launch_bounds__(128 + PRODUCER) best_middle(const __grid_constant__ WideBest b MAPS) {
     wide_best<MiddleBest>(b.p, OPERANDS, b.asked, b.found, 64);
 }
-extern "C" __global__ void __launch_bounds__(256 + PRODUCER) best_large(const __grid_constant__ WideBest b MAPS) {
+extern "C" __global__ void __launch_bounds__(256 + PRODUCER, 2) best_large(const __grid_constant__ WideBest b MAPS) {
     wide_best<Large>(b.p, OPERANDS, b.asked, b.found, 128);
+}
+
+// Very many rows: rows are searched in registers, where four lanes have a row.
+extern "C" __global__ void __launch_bounds__(PERSISTENT_THREADS, 1) best_huge(const __grid_constant__ WideBest b MAPS) {
+#ifdef GROUPS
+    extern __shared__ __align__(1024) u8 stages[];
+    let_next_begin();
+    u32 rows = *b.p.count;
+    typedef Persistent<4, true> Tiles;
+    Tiles tiles(b.p, rows);
+    if (blockIdx.x >= tiles.tiles()) return;
+    u32 warp_row = threadIdx.x / 32 % 4 * 16;
+    struct Prepared {
+        RowAsked asked;
+        TileColumns<4> columns;
+    };
+    auto prepare = [&](u32 first_row, u32 first_column) {
+        RowAsked asked(b.asked, min(first_row + LANE / 16 * 64 + warp_row + LANE % 16, rows - 1));
+        return Prepared{asked, TileColumns<4>(b.p, first_column)};
+    };
+    tiles.run(OPERANDS, stages, prepare, [&](const Tiles::Sums &sums, u32 first_row, u32 first_column, const Prepared &prepared) {
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                u32 first = first_row + 64 * m + warp_row + 8 * half, row = min(first + LANE / 4, rows - 1);
+                if (first >= rows) continue;
+                RowScores<4> scores;
+#pragma unroll
+                for (int i = 0; i < 32; i++) scores.score[i] = (float)sums[m][i / 2][2 * half + i % 2];
+                prepared.columns.finish(b.p, scores, row);
+                search_row(b.p, b.asked, b.found, scores, row, first + LANE / 4 < rows,
+                           prepared.asked.from(16 * m + 8 * half + LANE / 4), first_column / TILE);
+            }
+    });
+#endif
 }
 #else
 extern "C" __global__ void __launch_bounds__(256) best_narrow(Product p, Asked asked, Found found, const Task *tasks) {
@@ -248,8 +356,10 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
         float shift = 0.0f;
         if (asked.probabilities[row]) {
             float most = -INFINITE, sum = 0.0f;
+#pragma unroll 4
             for (u32 t = LANE; t < tiles; t += 32) most = fmaxf(most, found.maxima[at + t]);
             most = warp_max(most);
+#pragma unroll 4
             for (u32 t = LANE; t < tiles; t += 32) sum += found.sums[at + t] * expf(found.maxima[at + t] - most);
             shift = most + logf(warp_sum(sum));
         }
@@ -257,6 +367,7 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
     }
     u32 wanted = min(asked.counts[row], asked.most), all = tiles * wanted;
     u32 *words = (u32 *)(candidates + all);
+#pragma unroll 4
     for (u32 i = threadIdx.x; i < all; i += 128) {
         u64 from = (at + i / wanted) * asked.most + i % wanted;
         candidates[i] = found.scores[from];
@@ -276,6 +387,9 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
         }
         return;
     }
+    // Lane k of the first warp keeps the k-th word of 32, so that they are written together.
+    float kept_score = 0.0f;
+    u32 kept_word = NONE;
     for (u32 k = 0; k < wanted; k++) {
         float best = -INFINITE;
         u32 best_word = NONE;
@@ -289,11 +403,13 @@ extern "C" __global__ void __launch_bounds__(128) merge(Asked asked, Found found
             if (better(warp_scores[w], warp_words[w], best, best_word)) best = warp_scores[w], best_word = warp_words[w];
         for (u32 i = threadIdx.x; i < all; i += 128)
             if (words[i] == best_word) candidates[i] = -INFINITE, words[i] = NONE;
-        if (threadIdx.x == 0) {
-            answer_words[list + k] = best_word;
-            answer_scores[list + k] = best - shared_shift;
-            if (latest_scores || k == 0) latest[k] = best_word;
-            if (latest_scores) latest_scores[k] = best - shared_shift;
+        if (LANE == k % 32) kept_word = best_word, kept_score = best - shared_shift;
+        if (threadIdx.x <= k % 32 && (k % 32 == 31 || k + 1 == wanted)) {
+            u32 to = k - k % 32 + threadIdx.x;
+            answer_words[list + to] = kept_word;
+            answer_scores[list + to] = kept_score;
+            if (latest_scores || to == 0) latest[to] = kept_word;
+            if (latest_scores) latest_scores[to] = kept_score;
         }
         __syncthreads();
     }

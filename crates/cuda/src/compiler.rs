@@ -323,7 +323,8 @@ mod tests {
         };
         for precision in GpuPrecision::ALL {
             let code = nvrtc.build(&Target { precision, ..target() }.flags());
-            assert!(code.is_ok_and(|code| code.starts_with(b"\x7fELF")), "{precision:?}");
+            let code = code.unwrap_or_else(|error| panic!("{precision:?}: {error}"));
+            assert!(code.starts_with(b"\x7fELF"), "{precision:?}");
         }
     }
 }

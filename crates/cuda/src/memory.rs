@@ -148,20 +148,31 @@ impl Rows {
     }
 }
 
-/// A KV cache: keys and values by position.
+/// A KV cache: keys and values by position, as activations or in fp8 (e4m3).
 #[derive(Default)]
 pub struct Cache {
     pub(crate) keys: Rows,
     pub(crate) values: Rows,
+    /// Whether a number takes one byte. The rows are then half as wide, two numbers in the place of an activation.
+    pub(crate) fp8: bool,
 }
 
 impl Cache {
+    /// An empty cache, in fp8 if `fp8` and if kernels can read such heads.
+    pub(crate) fn new(fp8: bool) -> Cache {
+        Cache { fp8, ..Cache::default() }
+    }
+
     pub(crate) fn reserve(
         &mut self,
         device: &Arc<Device>,
         positions: usize,
         width: usize,
+        heads: usize,
     ) -> Result<(), Error> {
+        let head = width / heads.max(1);
+        self.fp8 &= head >= 8 && head.is_power_of_two();
+        let width = if self.fp8 { width / 2 } else { width };
         for rows in [&mut self.keys, &mut self.values] {
             rows.reserve(device, positions, width)?;
         }

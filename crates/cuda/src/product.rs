@@ -126,8 +126,8 @@ impl Linear {
                     && norms(device, x.count, x.width)
             });
             let p = self.product(segment, &operand, target, x.count)?;
-            let tile = self.tile(device, rows);
-            let grid = [self.outputs.div_ceil(tile.columns), rows.div_ceil(tile.rows)];
+            let tile = self.tile(device, rows, target);
+            let grid = tile.grid(device, rows, self.outputs);
             if let Some(Normed { raw, norm, .. }) = normed {
                 let kernel = match x.width {
                     0..=512 => kernel::product_normed_512,
@@ -136,24 +136,23 @@ impl Linear {
                 let parameters = kernel::NormedProduct { p, raw, norm, width: x.width };
                 return segment.launch(kernel, grid, tile.threads, tile.shared, &parameters);
             }
-            let (maps, threads) = match tile.kernel.maps {
-                true => self.carried(device, &operand, tile.columns, tile.threads)?,
-                false => (None, tile.threads),
+            let maps = match tile.kernel.maps {
+                true => self.carried(device, &operand, tile.columns)?,
+                false => None,
             };
+            let threads = tile.threads + maps.map_or(0, |_| tile.producers);
             segment.launch_mapped(tile.kernel, grid, threads, tile.shared, (&p, maps))
         })
     }
 
-    /// The tensor maps that kernels of many rows take, and the threads of a block: with `wgmma`, one more warp, the
-    /// producer, issues the TMA copies.
+    /// The tensor maps that kernels of many rows take, where they use `wgmma`.
     pub(crate) fn carried(
         &self,
         device: &Device,
         operand: &Operand,
         columns: usize,
-        threads: usize,
-    ) -> Result<(Option<[Map; 2]>, usize), Error> {
-        let Some(maps) = &self.maps else { return Ok((None, threads)) };
+    ) -> Result<Option<[Map; 2]>, Error> {
+        let Some(maps) = &self.maps else { return Ok(None) };
         let x = Matrix {
             address: operand.address,
             bytes: stride(self.inputs) * self.precision.product_size(),
@@ -162,7 +161,7 @@ impl Linear {
             box_rows: BOX,
         };
         let map = maps[usize::from(columns >= BOX)];
-        Ok((Some([device.map(&x)?, map]), threads + 32))
+        Ok(Some([device.map(&x)?, map]))
     }
 
     pub(crate) fn bias(&self) -> Address {
@@ -231,7 +230,7 @@ impl Linear {
     }
 
     /// The fastest tile. All tiles give the same sums.
-    fn tile(&self, device: &Device, rows: usize) -> Tile {
+    fn tile(&self, device: &Device, rows: usize, target: &Target) -> Tile {
         if !self.precision.uses_tensor_cores() {
             return match rows {
                 0..=16 => Tile::new(kernel::product_16, (16, 64), 256, 0),
@@ -245,19 +244,24 @@ impl Linear {
         }
         // Large tiles read less, but should keep almost all multiprocessors busy. Measured on an H200.
         let processors = device.properties.processors;
-        let enough = |tile: &Tile, share: usize| {
-            let tiles = rows.div_ceil(tile.rows) * self.outputs.div_ceil(tile.columns);
-            4 * tiles >= share * processors
+        let enough = |tile: &Tile, eighths: usize| {
+            8 * tile.count(rows, self.outputs) >= eighths * processors
         };
+        // Its epilogue does without shared memory.
+        let simple = matches!(target.activation, Activation::Identity | Activation::Relu);
+        let for_huge =
+            self.maps.is_some() && self.outputs.is_multiple_of(8) && !target.exact && simple;
+        let huge = Tile::PERSISTENT;
         let large = Tile::staged(kernel::product_large, (128, 128), 256, 3);
         let tall = Tile::staged(kernel::product_tall, (128, 64), 256, 4);
         let middle = Tile::staged(kernel::product_middle, (64, 64), 128, 5);
         let slim = Tile::staged(kernel::product_slim, (64, 32), 128, 6);
         match () {
-            () if enough(&large, 5) => large,
-            () if enough(&tall, 2) => tall,
-            () if enough(&middle, 3) => middle,
-            () if enough(&slim, 2) => slim,
+            () if for_huge && enough(&huge, 5) => huge,
+            () if enough(&large, 10) => large,
+            () if enough(&tall, 4) => tall,
+            () if enough(&middle, 6) => middle,
+            () if enough(&slim, 4) => slim,
             () => Tile::staged(kernel::product_thin, (64, 16), 128, 8),
         }
     }
@@ -268,8 +272,12 @@ struct Tile {
     kernel: Kernel<kernel::Product>,
     rows: usize,
     columns: usize,
+    /// Threads that multiply, and those that issue the copies of operands where TMA does that.
     threads: usize,
+    producers: usize,
     shared: usize,
+    /// Whether a block computes one tile after the other.
+    persistent: bool,
 }
 
 /// Bytes of shared memory of a tile: `stages` pairs of chunks of the rows of x and w.
@@ -278,6 +286,17 @@ const fn tile_bytes(rows: usize, columns: usize, stages: usize) -> usize {
 }
 pub(crate) const MIDDLE_BEST_BYTES: usize = tile_bytes(64, 128, 3);
 pub(crate) const LARGE_BYTES: usize = tile_bytes(128, 128, 3);
+/// Threads of the warp that issues TMA copies.
+pub(crate) const PRODUCER: usize = 32;
+
+/// Threads of a block of a persistent kernel, and its bytes of shared memory.
+pub(crate) const PERSISTENT_THREADS: usize = 384;
+pub(crate) const PERSISTENT_BYTES: usize = Tile::PERSISTENT.shared;
+
+/// The blocks of a persistent kernel: one a multiprocessor, if there are tiles for it.
+pub(crate) fn persistent_grid(device: &Device, tiles: usize) -> [usize; 2] {
+    [tiles.min(device.properties.processors), 1]
+}
 
 impl Tile {
     const fn new(
@@ -286,7 +305,27 @@ impl Tile {
         threads: usize,
         shared: usize,
     ) -> Tile {
-        Tile { kernel, rows, columns, threads, shared }
+        Tile { kernel, rows, columns, threads, producers: PRODUCER, shared, persistent: false }
+    }
+
+    /// That of `product_huge`. Its producer is a whole warpgroup, which leaves its registers to the others.
+    const PERSISTENT: Tile = Tile {
+        producers: PERSISTENT_THREADS - 256,
+        persistent: true,
+        ..Tile::staged(kernel::product_huge, (256, 128), 256, 4)
+    };
+
+    /// The number of tiles of a product.
+    fn count(&self, rows: usize, outputs: usize) -> usize {
+        rows.div_ceil(self.rows) * outputs.div_ceil(self.columns)
+    }
+
+    /// The blocks of a product.
+    fn grid(&self, device: &Device, rows: usize, outputs: usize) -> [usize; 2] {
+        if self.persistent {
+            return persistent_grid(device, self.count(rows, outputs));
+        }
+        [outputs.div_ceil(self.columns), rows.div_ceil(self.rows)]
     }
 
     /// A tile that copies so many stages into shared memory ahead.

@@ -16,6 +16,11 @@ float candidates[1 << 20];
 struct float4 {
     float x, y, z, w;
 };
+struct float2 {
+    float x, y;
+};
+static float2 make_float2(float x, float y) { return {x, y}; }
+static float quick_exp(float x) { return expf(x); }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static u32 atomicAdd(u32 *at, u32 v) { return (*at += v) - v; }
 static bool __syncthreads_or(bool v) {

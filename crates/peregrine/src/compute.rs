@@ -37,6 +37,8 @@ pub struct Compute {
     pub device: Device,
     /// The precision on a GPU; by default float16.
     pub gpu_precision: Option<GpuPrecision>,
+    /// Whether a GPU keeps the KV cache in fp8 (e4m3), half as large as in float16.
+    pub fp8_cache: bool,
     /// The top-k kernels of a GPU's output layer. All find the same words.
     pub output_layer: OutputLayer,
     /// Whether a GPU encodes sentences between the steps of running ones, not on a side stream.

@@ -22,6 +22,7 @@ pub(crate) struct OnGpu {
 pub(crate) fn prepare(model: &mut Model, compute: &Compute) -> Result<Option<OnGpu>, crate::Error> {
     let Some(gpu) = open(compute)? else { return Ok(None) };
     let gpu = gpu.with_output_layer(compute.output_layer).in_turn(compute.encode_in_turn);
+    let gpu = gpu.with_fp8_cache(compute.fp8_cache)?;
     let mut networks = Vec::new();
     for member in &mut model.members {
         let weights = std::mem::take(&mut member.weights);

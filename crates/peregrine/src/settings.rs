@@ -220,6 +220,14 @@ pub const SETTINGS: &[Setting] = &[
         "Top-k of the output layer on a GPU: in the epilogue of the product, by one fused kernel over stored logits, by separate kernels, or the best word without softmax."
     ),
     setting!(
+        "gpu-cache",
+        "activations|fp8",
+        "activations",
+        true,
+        |s, v| switch(&mut s.compute.fp8_cache, v, ["activations", "fp8"]),
+        "KV cache on a GPU: as activations are stored, or in fp8 (e4m3), half as large."
+    ),
+    setting!(
         "encode-beside",
         "on|off",
         "on",

@@ -9,12 +9,14 @@ use crate::Error;
 use crate::device::{Device, Parties, Stored, bucket};
 use crate::driver::Address;
 use crate::kernel::{self, Kernel};
-use crate::memory::{Buffer, Cache, Rows, stride};
+use crate::memory::{Buffer, Cache, Rows};
 
 /// The widest head that kernels can do, in columns.
 const WIDEST_HEAD: usize = 256;
 /// Warps of a block of the attention kernels.
 const ATTEND_WARPS: usize = 4;
+/// From so many rows on a warp computes a row, and not a block. Measured on an H200.
+const MANY_ROWS: usize = 1536;
 /// Warps of a block of the kernel `align`.
 const ALIGN_WARPS: usize = 8;
 
@@ -67,11 +69,12 @@ pub(super) fn store(
             at: places,
             keys: cache.keys.address(),
             values: cache.values.address(),
-            stride: stride(width),
+            stride: cache.keys.stride(),
             width,
             count: segment.count(at.len())?,
         };
-        segment.launch_rows(kernel::store, at.len(), &parameters)?;
+        let kernel = if cache.fp8 { kernel::store_fp8 } else { kernel::store };
+        segment.launch_rows(kernel, at.len(), &parameters)?;
         let (rows, keys) = (x.address(), cache.keys.address());
         let at = at.to_vec();
         segment.just_stored(Stored { rows, keys, key_column, at, staged_at: places });
@@ -127,8 +130,11 @@ pub(super) fn attend(
         };
         if let Some((rows, single)) = single {
             (parameters.rows, parameters.count) = (rows, segment.count(single)?);
-            let grid = grid(single, teams.heads);
-            segment.launch(teams.kernel, grid, 32 * ATTEND_WARPS, 0, &parameters)?;
+            let (kernel, rows) = match teams.by_warp {
+                Some(kernel) if single >= MANY_ROWS => (kernel, single.div_ceil(ATTEND_WARPS)),
+                _ => (teams.kernel, single),
+            };
+            segment.launch(kernel, grid(rows, teams.heads), 32 * ATTEND_WARPS, 0, &parameters)?;
         }
         if let Some((parties, kernel)) = party {
             parameters.parties = parties.address;
@@ -180,7 +186,11 @@ pub(super) fn attention_weights(
             count: segment.count(starts.len())?,
         };
         let (grid, threads) = ([bucket(starts.len()), 1], 32 * ATTEND_WARPS);
-        segment.launch(kernel::attention_weights, grid, threads, shared, &parameters)?;
+        let kernel = match to.cache.fp8 {
+            true => kernel::attention_weights_fp8,
+            false => kernel::attention_weights,
+        };
+        segment.launch(kernel, grid, threads, shared, &parameters)?;
         Ok(answer)
     })?;
     out.clear();
@@ -235,20 +245,28 @@ fn tile_kernel(
     if device.precision.row_size() != 2 {
         return None;
     }
-    Some(match (to.width / to.heads, parties.large) {
-        (32, false) => kernel::attend_few_32,
-        (32, true) => kernel::attend_tile_32,
-        (64, false) => kernel::attend_few_64,
-        (64, true) => kernel::attend_tile_64,
-        (128, false) => kernel::attend_few_128,
-        (128, true) => kernel::attend_tile_128,
+    Some(match (to.width / to.heads, parties.large, to.cache.fp8) {
+        (32, false, false) => kernel::attend_few_32,
+        (32, true, false) => kernel::attend_tile_32,
+        (64, false, false) => kernel::attend_few_64,
+        (64, true, false) => kernel::attend_tile_64,
+        (128, false, false) => kernel::attend_few_128,
+        (128, true, false) => kernel::attend_tile_128,
+        (32, false, true) => kernel::attend_few_32_fp8,
+        (32, true, true) => kernel::attend_tile_32_fp8,
+        (64, false, true) => kernel::attend_few_64_fp8,
+        (64, true, true) => kernel::attend_tile_64_fp8,
+        (128, false, true) => kernel::attend_few_128_fp8,
+        (128, true, true) => kernel::attend_tile_128_fp8,
         _ => return None,
     })
 }
 
 /// How the lanes of warps share heads.
 struct Teams {
+    /// A block a row, and a warp a row.
     kernel: Kernel<kernel::Attend>,
+    by_warp: Option<Kernel<kernel::Attend>>,
     /// Lanes that share a head.
     team: usize,
     /// Columns of a head.
@@ -264,10 +282,16 @@ fn teams(to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
         return Err(Error::Unsupported(text));
     }
     let lanes = size.div_ceil(8).next_power_of_two();
-    let (kernel, team, heads) = match size {
-        _ if size != 8 * lanes => (kernel::attend, lanes, ATTEND_WARPS),
-        0..64 => (kernel::attend_wide_1, lanes, 32 / lanes),
-        _ => (kernel::attend_wide_2, lanes / 2, 64 / lanes),
+    if size != 8 * lanes {
+        let heads = ATTEND_WARPS;
+        return Ok(Teams { kernel: kernel::attend, by_warp: None, team: lanes, size, heads });
+    }
+    let (team, heads) = if size < 64 { (lanes, 32 / lanes) } else { (lanes / 2, 64 / lanes) };
+    let (kernel, by_warp) = match (size < 64, to.cache.fp8) {
+        (true, false) => (kernel::attend_wide_1, kernel::attend_rows_1),
+        (true, true) => (kernel::attend_wide_1_fp8, kernel::attend_rows_1_fp8),
+        (false, false) => (kernel::attend_wide_2, kernel::attend_rows_2),
+        (false, true) => (kernel::attend_wide_2_fp8, kernel::attend_rows_2_fp8),
     };
-    Ok(Teams { kernel, team, size, heads })
+    Ok(Teams { kernel, by_warp: Some(by_warp), team, size, heads })
 }

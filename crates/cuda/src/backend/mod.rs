@@ -33,6 +33,7 @@ pub struct Cuda {
     device: Arc<Device>,
     output_layer: OutputLayer,
     in_turn: bool,
+    fp8_cache: bool,
 }
 
 impl Cuda {
@@ -43,7 +44,7 @@ impl Cuda {
 
     pub(crate) fn on(device: Device) -> Cuda {
         let (device, output_layer) = (Arc::new(device), OutputLayer::default());
-        Cuda { device, output_layer, in_turn: false }
+        Cuda { device, output_layer, in_turn: false, fp8_cache: false }
     }
 
     /// The same GPU with another output layer.
@@ -54,6 +55,16 @@ impl Cuda {
     /// The same GPU without side streams if `in_turn`: everything runs in the order it was recorded.
     pub fn in_turn(self, in_turn: bool) -> Cuda {
         Cuda { in_turn, ..self }
+    }
+
+    /// The same GPU with the KV cache of decoders in fp8 if `fp8`, half as large as in float16.
+    pub fn with_fp8_cache(self, fp8: bool) -> Result<Cuda, Error> {
+        if fp8 && !self.device.has_fp8_cache() {
+            let needed =
+                "compute capability 8.9, NVRTC and a precision other than float32 and tf32";
+            return Err(Error::Unsupported(format!("a KV cache in fp8 (it needs {needed})")));
+        }
+        Ok(Cuda { fp8_cache: fp8, ..self })
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -171,11 +182,15 @@ impl Backend for Cuda {
     }
 
     fn cache(&self) -> Cache {
+        Cache::new(self.fp8_cache)
+    }
+
+    fn working_cache(&self) -> Cache {
         Cache::default()
     }
 
-    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize, _heads: usize) {
-        done(cache.reserve(&self.device, positions, width));
+    fn reserve_cache(&self, cache: &mut Cache, positions: usize, width: usize, heads: usize) {
+        done(cache.reserve(&self.device, positions, width, heads));
     }
 
     fn embed(&self, table: &Table, request: Embed<'_>, out: &mut Rows) {

@@ -58,6 +58,8 @@ pub(crate) struct Device {
     overlaps: bool,
     /// Whether kernels use `wgmma`.
     warpgroups: bool,
+    /// Whether kernels convert to fp8 and back.
+    converts_fp8: bool,
     /// A number no other device of this process has or had.
     identity: u64,
     /// All streams.
@@ -142,6 +144,7 @@ impl Device {
             builds: Vec::new(),
             overlaps: false,
             warpgroups: false,
+            converts_fp8: false,
             identity: LAST_IDENTITY.fetch_add(1, Relaxed) + 1,
             streams: Mutex::default(),
             idle: Arc::default(),
@@ -164,6 +167,7 @@ impl Device {
         let code = code(&Target { capability, driver, precision })?;
         self.overlaps = code.capability >= (9, 0);
         self.warpgroups = code.capability == (9, 0);
+        self.converts_fp8 = code.capability >= (8, 9);
         let mut module = null();
         // SAFETY: a place for a handle; the code is a whole module, text with a zero at its end.
         let loaded = unsafe { (self.driver.module_load)(&mut module, code.bytes.as_ptr().cast()) };
@@ -217,6 +221,11 @@ impl Device {
             GpuPrecision::Float16 | GpuPrecision::Bfloat16 | GpuPrecision::Int8
         );
         self.warpgroups && exact
+    }
+
+    /// Whether a KV cache may be in fp8.
+    pub(crate) fn has_fp8_cache(&self) -> bool {
+        self.converts_fp8 && self.precision.row_size() == 2
     }
 
     /// The TMA tensor map of a matrix.

@@ -88,8 +88,13 @@ fn kernels_of_sources() -> BTreeMap<String, Vec<Found>> {
 
 /// The name, or those a macro makes of it.
 fn written_out(source: &str, name: &str) -> Vec<String> {
-    let Some(prefix) = name.strip_suffix("##name") else { return vec![name.to_owned()] };
-    let uses = source.lines().filter_map(|line| line.strip_prefix("WIDE_PRODUCT("));
+    let (prefix, macro_name) = match name.split_once("##") {
+        None => return vec![name.to_owned()],
+        Some((prefix, "name")) => (prefix, "WIDE_PRODUCT("),
+        // Both macros of attention kernels are used with the same suffixes.
+        Some((prefix, _)) => (prefix, "ATTEND_ROWS("),
+    };
+    let uses = source.lines().filter_map(|line| line.strip_prefix(macro_name));
     uses.filter_map(|line| Some(format!("{prefix}{}", line.split_once(',')?.0))).collect()
 }
 

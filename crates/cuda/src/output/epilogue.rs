@@ -14,7 +14,10 @@ use crate::device::{Device, Segment, bucket};
 use crate::driver::Address;
 use crate::kernel;
 use crate::memory::Buffer;
-use crate::product::{LARGE_BYTES, MIDDLE_BEST_BYTES, Target};
+use crate::product::{
+    LARGE_BYTES, MIDDLE_BEST_BYTES, PERSISTENT_BYTES, PERSISTENT_THREADS, PRODUCER, Target,
+    persistent_grid,
+};
 
 /// Words of a tile, which a block searches.
 const TILE: usize = 128;
@@ -65,26 +68,25 @@ impl OutputCall<'_> {
             let shared_words = matches!(groups.as_slice(), [Group { selection: None, .. }]);
             let wide = shared_words && rows > FEW_ROWS && device.precision.uses_tensor_cores();
             let all_tiles = all.div_ceil(TILE);
-            match (wide, rows) {
-                (true, 0..=64) => {
-                    let (maps, threads) = linear.carried(device, &operand, TILE, 128)?;
-                    let (grid, shared) = ([1, all_tiles], MIDDLE_BEST_BYTES);
-                    let parameters = (&best, maps);
-                    segment.launch_mapped(
-                        kernel::best_middle,
-                        grid,
-                        threads,
-                        shared,
-                        parameters,
-                    )?;
-                }
-                (true, _) => {
-                    let (maps, threads) = linear.carried(device, &operand, TILE, 256)?;
-                    let (grid, shared) = ([rows.div_ceil(128), all_tiles], LARGE_BYTES);
-                    let parameters = (&best, maps);
-                    segment.launch_mapped(kernel::best_large, grid, threads, shared, parameters)?;
-                }
-                (false, _) => launch_tasks(segment, &groups, all, best)?,
+            if wide {
+                let maps = linear.carried(device, &operand, TILE)?;
+                let producer = maps.map_or(0, |_| PRODUCER);
+                let (kernel, grid, threads, shared) = match rows {
+                    0..=64 => {
+                        (kernel::best_middle, [1, all_tiles], 128 + producer, MIDDLE_BEST_BYTES)
+                    }
+                    129.. if maps.is_some() => {
+                        let grid = persistent_grid(device, rows.div_ceil(256) * all_tiles);
+                        (kernel::best_huge, grid, PERSISTENT_THREADS, PERSISTENT_BYTES)
+                    }
+                    _ => {
+                        let grid = [rows.div_ceil(128), all_tiles];
+                        (kernel::best_large, grid, 256 + producer, LARGE_BYTES)
+                    }
+                };
+                segment.launch_mapped(kernel, grid, threads, shared, (&best, maps))?;
+            } else {
+                launch_tasks(segment, &groups, all, best)?;
             }
             let tile_counts: Vec<u32> = tile_counts.iter().map(|&tiles| tiles as u32).collect();
             let answer = segment.answer(2 * rows * most)?;

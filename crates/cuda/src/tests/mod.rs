@@ -87,7 +87,9 @@ fn the_output_layer_suits_the_number_of_rows() {
         (GpuPrecision::Float16, 1, "best_few"),
         (GpuPrecision::Float16, 12, "best_narrow"),
         (GpuPrecision::Float16, 40, "best_middle"),
-        (GpuPrecision::Float16, 300, "best_large"),
+        (GpuPrecision::Float16, 100, "best_large"),
+        (GpuPrecision::Float16, 300, "best_huge"),
+        (GpuPrecision::Tf32, 300, "best_large"),
         (GpuPrecision::Float32, 1, "best_narrow"),
         (GpuPrecision::Float32, 300, "best_narrow"),
     ];
@@ -111,7 +113,7 @@ fn every_output_layer_has_its_kernels() {
         (Separate, 4, Scoring::Logit, &["product_large", "add_bias", "softmax", "k_best"]),
         (Best, 1, Scoring::Logit, &["product_large", "shard_best", "best_of_shards"]),
         (Best, 1, Scoring::LogProbability, &["product_large", "fused_best"]),
-        (Fused, 64, Scoring::Logit, &["best_large", "merge"]),
+        (Fused, 64, Scoring::Logit, &["best_huge", "merge"]),
     ];
     for (layer, count, scoring, expected) in cases {
         let fake = Fake::new(1 << 30);

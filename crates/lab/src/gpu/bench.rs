@@ -12,6 +12,7 @@ use serde_json::json;
 use super::amun::{Amun, Part};
 use peregrine_args::console::show;
 use peregrine_args::search::Setup;
+use peregrine_args::settings::SettingArgs;
 
 /// Milliseconds of a step and tokens a second on a GPU, by network, batch and beam
 ///
@@ -59,6 +60,9 @@ pub(crate) struct Args {
     /// Print a JSON object a line
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    settings: SettingArgs,
 }
 
 /// Tokens of a sentence, the end symbol included, on both sides.
@@ -89,7 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let compute = Compute {
                 device: args.device,
                 gpu_precision: Some(precision),
-                ..Compute::default()
+                ..args.settings.settings().compute
             };
             let translator = Translator::prepare(made_up_model(architecture, 1)?, &compute)?;
             for &beam in &args.beam {

@@ -59,6 +59,8 @@ const SAME: f64 = 0.995;
 const CLOSE: f32 = 1e-4;
 /// Batch sizes that must give the same words.
 const BATCHES: [usize; 3] = [64, 1, 512];
+/// A batch for the kernels of very many rows. The lines are repeated to fill it.
+const CROWD: usize = 2048;
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
@@ -84,10 +86,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             |model, compute: &Compute| args.languages.apply(Translator::prepare(model, compute)?);
         let processor = prepare(model, &Compute::float32())?;
         let reference = subject.translate(&processor, BATCHES[0])?;
-        for &precision in precisions {
-            let gpu = prepare(open()?, &Compute::cuda(number, precision))?;
-            failures += usize::from(!subject.compare(&reference, precision, &gpu)?);
-            failures += usize::from(!subject.shared_batch_agrees(precision, &gpu)?);
+        let fp8_cache = precisions.contains(&GpuPrecision::Float16);
+        let setups = precisions.iter().map(|&precision| (precision, false));
+        for (precision, fp8_cache) in
+            setups.chain(fp8_cache.then_some((GpuPrecision::Float16, true)))
+        {
+            let compute = Compute { fp8_cache, ..Compute::cuda(number, precision) };
+            let gpu = prepare(open()?, &compute)?;
+            let setup = if fp8_cache { "fp8 cache" } else { precision.name() };
+            let exact = precision == GpuPrecision::Float32;
+            failures += usize::from(!subject.compare(&reference, setup, exact, &gpu)?);
+            failures += usize::from(!subject.shared_batch_agrees(setup, &gpu)?);
         }
     }
     for &precision in precisions {
@@ -199,12 +208,15 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
+    /// The lines' translations in batches of so many; of as many copies as a crowd has, one after the other.
     fn translate(
         &self,
         translator: &Translator,
         sentences: usize,
     ) -> Result<Vec<Translation>, peregrine::Error> {
-        let requests: Vec<Request<'_>> = self.lines.iter().map(|line| Request::new(line)).collect();
+        let copies = if sentences == CROWD { CROWD.div_ceil(self.lines.len()) } else { 1 };
+        let lines = std::iter::repeat_n(&self.lines, copies).flatten();
+        let requests: Vec<Request<'_>> = lines.map(|line| Request::new(line)).collect();
         let batch = BatchSize { sentences, tokens: 1 << 20 };
         let mut options = translator.options().with_beam(self.beam).with_scores(true);
         options.search.max_length_factor = Some(2.0);
@@ -216,26 +228,26 @@ impl Subject<'_> {
     fn compare(
         &self,
         reference: &[Translation],
-        precision: GpuPrecision,
+        setup: &str,
+        exact: bool,
         gpu: &Translator,
     ) -> anyhow::Result<bool> {
         let first = self.translate(gpu, BATCHES[0])?;
-        let others: Result<Vec<_>, _> =
-            BATCHES[1..].iter().map(|&size| self.translate(gpu, size)).collect();
-        let others = others?;
-        let agree =
-            |other: &Vec<Translation>| other.iter().zip(&first).all(|(a, b)| words(a) == words(b));
-        let independent = others.iter().all(agree);
+        let agree = |(a, b): (&Translation, &Translation)| words(a) == words(b);
+        let mut independent = true;
+        for size in BATCHES[1..].iter().copied().chain([CROWD]) {
+            let other = self.translate(gpu, size)?;
+            independent &= other.iter().zip(first.iter().cycle()).all(agree);
+        }
         let same = |(a, b): &(&Translation, &Translation)| words(a) == words(b);
         let pairs = || first.iter().zip(reference);
         let identical = pairs().filter(same).count();
         let apart = pairs().filter(same).map(|(a, b)| apart(a, b)).fold(0.0, f32::max);
-        let exact = precision != GpuPrecision::Float32
-            || (identical as f64 >= SAME * reference.len() as f64 && apart <= CLOSE);
+        let exact = !exact || (identical as f64 >= SAME * reference.len() as f64 && apart <= CLOSE);
         show!(
-            "{:12} {:9} same words {identical:4} of {:4}, scores within {apart:.1e}, batches of 1, 64, 512 {} {}",
+            "{:12} {:9} same words {identical:4} of {:4}, scores within {apart:.1e}, batches of 1, 64, 512, 2048 {} {}",
             self.name,
-            precision.name(),
+            setup,
             reference.len(),
             if independent { "agree" } else { "DIFFER" },
             if exact { "" } else { "NOT AS ON THE PROCESSOR" },
@@ -245,18 +257,14 @@ impl Subject<'_> {
 
     /// Whether requests in a shared batch have the translations that they have alone; prints a
     /// line.
-    fn shared_batch_agrees(
-        &self,
-        precision: GpuPrecision,
-        gpu: &Translator,
-    ) -> anyhow::Result<bool> {
+    fn shared_batch_agrees(&self, setup: &str, gpu: &Translator) -> anyhow::Result<bool> {
         let outcome = compare_in_shared_batch(gpu, &self.lines)?;
         let Outcome { answered, wrong, exact, given_up } = outcome;
         let fine = wrong == 0 && answered > 0;
         show!(
             "{:12} {:9} in mixed company {answered} answered, {given_up} given up: {} ({exact} to the bit)",
             self.name,
-            precision.name(),
+            setup,
             if fine { "as alone" } else { "NOT AS ALONE" },
         );
         Ok(fine)
