@@ -106,7 +106,8 @@ template <int LANES> struct RowScores {
     }
 
     // Calls `then(score)` if the tile has a word and the lane has its column.
-    template <typename Then> __device__ __forceinline__ void find(const Product &p, u32 first_column, u32 columns, u32 word, Then then) {
+    template <typename Then>
+    __device__ __forceinline__ void find(const Product &p, u32 first_column, u32 columns, u32 word, Then then) {
         if (!p.words && word - first_column >= columns) return;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -185,8 +186,10 @@ __device__ __forceinline__ void search_row(const Product &p, const Asked &asked,
         if (writes && of.probabilities == when) found.maxima[at] = most, found.sums[at] = sum;
     };
     sum(1);
-    for (u32 b = of.banned_start, word = of.banned; b < of.banned_end; word = asked.banned[++b])
+    for (u32 b = of.banned_start; b < of.banned_end; b++) {
+        u32 word = b == of.banned_start ? of.banned : asked.banned[b];
         r.find(p, first_column, columns, word, [](float &score) { score = -INFINITE; });
+    }
     sum(2);
     u32 most_wanted = __reduce_max_sync(0xffffffffu, of.wanted);
     for (u32 k = 0; k < most_wanted; k++) {
@@ -202,19 +205,17 @@ __device__ __forceinline__ void search_row(const Product &p, const Asked &asked,
 }
 
 // Searches the rows of a tile of sums in shared memory: eight lanes a row, four rows a warp.
-#define SEARCH_LANES 8
-__device__ __forceinline__ u32 first_searched() { return threadIdx.x / 32 * (32 / SEARCH_LANES) + LANE / SEARCH_LANES; }
-
 __device__ __forceinline__ void search_tile(const Product &p, const Asked &asked, const Found &found, const float *tile,
                                             u32 stride, u32 first_row, u32 rows, u32 tile_number) {
-    TileColumns<SEARCH_LANES> columns(p, tile_number * TILE);
-    for (u32 r = first_searched(); r - LANE / SEARCH_LANES < rows; r += blockDim.x / SEARCH_LANES) {
-        u32 row = first_row + min(r, rows - 1);
-        RowScores<SEARCH_LANES> scores;
+    typedef RowScores<8> Scores;
+    TileColumns<8> columns(p, tile_number * TILE);
+    for (u32 base = threadIdx.x / 32 * 4; base < rows; base += blockDim.x / 8) {
+        u32 r = base + LANE / 8, row = first_row + min(r, rows - 1);
+        Scores scores;
         const float *from = tile + (u64)(row - first_row) * stride;
 #pragma unroll
-        for (int i = 0; i < RowScores<SEARCH_LANES>::EACH; i += 2) {
-            float2 pair = *(const float2 *)(from + RowScores<SEARCH_LANES>::column(i));
+        for (int i = 0; i < Scores::EACH; i += 2) {
+            float2 pair = *(const float2 *)(from + Scores::column(i));
             scores.score[i] = pair.x, scores.score[i + 1] = pair.y;
         }
         columns.finish(p, scores, row);

@@ -1,6 +1,7 @@
 //! Submission: a recorded segment goes to its stream, as launches or as a graph, and answers come back.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::recorder::{Answer, Graph, Recorder, Sent, Stage};
@@ -52,7 +53,8 @@ impl Device {
     }
 
     /// Waits for what was last sent with a stage. Steps of few rows end soon, so the event is polled first; then the
-    /// thread sleeps, since the next step is in flight already and outlasts the time it takes to wake up.
+    /// thread sleeps, since the next step is in flight already and outlasts the time it takes to wake up. One thread
+    /// polls at a time: while it does, the kernels of the others keep the device busy.
     fn wait_for(&self, stage: &mut Stage) -> Result<(), Error> {
         const NOT_READY: c_int = 600;
         if !stage.in_flight {
@@ -61,10 +63,13 @@ impl Device {
         let begin = Instant::now();
         // SAFETY: an event of ours, made when the stage was first sent.
         let mut code = unsafe { (self.driver.event_query)(stage.sent) };
-        while code == NOT_READY && begin.elapsed() < POLLED {
-            std::hint::spin_loop();
-            // SAFETY: as above.
-            code = unsafe { (self.driver.event_query)(stage.sent) };
+        if code == NOT_READY && !self.polled.swap(true, Relaxed) {
+            while code == NOT_READY && begin.elapsed() < POLLED {
+                std::hint::spin_loop();
+                // SAFETY: as above.
+                code = unsafe { (self.driver.event_query)(stage.sent) };
+            }
+            self.polled.store(false, Relaxed);
         }
         if code == NOT_READY {
             // SAFETY: as above.
