@@ -215,20 +215,21 @@ __device__ __forceinline__ void transpose_lanes(u32 (&v)[4]) {
     }
 }
 
-// The epilogue of a warp's 16 rows from registers. Of each four fragments of eight columns a lane has two adjacent
-// columns; the four lanes of a row exchange them, so that each loads the residual and stores the result of eight.
-__device__ __forceinline__ bool finishes_sums(const Product &p) {
+// Whether a product can have its epilogue in registers.
+__device__ __forceinline__ bool finishes_in_registers(const Product &p) {
     return p.columns % 8 == 0 && !p.exact_out && p.activation <= 1;
 }
 
-// The two numbers of a list of columns that a lane needs of a fragment.
-__device__ __forceinline__ float2 of_columns(const float *list, u32 column, u32 columns) {
+// Two adjacent numbers of a list of columns, or zeros.
+__device__ __forceinline__ float2 pair_of_columns(const float *list, u32 column, u32 columns) {
     return list && column < columns ? *(const float2 *)(list + column) : make_float2(0.0f, 0.0f);
 }
 
-// `bias_of(n)` is the bias of the lane's columns of fragment n.
+// The epilogue of a warp's 16 rows in registers. Of each four fragments of eight columns a lane has two adjacent columns;
+// the four lanes of a row exchange them, so that each loads the residual and stores the result of eight. `bias_of(n)`
+// is the bias of the lane's columns of fragment n.
 template <int WIDE, typename Bias>
-__device__ __forceinline__ void finish_sums(const Product &p, const sum_t (&sums)[WIDE][4], u32 first_row, u32 rows,
+__device__ __forceinline__ void finish_in_registers(const Product &p, const sum_t (&sums)[WIDE][4], u32 first_row, u32 rows,
                                             u32 first_column, Bias bias_of) {
     u32 row = first_row + LANE / 4;
     float least = p.activation ? 0.0f : -INFINITE;
@@ -256,7 +257,7 @@ __device__ __forceinline__ void finish_sums(const Product &p, const sum_t (&sums
 #if PRODUCT >= 4
         float2 scale[4];
 #pragma unroll
-        for (int n = 0; n < 4; n++) scale[n] = of_columns(p.w_scale, first_column + 8 * (j + n) + LANE % 4 * 2, p.columns);
+        for (int n = 0; n < 4; n++) scale[n] = pair_of_columns(p.w_scale, first_column + 8 * (j + n) + LANE % 4 * 2, p.columns);
 #endif
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -504,10 +505,10 @@ __device__ __forceinline__ void wide(const Product &p, const typename Tile::Oper
     Tile::sums(p, from, tiles, first_row, rows, first_column, sums);
 #ifdef GROUPS
     if constexpr (Tile::WIDE % 4 == 0)
-        if (finishes_sums(p)) {
-            auto bias = [&](int n) { return of_columns(p.bias, first_column + 8 * n + LANE % 4 * 2, p.columns); };
+        if (finishes_in_registers(p)) {
+            auto bias = [&](int n) { return pair_of_columns(p.bias, first_column + 8 * n + LANE % 4 * 2, p.columns); };
             if (threadIdx.x < Tile::MULTIPLIERS)
-                finish_sums(p, sums, first_row + threadIdx.x / 32 * 16, rows, first_column, bias);
+                finish_in_registers(p, sums, first_row + threadIdx.x / 32 * 16, rows, first_column, bias);
             return;
         }
 #endif
@@ -543,13 +544,13 @@ extern "C" __global__ void __launch_bounds__(PERSISTENT_THREADS, 1) product_huge
     auto prepare = [&](u32, u32 first_column) {
         Bias bias;
 #pragma unroll
-        for (int n = 0; n < 16; n++) bias.of[n] = of_columns(p.bias, first_column + 8 * n + LANE % 4 * 2, p.columns);
+        for (int n = 0; n < 16; n++) bias.of[n] = pair_of_columns(p.bias, first_column + 8 * n + LANE % 4 * 2, p.columns);
         return bias;
     };
     tiles.run(OPERANDS, stages, prepare, [&](const Tiles::Sums &sums, u32 first_row, u32 first_column, const Bias &bias) {
 #pragma unroll
         for (int m = 0; m < 2; m++)
-            finish_sums(p, sums[m], first_row + 64 * m + threadIdx.x / 32 % 4 * 16, rows, first_column,
+            finish_in_registers(p, sums[m], first_row + 64 * m + threadIdx.x / 32 % 4 * 16, rows, first_column,
                         [&](int n) { return bias.of[n]; });
     });
 #endif
