@@ -6,6 +6,9 @@ use super::lexicon::byte_of;
 use super::normalizer::{ESCAPED_BLANK_CHAR, Normalized};
 use crate::{Decoded, utf8};
 
+/// The first byte of U+2581, which few other characters share.
+const FIRST_BYTE_OF_BLANK: u8 = 0xE2;
+
 /// The text of `ids`; ids out of range are skipped.
 pub(super) fn decode(model: &SentencePiece, ids: &[u32]) -> String {
     let text = joined(model, ids, joiner(model)).finish();
@@ -122,6 +125,14 @@ impl Joiner {
         {
             piece = rest;
             self.ate_blank = !self.eats_all_leading_blanks;
+        }
+        // Nearly all pieces have a blank at their start or none.
+        if let Some(rest) = piece.strip_prefix(ESCAPED_BLANK_CHAR) {
+            self.text.push(' ');
+            piece = rest;
+        }
+        if !piece.as_bytes().contains(&FIRST_BYTE_OF_BLANK) {
+            return self.text.push_str(piece);
         }
         let mut parts = piece.split(ESCAPED_BLANK_CHAR);
         self.text.push_str(parts.next().unwrap_or_default());
