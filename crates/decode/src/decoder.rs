@@ -42,8 +42,12 @@ struct Batch {
     /// Sentences taken from the queue, to be encoded.
     entering: VecDeque<Waiting>,
     /// Encoded sentences for which the batch has no room yet.
-    ready: VecDeque<Running>,
-    running: Vec<Running>,
+    ready: VecDeque<Box<Running>>,
+    #[expect(
+        clippy::vec_box,
+        reason = "those behind a sentence that has ended move up, in every step"
+    )]
+    running: Vec<Box<Running>>,
     /// Source tokens of the running sentences.
     tokens: usize,
     choices: Choices,
@@ -356,7 +360,7 @@ impl Decoder {
             profile::mark();
             for slots in self.scorer.admit(&sentences) {
                 let Some(Waiting { ticket, job }) = entering.pop_front() else { break };
-                ready.push_back(Running::new(ticket, job, slots, position_limit));
+                ready.push_back(Box::new(Running::new(ticket, job, slots, position_limit)));
             }
         }
         stats.encode += clock.lap();
@@ -370,7 +374,7 @@ impl Decoder {
         device_beams.is_some_and(|used| !self.batch.pending || used == self.batch.with_device_beams)
             && !self.batch.running.is_empty()
             && !work.queue.is_stopped()
-            && self.batch.running.iter().all(Running::may_run_ahead)
+            && self.batch.running.iter().all(|sentence| sentence.may_run_ahead())
     }
 
     /// One step of all running sentences; returns its number of rows. With `run_ahead`, the top-k result of the
@@ -439,7 +443,7 @@ impl Decoder {
             if open == 0 {
                 continue;
             }
-            let Running { beam, job, .. } = sentence;
+            let Running { beam, job, .. } = &mut **sentence;
             let settings = &*job.settings;
             let details = |row: usize, choice| {
                 (settings.scores || settings.alignments).then(|| Details {
@@ -489,7 +493,7 @@ impl Decoder {
             if let Some(hypotheses) = sentence.finish(members) {
                 sentence.over = true;
                 work.counters.finished(hypotheses.first().map_or(0, |best| best.tokens.len()));
-                let Running { ticket, verdict, .. } = *sentence;
+                let Running { ticket, verdict, .. } = **sentence;
                 tell(Event::Done(Done { ticket, hypotheses, verdict }));
             }
         }
@@ -514,7 +518,7 @@ impl Batch {
             || (self.running.len() < size.sentences && self.tokens + next <= size.tokens)
     }
 
-    fn join(&mut self, sentences: impl IntoIterator<Item = Running>) {
+    fn join(&mut self, sentences: impl IntoIterator<Item = Box<Running>>) {
         for sentence in sentences {
             self.tokens += sentence.job.source.len();
             self.running.push(sentence);
@@ -550,7 +554,7 @@ impl Batch {
     /// that all rows read.
     fn census(&self, stats: &mut Stats) -> (usize, usize) {
         let source = |s: &Running| std::iter::repeat_n(s.job.source.len(), s.rows);
-        stats.reads(self.running.iter().flat_map(source));
+        stats.reads(self.running.iter().flat_map(|sentence| source(sentence)));
         let alive = self.running.iter().filter(|s| !s.over).count();
         (alive, self.running.iter().map(|s| s.rows.saturating_sub(s.beam.open().len())).sum())
     }
