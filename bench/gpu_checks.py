@@ -5,7 +5,7 @@
                              [--beam 1 4] [--leave MB ...] [--out DIR]
 
 words      `selftest` for every model and its text, greedy and with a beam: in each precision how many lines
-           are those of the processor in float32, and whether batches of 1, 64 and 512 agree. With --out the
+           are those of the processor in float32, and whether batches of 1, 64, 512 and 2,048 agree. With --out the
            translations are written there too, MODEL.PRECISION.BEAM.txt, for whoever wants BLEU.
 ptx        A machine without NVRTC (PEREGRINE_NVRTC names none): the kernels made ahead must give the same lines.
 memory     All but so many megabytes of the GPU are held by this process: the same lines, in smaller batches, or
@@ -62,7 +62,7 @@ def same(a, b):
 
 
 def words(models, args):
-    line = re.compile(r" (\S+) +same words +(\d+) of +(\d+), scores within (\S+), batches of 1, 64, 512 (\w+)")
+    line = re.compile(r" (fp8 cache|\S+) +same words +(\d+) of +(\d+), scores within (\S+), batches of 1, 64, 512, 2048 (\w+)")
     for model, text in models:
         for beam in args.beam:
             code, out, said = run([BINARY, "selftest", "-m", model, "--source", text, "--beam", str(beam), "--precision", ",".join(args.precision)])

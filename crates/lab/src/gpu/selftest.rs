@@ -214,7 +214,7 @@ impl Subject<'_> {
         translator: &Translator,
         sentences: usize,
     ) -> Result<Vec<Translation>, peregrine::Error> {
-        let copies = if sentences == CROWD { CROWD.div_ceil(self.lines.len()) } else { 1 };
+        let copies = if sentences == CROWD { CROWD.div_ceil(self.lines.len().max(1)) } else { 1 };
         let lines = std::iter::repeat_n(&self.lines, copies).flatten();
         let requests: Vec<Request<'_>> = lines.map(|line| Request::new(line)).collect();
         let batch = BatchSize { sentences, tokens: 1 << 20 };
