@@ -215,7 +215,7 @@ __device__ __forceinline__ void transpose_lanes(u32 (&v)[4]) {
     }
 }
 
-// Whether a product can have its epilogue in registers.
+// Whether a product can have its epilogue in registers. `Linear::tile` asks the same before it takes `product_huge`.
 __device__ __forceinline__ bool finishes_in_registers(const Product &p) {
     return p.columns % 8 == 0 && !p.exact_out && p.activation <= 1;
 }
@@ -385,7 +385,6 @@ template <int STAGES, bool ROWS_FIRST> struct Persistent {
     typedef typename Tile::Operands Operands;
     // A warpgroup has 128 rows, twice 64.
     typedef sum_t Sums[2][Tile::WIDE][4];
-    static const int BYTES = STAGES * Tile::STAGE;
     u32 across, down, steps;
 
     __device__ __forceinline__ Persistent(const Product &p, u32 rows)
@@ -454,6 +453,7 @@ template <int STAGES, bool ROWS_FIRST> struct Persistent {
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         }
         __syncthreads();
+        // The 65,536 registers of a multiprocessor: 128 threads have 40, and 256 have 232 for 128 sums and the epilogue.
         if (threadIdx.x >= 256) {
             asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
             if (threadIdx.x == 256) produce(from, shared, full, empty);

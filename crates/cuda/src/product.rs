@@ -247,7 +247,7 @@ impl Linear {
         let enough = |tile: &Tile, eighths: usize| {
             8 * tile.count(rows, self.outputs) >= eighths * processors
         };
-        // Its epilogue does without shared memory.
+        // What `finishes_in_registers` asks in the kernels: this one has no other epilogue.
         let simple = matches!(target.activation, Activation::Identity | Activation::Relu);
         let for_huge =
             self.maps.is_some() && self.outputs.is_multiple_of(8) && !target.exact && simple;
@@ -294,8 +294,8 @@ pub(crate) const PERSISTENT_THREADS: usize = 384;
 pub(crate) const PERSISTENT_BYTES: usize = Tile::PERSISTENT.shared;
 
 /// The blocks of a persistent kernel: one a multiprocessor, if there are tiles for it.
-pub(crate) fn persistent_grid(device: &Device, tiles: usize) -> [usize; 2] {
-    [tiles.min(device.properties.processors), 1]
+pub(crate) fn persistent_grid(device: &Device, rows: usize, outputs: usize) -> [usize; 2] {
+    [Tile::PERSISTENT.count(rows, outputs).min(device.properties.processors), 1]
 }
 
 impl Tile {
@@ -323,7 +323,7 @@ impl Tile {
     /// The blocks of a product.
     fn grid(&self, device: &Device, rows: usize, outputs: usize) -> [usize; 2] {
         if self.persistent {
-            return persistent_grid(device, self.count(rows, outputs));
+            return persistent_grid(device, rows, outputs);
         }
         [outputs.div_ceil(self.columns), rows.div_ceil(self.rows)]
     }

@@ -245,21 +245,16 @@ fn tile_kernel(
     if device.precision.row_size() != 2 {
         return None;
     }
-    Some(match (to.width / to.heads, parties.large, to.cache.fp8) {
-        (32, false, false) => kernel::attend_few_32,
-        (32, true, false) => kernel::attend_tile_32,
-        (64, false, false) => kernel::attend_few_64,
-        (64, true, false) => kernel::attend_tile_64,
-        (128, false, false) => kernel::attend_few_128,
-        (128, true, false) => kernel::attend_tile_128,
-        (32, false, true) => kernel::attend_few_32_fp8,
-        (32, true, true) => kernel::attend_tile_32_fp8,
-        (64, false, true) => kernel::attend_few_64_fp8,
-        (64, true, true) => kernel::attend_tile_64_fp8,
-        (128, false, true) => kernel::attend_few_128_fp8,
-        (128, true, true) => kernel::attend_tile_128_fp8,
+    let (plain, fp8) = match (to.width / to.heads, parties.large) {
+        (32, false) => (kernel::attend_few_32, kernel::attend_few_32_fp8),
+        (32, true) => (kernel::attend_tile_32, kernel::attend_tile_32_fp8),
+        (64, false) => (kernel::attend_few_64, kernel::attend_few_64_fp8),
+        (64, true) => (kernel::attend_tile_64, kernel::attend_tile_64_fp8),
+        (128, false) => (kernel::attend_few_128, kernel::attend_few_128_fp8),
+        (128, true) => (kernel::attend_tile_128, kernel::attend_tile_128_fp8),
         _ => return None,
-    })
+    };
+    Some(if to.cache.fp8 { fp8 } else { plain })
 }
 
 /// How the lanes of warps share heads.

@@ -76,7 +76,7 @@ impl OutputCall<'_> {
                         (kernel::best_middle, [1, all_tiles], 128 + producer, MIDDLE_BEST_BYTES)
                     }
                     129.. if maps.is_some() => {
-                        let grid = persistent_grid(device, rows.div_ceil(256) * all_tiles);
+                        let grid = persistent_grid(device, rows, all);
                         (kernel::best_huge, grid, PERSISTENT_THREADS, PERSISTENT_BYTES)
                     }
                     _ => {

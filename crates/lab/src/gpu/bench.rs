@@ -126,7 +126,8 @@ fn measure(
     let threads = args.threads.clamp(1, sentences);
     let batch = BatchSize { sentences: sentences.div_ceil(threads), tokens: usize::MAX };
     let options = translator.options().with_beam(beam);
-    let workers = translator.workers().with_batch(batch).with_threads(threads);
+    let workers = args.settings.settings().apply_to(translator.workers());
+    let workers = workers.with_batch(batch).with_threads(threads);
     let setup = Setup { options, workers };
     // Warm up twice: work seen a second time is recorded as a CUDA graph.
     for _ in 0..2 {

@@ -86,11 +86,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             |model, compute: &Compute| args.languages.apply(Translator::prepare(model, compute)?);
         let processor = prepare(model, &Compute::float32())?;
         let reference = subject.translate(&processor, BATCHES[0])?;
-        let fp8_cache = precisions.contains(&GpuPrecision::Float16);
+        let too = precisions.contains(&GpuPrecision::Float16);
         let setups = precisions.iter().map(|&precision| (precision, false));
-        for (precision, fp8_cache) in
-            setups.chain(fp8_cache.then_some((GpuPrecision::Float16, true)))
-        {
+        for (precision, fp8_cache) in setups.chain(too.then_some((GpuPrecision::Float16, true))) {
             let compute = Compute { fp8_cache, ..Compute::cuda(number, precision) };
             let gpu = prepare(open()?, &compute)?;
             let setup = if fp8_cache { "fp8 cache" } else { precision.name() };

@@ -6,7 +6,7 @@ use super::lexicon::byte_of;
 use super::normalizer::{ESCAPED_BLANK_CHAR, Normalized};
 use crate::{Decoded, utf8};
 
-/// The first byte of U+2581, which few other characters share.
+/// The first byte of U+2581, which the characters from U+2000 to U+2FFF share.
 const FIRST_BYTE_OF_BLANK: u8 = 0xE2;
 
 /// The text of `ids`; ids out of range are skipped.
