@@ -19,6 +19,7 @@ use crate::gemm::linear::Linear;
 use crate::isa::Isa;
 use crate::memory::arena::{Arena, Pages};
 use crate::memory::matrix::Matrix;
+use crate::memory::working_set;
 use crate::output::{self, Output, Selection};
 use crate::recurrent_cells::{self, Functions, RowTerms};
 use crate::technique::Technique;
@@ -111,6 +112,11 @@ impl Cpu {
         Cpu { tuner, ..self }
     }
 
+    /// The instruction set, with prefetch if the decoder's working set calls for it.
+    fn isa(&self) -> Isa {
+        working_set::with_useful_prefetch(self.isa)
+    }
+
     /// Applies the ops of an epilogue to `y`, rows of `width` numbers. `input` has as many rows as `y`.
     fn apply(&self, ops: &[PreparedOp<Cpu>], width: usize, input: Option<&[f32]>, y: &mut [f32]) {
         let mut left = ops;
@@ -143,7 +149,7 @@ impl Cpu {
                 },
                 (PreparedOp::Highway(linear), Some(input)) => {
                     let mut gate = vec![0.0; y.len()];
-                    linear.multiply(self.isa, Activation::Sigmoid, input, &mut gate);
+                    linear.multiply(self.isa(), Activation::Sigmoid, input, &mut gate);
                     elements::highway(self.isa, &gate, input, y);
                 }
                 (PreparedOp::Add | PreparedOp::Highway(_), None) => {
@@ -292,7 +298,7 @@ impl Backend for Cpu {
     fn linear(&self, x: &Matrix, linear: &Linear, epilogue: Epilogue<'_, Cpu>, out: &mut Matrix) {
         out.shape(x.rows(), linear.outputs());
         self.in_blocks(x, &epilogue, out, |x, y| {
-            linear.multiply(self.isa, epilogue.activation, x, y)
+            linear.multiply(self.isa(), epilogue.activation, x, y)
         });
     }
 
@@ -307,7 +313,7 @@ impl Backend for Cpu {
         out.shape(x.rows(), second.outputs());
         self.in_blocks(x, &epilogue, out, |x, y| {
             let second = (second, epilogue.activation);
-            Linear::feed_forward(self.isa, x, (first, activation), second, hidden, y);
+            Linear::feed_forward(self.isa(), x, (first, activation), second, hidden, y);
         });
     }
 
@@ -335,7 +341,9 @@ impl Backend for Cpu {
         out.shape(queries.rows(), to.width);
         let queries = Queries { values: queries.values(), stride: queries.width() };
         let cache = (to.cache, to.heads);
-        attention::attend(self.isa, queries, cache, to.reads, out.values_mut());
+        let positions: usize = to.reads.groups().map(|(_, positions)| positions.len()).sum();
+        working_set::count(positions * to.cache.position_bytes());
+        attention::attend(self.isa(), queries, cache, to.reads, out.values_mut());
     }
 
     fn attention_weights(
@@ -501,7 +509,8 @@ impl Backend for Cpu {
         query: TopKQuery<'_>,
         pending: &mut Choices,
     ) {
-        output::best(self.isa, x, output, selections, query, pending);
+        output::best(self.isa(), x, output, selections, query, pending);
+        working_set::end_step();
     }
 
     fn take_top_k(&self, pending: &mut Choices, answer: &mut Choices) {

@@ -16,7 +16,7 @@
 pub enum Technique {
     /// Memoization: weights are packed once, and not for every product.
     PackedOnce,
-    /// Weights and the KV cache are prefetched.
+    /// Weights and the KV cache are prefetched, if a step reads more than L2 holds.
     Prefetch,
     /// Packed weights and other large buffers are on huge pages of 2 MB.
     LargePages,
@@ -32,11 +32,13 @@ pub enum Technique {
     SharedReads,
     /// Attention of the encoder computes sixteen words at a time.
     SixteenRows,
+    /// With one row, only the weights of feed-forward activations that a ReLU leaves are read.
+    ReluSparsity,
 }
 
 impl Technique {
     /// All techniques.
-    pub const ALL: [Technique; 9] = [
+    pub const ALL: [Technique; 10] = [
         Technique::PackedOnce,
         Technique::Prefetch,
         Technique::LargePages,
@@ -46,6 +48,7 @@ impl Technique {
         Technique::FusedNorms,
         Technique::SharedReads,
         Technique::SixteenRows,
+        Technique::ReluSparsity,
     ];
 
     /// The name of the technique in options.
@@ -60,6 +63,7 @@ impl Technique {
             Technique::FusedNorms => "fused-norms",
             Technique::SharedReads => "shared-reads",
             Technique::SixteenRows => "sixteen-rows",
+            Technique::ReluSparsity => "relu-sparsity",
         }
     }
 

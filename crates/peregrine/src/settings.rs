@@ -209,7 +209,7 @@ pub const SETTINGS: &[Setting] = &[
         "none",
         true,
         |s, v| assign(&mut s.compute.without, techniques(v)),
-        "Turn off techniques: packed-once, prefetch, large-pages, joint-products, tile-order, two-panels, fused-norms, shared-reads, sixteen-rows."
+        "Turn off techniques: packed-once, prefetch, large-pages, joint-products, tile-order, two-panels, fused-norms, shared-reads, sixteen-rows, relu-sparsity."
     ),
     setting!(
         "output-layer",

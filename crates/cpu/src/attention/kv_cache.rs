@@ -114,6 +114,11 @@ impl Cache {
         self.shape.heads * self.shape.head_width
     }
 
+    /// Bytes of a position's key and value.
+    pub(crate) fn position_bytes(&self) -> usize {
+        self.lines_of_row() * size_of::<CacheLine>()
+    }
+
     /// Grows to at least `positions` positions. Stored rows keep their contents.
     pub(crate) fn grow(&mut self, positions: usize, width: usize, heads: usize) {
         self.shape = HeadShape { heads, head_width: width / heads };

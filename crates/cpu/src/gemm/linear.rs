@@ -9,7 +9,7 @@ use peregrine_nn::{Dense, profile};
 use crate::elementwise::activate;
 use crate::gemm::bfloat16::{self, PackedBfloat16, Rounded};
 use crate::gemm::float32::{self, PackedFloat32};
-use crate::gemm::int8::{self, PackedInt8, QuantisedInt8, ScoreSink};
+use crate::gemm::int8::{self, NonZeros, PackedInt8, QuantisedInt8, ScoreSink};
 use crate::gemm::int16::{self, PackedInt16, QuantisedInt16};
 use crate::gemm::split;
 use crate::isa::Isa;
@@ -17,6 +17,7 @@ use crate::isa::float16::Float16;
 use crate::isa::lanes::LANES;
 use crate::memory::arena::{Aligned, Arena};
 use crate::memory::matrix::Matrix;
+use crate::memory::working_set;
 use crate::technique::Technique;
 use crate::tuning::precision_trial::PrecisionTrial;
 use crate::tuning::tuner::Tuner;
@@ -40,6 +41,8 @@ thread_local! {
     static QUANTISED: RefCell<QuantisedInt8> = RefCell::default();
     /// Quantised activations between the two products of a feed-forward block.
     static HIDDEN: RefCell<QuantisedInt8> = RefCell::default();
+    /// Activations that are not zero.
+    static NON_ZEROS: RefCell<NonZeros> = RefCell::default();
     /// Feed-forward activations in float16, and the rows that must be recomputed in float32.
     static FLOAT16_HIDDEN: RefCell<(Aligned<Float16>, Vec<usize>)> = RefCell::default();
     /// Inputs in 16-bit fixed point.
@@ -145,6 +148,17 @@ impl Linear {
         }
     }
 
+    /// Bytes of the weights.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Linear::Float32(packed) => packed.bytes(),
+            Linear::Int8(packed) => packed.bytes(),
+            Linear::Int16(packed) => packed.bytes(),
+            Linear::Bfloat16(packed) => packed.bytes(),
+            Linear::Trial(trial) => trial.float32().bytes(),
+        }
+    }
+
     fn panels(&self) -> usize {
         match self {
             Linear::Float32(packed) => packed.panels(),
@@ -157,6 +171,7 @@ impl Linear {
 
     /// `out = activation(x · Wᵀ + b)`, row by row.
     pub(crate) fn multiply(&self, isa: Isa, activation: Activation, x: &[f32], out: &mut [f32]) {
+        working_set::count(self.bytes() + size_of_val(x) + size_of_val(out));
         let shape = (self.inputs(), self.outputs());
         let repacked = self.repacked(isa);
         match repacked.as_ref().unwrap_or(self) {
@@ -221,6 +236,7 @@ impl Linear {
                 Linear::Int8(int8)
                     if rounds && int8::can_write_float16(isa, rows, int8, packed) =>
                 {
+                    working_set::count(int8.bytes() + size_of_val(x));
                     let repacked = first.repacked(isa);
                     let int8 =
                         if let Some(Linear::Int8(repacked)) = &repacked { repacked } else { int8 };
@@ -239,7 +255,11 @@ impl Linear {
                     }
                 }
             }
-            multiply_quantised(isa, (quantised, packed), last, out);
+            let product = (&*quantised, packed);
+            if activation != Activation::Relu || !multiply_sparse(isa, product, last, out) {
+                working_set::count(packed.bytes() + quantised.bytes.len() + size_of_val(out));
+                multiply_quantised(isa, product, last, out);
+            }
         });
     }
 
@@ -317,6 +337,22 @@ impl Linear {
         }
         BLOCK.set(block);
     }
+}
+
+/// As [`multiply_quantised`] for one row after a ReLU, if most of it is zero. Returns whether it was.
+fn multiply_sparse(
+    isa: Isa,
+    (x, packed): (&QuantisedInt8, &PackedInt8),
+    activation: Activation,
+    out: &mut [f32],
+) -> bool {
+    let relu = activation == Activation::Relu;
+    let done =
+        NON_ZEROS.with_borrow_mut(|found| int8::multiply_sparse(isa, x, packed, relu, found, out));
+    if done && !relu {
+        activate(isa, activation, out);
+    }
+    done
 }
 
 /// The whole product of quantised rows, and the activation.

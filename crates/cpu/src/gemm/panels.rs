@@ -86,6 +86,11 @@ impl<T: Copy + Zeroable + Send> Panels<T> {
         });
     }
 
+    /// Bytes of the weights.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.lines)
+    }
+
     /// A layer with a selection of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Panels<T> {
         let bias = gather(&self.bias, outputs);

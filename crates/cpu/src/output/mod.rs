@@ -38,6 +38,7 @@ use crate::gemm::linear::{Linear, with_quantised_rows};
 use crate::gemm::panels::Lanes;
 use crate::isa::Isa;
 use crate::memory::matrix::Matrix;
+use crate::memory::working_set;
 use crate::output::scattered::{OutputRows, PickedRows};
 use crate::output::screening::{Sample, Screen};
 use crate::output::shared_words::{ActiveRows, MembershipTable, assign_bits};
@@ -214,6 +215,11 @@ pub(crate) fn best(
 ) {
     answer.clear();
     let few = |rows: &Range<usize>| rows.len() < PACK_MIN_ROWS;
+    let linear = &output.linear;
+    let bytes = |list: Option<&Selection>| {
+        list.map_or(linear.bytes(), |list| list.words.len() * linear.inputs())
+    };
+    working_set::count(groups(selections).map(|(_, list)| bytes(list)).sum());
     if groups(selections).all(|(rows, list)| few(&rows) && scattered_words(list).is_some()) {
         let logit_only = |request: &RowRequest<'_>| {
             request.forced.is_none() && request.scoring == Scoring::Logit

@@ -32,6 +32,7 @@ mod hidden;
 mod neon;
 mod portable;
 mod quantise;
+mod sparse;
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::__m512;
@@ -56,8 +57,11 @@ use crate::technique::Technique;
 use crate::tuning::tuner::Kernel;
 use crate::tuning::tuner::Shape;
 
+use sparse::InputRows;
+
 pub(crate) use hidden::round_to_float16;
 pub(crate) use quantise::QuantisedInt8;
+pub(crate) use sparse::{NonZeros, multiply_sparse};
 
 /// The number of inputs is padded to a multiple of this.
 pub(crate) const INPUT_MULTIPLE: usize = 64;
@@ -85,6 +89,7 @@ pub struct PackedInt8 {
     pub(crate) options: LayerOptions,
     /// Timings of the kernels for this shape, if they are auto-tuned.
     pub(crate) tuning: Option<Arc<Shape>>,
+    input_rows: InputRows,
 }
 
 impl Deref for PackedInt8 {
@@ -121,7 +126,14 @@ impl PackedInt8 {
         let mut scales = vec![Lanes::zeroed(); panels.panels()];
         let extras = starts.iter_mut().zip(&mut scales).collect();
         panels.pack(parts, extras, |rows, lines, extra| pack_panel(rows, inputs, lines, extra));
-        PackedInt8 { panels, starts, scales, options: LayerOptions::default(), tuning: None }
+        PackedInt8 {
+            panels,
+            starts,
+            scales,
+            options: LayerOptions::default(),
+            tuning: None,
+            input_rows: InputRows::new(arena),
+        }
     }
 
     /// A layer with a selection of the outputs.
@@ -132,6 +144,7 @@ impl PackedInt8 {
             scales: gather(&self.scales, outputs),
             options: self.options,
             tuning: None,
+            input_rows: InputRows::default(),
         }
     }
 }
