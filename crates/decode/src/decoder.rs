@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use peregrine_nn::{Candidates, Choices, RunAhead, Sentence, TopKQuery, profile};
 
@@ -20,6 +21,11 @@ const FEW: usize = 8;
 /// The most steps for which few sentences wait for others.
 const MOST_DEFERRED: u32 = 6;
 
+/// A batch of more sentences is not in cache.
+const MANY: usize = 256;
+/// How often a batch of many is searched for cancelled sentences and those past their deadline; others are at every step.
+const SWEEPS: Duration = Duration::from_millis(20);
+
 /// A batch of one worker, and the networks with its state.
 pub(crate) struct Decoder {
     scorer: Scorer,
@@ -32,6 +38,8 @@ pub(crate) struct Decoder {
     trial: Trial,
     /// Steps for which sentences have waited although the batch had room.
     deferred: u32,
+    /// The last time that ended requests were looked for.
+    swept: Option<Moment>,
     /// The start of the last turn, with the sentences and rows of its step; none if the turn encoded too.
     last_step: Option<(Moment, usize, usize)>,
 }
@@ -55,6 +63,8 @@ struct Batch {
     pending: bool,
     /// Whether the pending step was begun with device beams.
     with_device_beams: bool,
+    /// Indices of the running sentences that may be over since the last top-k result.
+    ended: Vec<usize>,
 }
 
 /// How large a batch may be.
@@ -72,6 +82,16 @@ impl Limits {
         let pre_encodes = batching.rules().joins_running && scorer.encodes_on_side_stream();
         Limits { size, encode_tokens, pre_encodes, shrunk: false }
     }
+}
+
+/// How the next step is made.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// Whether it may begin before the last top-k result is collected: its rows go on from words that only the device has. A
+    /// sentence that turns out to have ended has then computed one step too many.
+    runs_ahead: bool,
+    /// Whether it uses device beams, so that the next one can go on from their places.
+    device_beams: bool,
 }
 
 /// What a decoder works with.
@@ -94,6 +114,7 @@ impl Decoder {
             step_rows: StepRows::default(),
             trial: Trial::default(),
             deferred: 0,
+            swept: None,
             last_step: None,
         }
     }
@@ -131,15 +152,17 @@ impl Decoder {
             self.trial.count(sentences, rows, now.duration_since(begun));
         }
         let encoded = self.fill(priority, work, stats);
-        let run_ahead = self.may_run_ahead(work);
-        if self.batch.pending && !run_ahead {
+        let mut clock = Clock::new(work.measured);
+        let plan = self.prepare(work);
+        stats.search += clock.lap();
+        if self.batch.pending && !plan.runs_ahead {
             return self.settle(work, stats, tell);
         }
         if self.batch.running.is_empty() || work.queue.is_stopped() {
             return false;
         }
         let sentences = self.batch.running.len();
-        let rows = self.step(work, run_ahead, stats, tell);
+        let rows = self.step(work, plan, stats, tell);
         if rows > 0 {
             work.counters.step(sentences, rows);
         }
@@ -169,6 +192,12 @@ impl Decoder {
 
     /// Removes the sentences that were cancelled or whose deadline has passed. Whether there were any.
     fn sweep(&mut self, now: Moment, tell: &mut dyn FnMut(Event)) -> bool {
+        let Batch { entering, ready, running, .. } = &self.batch;
+        let has_many = entering.len() + ready.len() + running.len() > MANY;
+        if has_many && self.swept.is_some_and(|swept| now.duration_since(swept) < SWEEPS) {
+            return false;
+        }
+        self.swept = Some(now);
         let Batch { entering, ready, running, tokens, .. } = &mut self.batch;
         let mut gone = false;
         let mut told = |ticket: u64, failure: Option<Failure>| {
@@ -366,34 +395,38 @@ impl Decoder {
         stats.encode += clock.lap();
     }
 
-    /// Whether a step may begin before the last top-k result is collected: its rows go on from words that only the
-    /// device has. A sentence that turns out to have ended has then computed one step too many.
-    fn may_run_ahead(&mut self, work: &Work<'_>) -> bool {
+    /// Prepares the next step of all running sentences, in one pass: a large batch is not in cache.
+    fn prepare(&mut self, work: &Work<'_>) -> Plan {
+        let constant = work.batching.rules().computes_finished;
+        let offered = self.scorer.run_ahead();
+        let Batch { running, pending, with_device_beams, .. } = &mut self.batch;
+        let mut needed = (!constant && offered != RunAhead::No).then_some(RunAhead::Greedy);
+        let mut may_run_ahead = !running.is_empty() && !work.queue.is_stopped();
+        for sentence in running {
+            sentence.prepare(constant);
+            needed = needed.zip(sentence.needed_run_ahead()).map(|(a, b)| a.max(b));
+            may_run_ahead &= sentence.may_run_ahead();
+        }
+        let needed = needed.filter(|needed| offered >= *needed);
+        let device_beams = needed == Some(RunAhead::Beams);
         // Places are numbered with or without device beams, but not both in one run of steps.
-        let device_beams = self.batch.uses_device_beams(&mut self.scorer, work);
-        device_beams.is_some_and(|used| !self.batch.pending || used == self.batch.with_device_beams)
-            && !self.batch.running.is_empty()
-            && !work.queue.is_stopped()
-            && self.batch.running.iter().all(|sentence| sentence.may_run_ahead())
+        let goes_on = !*pending || device_beams == *with_device_beams;
+        Plan { runs_ahead: needed.is_some() && goes_on && may_run_ahead, device_beams }
     }
 
-    /// One step of all running sentences; returns its number of rows. With `run_ahead`, the top-k result of the
+    /// One step of all running sentences; returns its number of rows. If it runs ahead, the top-k result of the
     /// step before is collected while this one is being computed.
     fn step(
         &mut self,
         work: &Work<'_>,
-        run_ahead: bool,
+        plan: Plan,
         stats: &mut Stats,
         tell: &mut dyn FnMut(Event),
     ) -> usize {
+        let Plan { runs_ahead, device_beams } = plan;
         let mut clock = Clock::new(work.measured);
-        let constant = work.batching.rules().computes_finished;
-        for sentence in &mut self.batch.running {
-            sentence.prepare(constant);
-        }
         let mut step = recycled(std::mem::take(&mut self.step_rows));
         let mut alignments = false;
-        let device_beams = self.batch.uses_device_beams(&mut self.scorer, work) == Some(true);
         for sentence in &self.batch.running {
             sentence.add_rows(&mut step, device_beams);
             alignments |= sentence.job.settings.alignments;
@@ -418,7 +451,7 @@ impl Decoder {
         if row_count > 0 {
             self.batch.note_step(device_beams);
         }
-        if self.batch.pending && !run_ahead {
+        if self.batch.pending && !runs_ahead {
             self.take_top_k(work, stats, tell);
         }
         if let Some((sentences, dead)) = census.filter(|_| row_count > 0) {
@@ -435,8 +468,9 @@ impl Decoder {
         self.batch.pending = false;
         self.scorer.take_top_k(&mut self.batch.choices);
         stats.output += clock.lap();
-        let (scorer, choices) = (&self.scorer, &self.batch.choices);
-        for sentence in &mut self.batch.running {
+        let Batch { running, choices, ended, .. } = &mut self.batch;
+        let scorer = &self.scorer;
+        for (index, sentence) in running.iter_mut().enumerate() {
             let Some(first_row) = sentence.awaited.take() else { continue };
             let first_row = first_row as usize;
             let open = sentence.beam.open().len();
@@ -478,34 +512,48 @@ impl Decoder {
             {
                 tell(Event::Token { ticket: sentence.ticket, position, token });
             }
+            if sentence.may_be_finished() {
+                ended.push(index);
+            }
         }
         stats.search += clock.lap();
     }
 
-    /// Reports the sentences that have ended and removes them, unless the policy goes on computing them.
+    /// Reports the sentences that have ended with the last top-k result and removes them, unless the policy goes on computing them.
     fn retire(&mut self, work: &Work<'_>, tell: &mut dyn FnMut(Event)) {
         let members = self.scorer.members();
-        let Batch { running, tokens, .. } = &mut self.batch;
-        for sentence in running.iter_mut().filter(|s| !s.over) {
+        let Batch { running, tokens, ended, .. } = &mut self.batch;
+        ended.retain(|&index| {
+            let sentence = &mut *running[index];
             if !sentence.is_finished() {
-                continue;
+                return false;
             }
-            if let Some(hypotheses) = sentence.finish(members) {
-                sentence.over = true;
-                work.counters.finished(hypotheses.first().map_or(0, |best| best.tokens.len()));
-                let Running { ticket, verdict, .. } = **sentence;
-                tell(Event::Done(Done { ticket, hypotheses, verdict }));
+            let Some(hypotheses) = sentence.finish(members) else { return false };
+            sentence.over = true;
+            work.counters.finished(hypotheses.first().map_or(0, |best| best.tokens.len()));
+            let Running { ticket, verdict, .. } = *sentence;
+            tell(Event::Done(Done { ticket, hypotheses, verdict }));
+            true
+        });
+        if work.batching.rules().computes_finished && !ended.is_empty() {
+            ended.clear();
+            if running.iter().all(|sentence| sentence.over) {
+                ended.extend(0..running.len());
             }
         }
-        let all_over = running.iter().all(|s| s.over);
-        let stay = work.batching.rules().computes_finished && !all_over;
+        if ended.is_empty() {
+            return;
+        }
+        let mut leaves = ended.drain(..).peekable();
+        let mut index = 0;
         running.retain(|sentence| {
-            if stay || !sentence.over {
-                return true;
+            let stays = leaves.next_if_eq(&index).is_none();
+            index += 1;
+            if !stays {
+                self.scorer.release(&sentence.slots);
+                *tokens -= sentence.job.source.len();
             }
-            self.scorer.release(&sentence.slots);
-            *tokens -= sentence.job.source.len();
-            false
+            stays
         });
     }
 }
@@ -523,19 +571,6 @@ impl Batch {
             self.tokens += sentence.job.source.len();
             self.running.push(sentence);
         }
-    }
-
-    /// Whether a step of this batch uses device beams, so that the next one can go on from their places. None
-    /// if the next one has to wait for the top-k result in any case.
-    fn uses_device_beams(&self, scorer: &mut Scorer, work: &Work<'_>) -> Option<bool> {
-        if work.batching.rules().computes_finished || scorer.run_ahead() == RunAhead::No {
-            return None;
-        }
-        let mut needed = RunAhead::Greedy;
-        for sentence in &self.running {
-            needed = needed.max(sentence.needed_run_ahead()?);
-        }
-        (scorer.run_ahead() >= needed).then_some(needed == RunAhead::Beams)
     }
 
     /// Notes where each sentence's rows are in the step that has begun, whose top-k result is now pending.

@@ -193,14 +193,23 @@ impl Running {
         self.steps += 1;
     }
 
+    /// The guard that looks at the search so far for repetition, if one does at this length.
+    fn looking_guard(&self) -> Option<Guard> {
+        let may_repeat = self.attempt + 1 < ATTEMPTS;
+        self.guard.filter(|guard| may_repeat && guard.looks_at(self.beam.length()))
+    }
+
+    /// Whether [`Self::is_finished`] has anything to do.
+    pub(crate) fn may_be_finished(&self) -> bool {
+        self.beam.open().is_empty() || self.looking_guard().is_some()
+    }
+
     /// Whether its search is over. A search that repeats itself begins again.
     pub(crate) fn is_finished(&mut self) -> bool {
         if self.beam.open().is_empty() {
             return true;
         }
-        let may_repeat = self.attempt + 1 < ATTEMPTS;
-        let looks = |guard: &Guard| may_repeat && guard.looks_at(self.beam.length());
-        if let Some(guard) = self.guard.filter(looks) {
+        if let Some(guard) = self.looking_guard() {
             let loops = |open| guard.is_loop(&self.beam.tokens(open), &self.job.source);
             if self.beam.open().iter().all(loops) {
                 self.begin_again(Verdict { looped: true, endless: false });

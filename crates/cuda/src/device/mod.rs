@@ -12,7 +12,7 @@
 
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
@@ -62,8 +62,8 @@ pub(crate) struct Device {
     converts_fp8: bool,
     /// A number no other device of this process has or had.
     identity: u64,
-    /// Whether a thread polls the event it waits for.
-    polled: AtomicBool,
+    /// Threads that wait for an event.
+    waiting: AtomicUsize,
     /// All streams.
     streams: Mutex<Vec<Arc<WorkerStream>>>,
     /// The streams whose thread has ended.
@@ -148,7 +148,7 @@ impl Device {
             warpgroups: false,
             converts_fp8: false,
             identity: LAST_IDENTITY.fetch_add(1, Relaxed) + 1,
-            polled: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             streams: Mutex::default(),
             idle: Arc::default(),
         };

@@ -53,8 +53,8 @@ impl Device {
     }
 
     /// Waits for what was last sent with a stage. Steps of few rows end soon, so the event is polled first; then the
-    /// thread sleeps, since the next step is in flight already and outlasts the time it takes to wake up. One thread
-    /// polls at a time: while it does, the kernels of the others keep the device busy.
+    /// thread sleeps, since the next step is in flight already and outlasts the time it takes to wake up. A thread polls
+    /// only while no other waits: the kernels of several keep the device busy.
     fn wait_for(&self, stage: &mut Stage) -> Result<(), Error> {
         const NOT_READY: c_int = 600;
         if !stage.in_flight {
@@ -63,17 +63,19 @@ impl Device {
         let begin = Instant::now();
         // SAFETY: an event of ours, made when the stage was first sent.
         let mut code = unsafe { (self.driver.event_query)(stage.sent) };
-        if code == NOT_READY && !self.polled.swap(true, Relaxed) {
-            while code == NOT_READY && begin.elapsed() < POLLED {
+        if code == NOT_READY {
+            self.waiting.fetch_add(1, Relaxed);
+            let is_alone = || self.waiting.load(Relaxed) == 1;
+            while code == NOT_READY && is_alone() && begin.elapsed() < POLLED {
                 std::hint::spin_loop();
                 // SAFETY: as above.
                 code = unsafe { (self.driver.event_query)(stage.sent) };
             }
-            self.polled.store(false, Relaxed);
-        }
-        if code == NOT_READY {
-            // SAFETY: as above.
-            code = unsafe { (self.driver.event_wait)(stage.sent) };
+            if code == NOT_READY {
+                // SAFETY: as above.
+                code = unsafe { (self.driver.event_wait)(stage.sent) };
+            }
+            self.waiting.fetch_sub(1, Relaxed);
         }
         self.driver.check("cuEventSynchronize", code)?;
         // Not earlier: after a failure the memory holds no answer.

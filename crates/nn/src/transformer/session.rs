@@ -59,18 +59,53 @@ pub(super) struct Caches<B: Backend> {
 }
 
 /// The rows of a sentence in the past caches.
+///
+/// A greedy step of thousands of sentences is bound by cache misses, so what it needs of each lies in one place: the runs of the
+/// first hypothesis number, and of those the first.
 struct Past {
     /// Whether there will be several hypotheses.
     beam: bool,
-    hypotheses: Vec<PastRuns>,
+    best: PastRuns,
+    others: Vec<PastRuns>,
     /// The row of the first step's processed keys and values, for dialects that keep them apart.
     first: Option<u32>,
+}
+
+impl Past {
+    /// The runs of hypothesis number `index`.
+    fn runs(&mut self, index: usize) -> &mut PastRuns {
+        let Some(other) = index.checked_sub(1) else { return &mut self.best };
+        if self.others.len() <= other {
+            self.others.resize_with(other + 1, PastRuns::default);
+        }
+        &mut self.others[other]
+    }
+
+    /// All runs of all hypothesis numbers.
+    fn all_runs(&self) -> impl Iterator<Item = u32> {
+        let runs = |of: &'_ PastRuns| of.first.into_iter().chain(of.later.clone());
+        std::iter::once(&self.best).chain(&self.others).flat_map(runs)
+    }
 }
 
 /// Cache rows of one hypothesis number: runs of [`CHUNK`] rows, or one run of two.
 #[derive(Default)]
 struct PastRuns {
-    runs: Vec<u32>,
+    first: Option<u32>,
+    later: Vec<u32>,
+}
+
+impl PastRuns {
+    /// The start of run number `number`. Runs that are not there yet are taken from `pool`, `length` rows each. A hypothesis
+    /// number that was unused for some steps gets rows for them all the same. They are never read.
+    fn get(&mut self, number: usize, pool: &mut RowPool, length: u32) -> u32 {
+        let first = *self.first.get_or_insert_with(|| pool.take(length));
+        let Some(later) = number.checked_sub(1) else { return first };
+        while self.later.len() <= later {
+            self.later.push(pool.take(length));
+        }
+        self.later[later]
+    }
 }
 
 /// What the rows of a step read and write.
@@ -128,22 +163,13 @@ impl<B: Backend> Session<B> {
 
     /// The row in which the hypothesis number `index` of a sentence keeps its `position`.
     fn past_row(&mut self, slot: Slot, index: usize, position: u32) -> u32 {
-        let attends = self.attends_to_past();
-        let hypotheses = &mut self.slots.past_mut(slot).hypotheses;
-        if hypotheses.len() <= index {
-            hypotheses.resize_with(index + 1, PastRuns::default);
-        }
-        let runs = &mut hypotheses[index].runs;
-        let (run, length, offset) = if attends {
+        let (run, length, offset) = if self.attends_to_past() {
             ((position / CHUNK) as usize, CHUNK, position % CHUNK)
         } else {
             (0, 2, position % 2)
         };
-        // A hypothesis number that was unused for some steps gets rows for them all the same. They are never read.
-        while runs.len() <= run {
-            runs.push(self.past_pool.take(length));
-        }
-        runs[run] + offset
+        let runs = self.slots.past_mut(slot).runs(index);
+        runs.get(run, &mut self.past_pool, length) + offset
     }
 
     /// Works out what each row reads and writes.
@@ -205,7 +231,7 @@ impl<B: Backend> Session<B> {
         layout.first.push(first);
         layout.reads_first.push(match row.position {
             0 => Some(first),
-            1 => Some(sentence.hypotheses[0].runs[0]),
+            1 => sentence.best.first,
             _ => None,
         });
     }
@@ -262,7 +288,8 @@ impl<B: Backend> Network for Session<B> {
         let mut slots = Vec::with_capacity(sentences.len());
         for (memory, sentence) in runs.zip(sentences) {
             let first = needs_first.then(|| self.past_pool.take(CHUNK));
-            let past = Past { beam: sentence.beam, hypotheses: Vec::new(), first };
+            let (best, others) = Default::default();
+            let past = Past { beam: sentence.beam, best, others, first };
             slots.push(self.slots.add(memory, past, encoded.clone(), sentence.words, select));
         }
         profile::lap("word lists");
@@ -275,8 +302,8 @@ impl<B: Backend> Network for Session<B> {
         let memory = sentence.memory;
         self.memory_pool.give_back(memory.start, whole_blocks(memory.len()));
         let length = if self.attends_to_past() { CHUNK } else { 2 };
-        for run in sentence.past.hypotheses.iter().flat_map(|hypothesis| &hypothesis.runs) {
-            self.past_pool.give_back(*run, length);
+        for run in sentence.past.all_runs() {
+            self.past_pool.give_back(run, length);
         }
         if let Some(first) = sentence.past.first {
             self.past_pool.give_back(first, CHUNK);
