@@ -1,5 +1,8 @@
 //! Attention of many rows over the same positions, such as the words of a sentence over themselves.
 //!
+//! One head after the other. Its keys and values are copied to neighbouring cache lines first: in the cache a position follows the
+//! other at a distance of 2 or 4 kB, where they compete for the same sets of L1.
+//!
 //! Sixteen rows at a time. A head of their queries is transposed, so that a vector holds one column of sixteen rows. Scores are
 //! vectors of sixteen rows too, and neither they nor the softmax need a sum across lanes:
 //!
@@ -20,8 +23,8 @@ use crate::memory::arena::Aligned;
 /// Fewest rows for which this kernel is faster than `float`.
 const MIN_ROWS: usize = 8;
 
-/// Rows whose weighted sums share each load of a value.
-const ROWS: usize = 4;
+/// Keys are padded to a multiple of so many positions.
+const POSITIONS: usize = 8;
 
 /// Attends for all rows of `out`. Returns false, having done nothing, if they are few or the head width is neither 32 nor 64.
 #[inline(always)]
@@ -53,41 +56,56 @@ fn attend_heads<I: Vectors, const V: usize, T: CacheNumber>(
     out: &mut [f32],
 ) {
     let (width, columns) = (read.view.width, V * LANES);
-    let needed = (columns + read.positions.len()) * LANES;
-    scratch.reshape(needed, 0);
-    let (transposed, weights) = scratch.as_chunks_mut().0.split_at_mut(columns);
+    let positions = read.positions.len();
+    let padded = positions.next_multiple_of(POSITIONS);
+    scratch.reshape((columns + positions) * LANES + 2 * padded * columns, 0);
+    let scratch = scratch.as_chunks_mut().0;
+    let (transposed, scratch) = scratch.split_at_mut(columns);
+    let (weights, scratch) = scratch.split_at_mut(positions);
+    let (keys, values) = scratch.as_chunks_mut::<V>().0.split_at_mut(padded);
+    keys[positions..].fill([[0.0; LANES]; V]);
     for column in (0..width).step_by(columns) {
+        for (&position, (key, value)) in
+            read.positions.iter().zip(keys.iter_mut().zip(&mut *values))
+        {
+            copy(isa, &read.view.key(position)[column..], key);
+            copy(isa, &read.view.value(position)[column..], value);
+        }
         for (i, out) in out.chunks_mut(LANES * width).enumerate() {
             let rows = out.len() / width;
             let queries = Queries { values: &queries.row(i * LANES)[column..], ..queries };
             transpose(isa, queries, rows, transposed);
-            for (positions, weights) in read.positions.chunks(8).zip(weights.chunks_mut(8)) {
-                if positions.len() == 8 && I::SUMS >= 8 {
-                    scores::<I, 8, V, T>(isa, transposed, (read, column), positions, weights);
-                    continue;
-                }
-                for (position, weights) in positions.chunks(1).zip(weights.chunks_mut(1)) {
-                    scores::<I, 1, V, T>(isa, transposed, (read, column), position, weights);
-                }
+            // As many sums as registers hold hide the latency of an addition.
+            match I::SUMS {
+                ..8 => scores::<I, 4, V>(isa, transposed, keys, weights),
+                _ => scores::<I, 8, V>(isa, transposed, keys, weights),
             }
             let scales = if I::FMA {
                 exponentials::<I, true>(isa, weights)
             } else {
                 exponentials::<I, false>(isa, weights)
             };
-            let head = (read, column);
-            for row in (0..rows).step_by(ROWS) {
-                if rows - row >= ROWS {
-                    let out = &mut out[row * width + column..];
-                    weighted_sum::<I, ROWS, V, T>(isa, head, weights, (row, &scales), out);
-                    continue;
-                }
-                for row in row..rows {
-                    let out = &mut out[row * width + column..];
-                    weighted_sum::<I, 1, V, T>(isa, head, weights, (row, &scales), out);
-                }
+            let weights = (&*weights, &scales);
+            let out = Rows { out: &mut out[column..], width, count: rows };
+            match I::SUMS / V {
+                ..2 => weighted_sums::<I, 1, V>(isa, values, weights, out),
+                2..4 => weighted_sums::<I, 2, V>(isa, values, weights, out),
+                4..8 => weighted_sums::<I, 4, V>(isa, values, weights, out),
+                _ => weighted_sums::<I, 8, V>(isa, values, weights, out),
             }
         }
+    }
+}
+
+/// Copies a head's columns as float32.
+#[inline(always)]
+fn copy<I: Vectors, const V: usize, T: CacheNumber>(
+    isa: I,
+    from: &[T],
+    to: &mut [[f32; LANES]; V],
+) {
+    for (from, to) in from.as_chunks::<LANES>().0.iter().zip(to) {
+        isa.store(T::load(isa, from), to);
     }
 }
 
@@ -105,32 +123,28 @@ fn transpose<I: Vectors>(
     }
 }
 
-/// Scores of `P` positions, scaled by `1 / √head_width`.
+/// Scores of all positions, `P` at a time, scaled by `1 / √head_width`.
 #[inline(always)]
-fn scores<I: Vectors, const P: usize, const V: usize, T: CacheNumber>(
+fn scores<I: Vectors, const P: usize, const V: usize>(
     isa: I,
     transposed: &[[f32; LANES]],
-    (read, column): (TypedRead<'_, T>, usize),
-    positions: &[u32],
+    keys: &[[[f32; LANES]; V]],
     weights: &mut [[f32; LANES]],
 ) {
-    // Arrays of constant length: a bounds check a number would cost as much as the sums.
-    let keys: [&[[T; LANES]; V]; P] = array(|p| {
-        let key = read.view.key(positions[p])[column..].as_chunks::<LANES>().0;
-        key.first_chunk().expect("a head has its width")
-    });
-    let mut sums = [isa.all(0.0); P];
-    for (v, transposed) in transposed.as_chunks::<LANES>().0[..V].iter().enumerate() {
-        for (c, transposed) in transposed.iter().enumerate() {
-            let queries = isa.load(transposed);
-            for p in 0..P {
-                sums[p] = isa.multiply_add(isa.all(keys[p][v][c].widen()), queries, sums[p]);
+    let scale = isa.all(1.0 / ((V * LANES) as f32).sqrt());
+    for (keys, weights) in keys.as_chunks::<P>().0.iter().zip(weights.chunks_mut(P)) {
+        let mut sums = [isa.all(0.0); P];
+        for (v, transposed) in transposed.as_chunks::<LANES>().0[..V].iter().enumerate() {
+            for (c, transposed) in transposed.iter().enumerate() {
+                let queries = isa.load(transposed);
+                for p in 0..P {
+                    sums[p] = isa.multiply_add(isa.all(keys[p][v][c]), queries, sums[p]);
+                }
             }
         }
-    }
-    let scale = isa.all(1.0 / (transposed.len() as f32).sqrt());
-    for (sum, weights) in sums.into_iter().zip(weights) {
-        isa.store(isa.multiply(sum, scale), weights);
+        for (sum, weights) in sums.into_iter().zip(weights) {
+            isa.store(isa.multiply(sum, scale), weights);
+        }
     }
 }
 
@@ -154,31 +168,44 @@ fn exponentials<I: Vectors, const FMA: bool>(isa: I, scores: &mut [[f32; LANES]]
     array(|i| 1.0 / scales[i])
 }
 
-/// Weighted sums of the values of one head for `R` rows, from `row` on.
+/// Some columns of at most sixteen rows.
+struct Rows<'a> {
+    /// The columns of the first row. Those of the next are `width` further on.
+    out: &'a mut [f32],
+    width: usize,
+    count: usize,
+}
+
+/// Weighted sums of the values of one head for all rows, `R` at a time.
 #[inline(always)]
-fn weighted_sum<I: Vectors, const R: usize, const V: usize, T: CacheNumber>(
+fn weighted_sums<I: Vectors, const R: usize, const V: usize>(
     isa: I,
-    (read, column): (TypedRead<'_, T>, usize),
-    weights: &[[f32; LANES]],
-    (row, scales): (usize, &[f32; LANES]),
-    out: &mut [f32],
+    values: &[[[f32; LANES]; V]],
+    (weights, scales): (&[[f32; LANES]], &[f32; LANES]),
+    rows: Rows<'_>,
 ) {
-    let mut sums = [[isa.all(0.0); V]; R];
-    for (weights, &position) in weights.iter().zip(read.positions) {
-        let values = &read.view.value(position)[column..].as_chunks::<LANES>().0[..V];
-        let weights = &weights[row..row + R];
-        for v in 0..V {
-            let value = T::load(isa, &values[v]);
-            for r in 0..R {
-                sums[r][v] = isa.multiply_add(isa.all(weights[r]), value, sums[r][v]);
+    for (block, scales) in scales.as_chunks::<R>().0.iter().enumerate() {
+        let first = block * R;
+        if first >= rows.count {
+            return;
+        }
+        let mut sums = [[isa.all(0.0); V]; R];
+        for (weights, value) in weights.iter().zip(values) {
+            let weights = &weights.as_chunks::<R>().0[block];
+            for v in 0..V {
+                let value = isa.load(&value[v]);
+                for r in 0..R {
+                    sums[r][v] = isa.multiply_add(isa.all(weights[r]), value, sums[r][v]);
+                }
             }
         }
-    }
-    for (r, sums) in sums.iter().enumerate() {
-        let scale = isa.all(scales[row + r]);
-        let out = out[r * read.view.width..].as_chunks_mut::<LANES>().0;
-        for (sum, out) in sums.iter().zip(out) {
-            isa.store(isa.multiply(*sum, scale), out);
+        // Rows behind the last one are those of lanes without a row.
+        for (r, sums) in sums.iter().enumerate().take(rows.count - first) {
+            let scale = isa.all(scales[r]);
+            let out = rows.out[(first + r) * rows.width..].as_chunks_mut::<LANES>().0;
+            for (sum, out) in sums.iter().zip(out) {
+                isa.store(isa.multiply(*sum, scale), out);
+            }
         }
     }
 }

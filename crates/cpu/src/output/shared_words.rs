@@ -183,6 +183,10 @@ mod vnni {
     struct Pairs {
         /// A pair is `word · 64 + bit`.
         pairs: Vec<u32>,
+        /// The start, scale and bias of each pair's word. Gathering them from the layer would take longer.
+        starts: Vec<i32>,
+        scales: Vec<f32>,
+        bias: Vec<f32>,
         /// Number of pairs; the rest of the memory is unused.
         count: usize,
         words: Vec<u32>,
@@ -196,22 +200,37 @@ mod vnni {
     impl Pairs {
         fn new() -> Pairs {
             // Whole vectors are written, also behind the last pair.
-            let pairs = vec![0; LANES + BLOCK * LISTS_IN_TABLE + LANES];
-            Pairs { pairs, count: 0, words: vec![0; BLOCK + LANES], words_count: 0 }
+            let room = LANES + BLOCK * LISTS_IN_TABLE + LANES;
+            Pairs {
+                pairs: vec![0; room],
+                starts: vec![0; room],
+                scales: vec![0.0; room],
+                bias: vec![0.0; room],
+                count: 0,
+                words: vec![0; BLOCK + LANES],
+                words_count: 0,
+            }
         }
 
-        /// Starts with pairs left over from the block before.
-        fn begin(&mut self, left: &[u32]) {
-            self.pairs[..left.len()].copy_from_slice(left);
-            (self.count, self.words_count) = (left.len(), 0);
+        /// Starts with the pairs of the block before from `first` on, fewer than sixteen.
+        fn begin(&mut self, before: &Pairs, first: usize) {
+            fn copy<T: Copy>(to: &mut [T], from: &[T], first: usize) {
+                to[..LANES].copy_from_slice(&from[first..first + LANES]);
+            }
+            copy(&mut self.pairs, &before.pairs, first);
+            copy(&mut self.starts, &before.starts, first);
+            copy(&mut self.scales, &before.scales, first);
+            copy(&mut self.bias, &before.bias, first);
+            (self.count, self.words_count) = (before.count - first, 0);
         }
 
-        /// Adds the pairs of consecutive words with these masks, from the word `first` on.
+        /// Adds the pairs of consecutive words of `packed` with these masks, from the word `first` on.
         ///
         /// # Safety
-        /// AVX-512F; at most [`BLOCK`] masks, a multiple of [`MASKS`], and fewer than sixteen pairs before.
+        /// AVX-512F; at most [`BLOCK`] masks, a multiple of [`MASKS`], and fewer than sixteen pairs before. Words of present lists
+        /// exist.
         #[target_feature(enable = "avx512f,avx512vl,popcnt")]
-        unsafe fn add(&mut self, masks: &[u64], present: u64, first: usize) {
+        unsafe fn add(&mut self, packed: &PackedInt8, masks: &[u64], present: u64, first: usize) {
             let mut nonzero = [0u64; BLOCK + MASKS];
             let eight = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
             let present_bits = _mm512_set1_epi64(present as i64);
@@ -233,7 +252,20 @@ mod vnni {
                 let sixteen =
                     _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
                 let sixteens = (u64::BITS - present.leading_zeros()).div_ceil(LANES as u32);
+                let starts = packed.starts.as_ptr().cast::<i32>();
+                let scales = packed.scales.as_ptr().cast::<f32>();
+                let biases = packed.bias.as_ptr().cast::<f32>();
                 for (&mask, &word) in nonzero.iter().zip(&self.words[..self.words_count]) {
+                    let at = word as usize;
+                    let start = _mm512_set1_epi32(*starts.add(at));
+                    let scale = _mm512_set1_ps(*scales.add(at));
+                    let bias = _mm512_set1_ps(*biases.add(at));
+                    for i in (0..mask.count_ones() as usize).step_by(LANES) {
+                        let at = self.count + i;
+                        _mm512_storeu_si512(self.starts.as_mut_ptr().add(at).cast(), start);
+                        _mm512_storeu_ps(self.scales.as_mut_ptr().add(at), scale);
+                        _mm512_storeu_ps(self.bias.as_mut_ptr().add(at), bias);
+                    }
                     let of_word = _mm512_set1_epi32((word << BIT_WIDTH) as i32);
                     for i in 0..sixteens {
                         let bits = (mask >> (LANES as u32 * i)) as u16;
@@ -302,6 +334,18 @@ mod vnni {
         });
     }
 
+    /// The numbers of sixteen bits. Only the low six bits of an index count.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn of_bits(numbers: &[f32; LISTS_IN_TABLE], bits: __m512i) -> __m512 {
+        // SAFETY: there are four vectors of numbers.
+        let [a, b, c, d] = array(|i| unsafe { _mm512_loadu_ps(numbers.as_ptr().add(i * LANES)) });
+        let low = _mm512_permutex2var_ps(a, bits, b);
+        let high = _mm512_permutex2var_ps(c, bits, d);
+        let is_high = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(2 * LANES as i32));
+        _mm512_mask_blend_ps(is_high, low, high)
+    }
+
     impl Operands<'_> {
         /// Scores all words, double buffered: while the pairs of one block are multiplied, the words of the next are prefetched.
         ///
@@ -315,35 +359,33 @@ mod vnni {
             active: &mut ActiveRows,
             consider: &mut impl FnMut(usize, u32, f32) -> f32,
         ) {
-            now.begin(&[]);
+            now.count = 0;
             let blocks = table.masks.chunks(BLOCK).map(Some).chain([None]);
             for (i, masks) in blocks.enumerate() {
                 // Pairs that do not fill a vector are left to the next block.
                 let whole = now.count / LANES * LANES;
-                next.begin(&now.pairs[whole..now.count]);
+                next.begin(now, whole);
                 if let Some(masks) = masks {
                     // SAFETY: the caller's; blocks are not too long.
-                    unsafe { next.add(masks, active.present, i * BLOCK) };
+                    unsafe { next.add(self.packed, masks, active.present, i * BLOCK) };
                 }
                 let prefetched = if self.prefetch { next.words_count } else { 0 };
                 let mut next_words = &next.words[..prefetched];
                 let share = next_words.len().div_ceil((whole / LANES).max(1));
-                for pairs in now.pairs[..whole].as_chunks().0 {
+                for first in (0..whole).step_by(LANES) {
                     let words;
                     (words, next_words) = next_words.split_at(share.min(next_words.len()));
                     words.iter().for_each(|&word| self.prefetch_word(word));
                     // SAFETY: the caller's; these are pairs of lists that are present.
-                    unsafe { self.score_pairs::<LINES>(pairs, !0, active, consider) };
+                    unsafe { self.score_pairs::<LINES>(now, first, !0, active, consider) };
                 }
                 std::mem::swap(&mut now, &mut next);
             }
             if let Some(&any) = now.pairs[..now.count].first() {
-                let mut pairs = [any; LANES];
-                pairs[..now.count].copy_from_slice(&now.pairs[..now.count]);
+                now.pairs[now.count..LANES].fill(any);
+                let lanes = (1 << now.count) - 1;
                 // SAFETY: as above.
-                unsafe {
-                    self.score_pairs::<LINES>(&pairs, (1 << now.count) - 1, active, consider)
-                };
+                unsafe { self.score_pairs::<LINES>(now, 0, lanes, active, consider) };
             }
         }
 
@@ -359,34 +401,34 @@ mod vnni {
             }
         }
 
-        /// Scores sixteen pairs, or those whose bit in `lanes` is set.
+        /// Scores sixteen pairs from `first` on, or those of them whose bit in `lanes` is set.
         ///
         /// # Safety
-        /// As above; the pairs' rows and words exist.
+        /// As above; the pairs' rows and words exist, and there is memory for sixteen pairs.
         #[target_feature(enable = "avx512f,avx512vnni")]
         #[inline]
         unsafe fn score_pairs<const LINES: usize>(
             &self,
-            pairs: &[u32; LANES],
+            pairs: &Pairs,
+            first: usize,
             lanes: u16,
             active: &mut ActiveRows,
             consider: &mut impl FnMut(usize, u32, f32) -> f32,
         ) {
-            // SAFETY: the caller's; the gathered arrays have an entry for every word.
+            let terms = pairs;
+            let pairs = &pairs.pairs[first..first + LANES];
+            // SAFETY: the caller's; all arrays of pairs are equally long.
             let (y, threshold) = unsafe {
                 let sums = array(|i| {
                     let inputs = self.inputs[pairs[i] as usize % LISTS_IN_TABLE];
                     self.dot::<LINES>(inputs, self.weights(pairs[i] >> BIT_WIDTH))
                 });
-                let both = _mm512_loadu_si512(pairs.as_ptr().cast());
-                let words = _mm512_srli_epi32::<BIT_WIDTH>(both);
-                let bits = _mm512_and_si512(both, _mm512_set1_epi32(LISTS_IN_TABLE as i32 - 1));
-                let packed = self.packed;
-                let start = _mm512_i32gather_epi32::<4>(words, packed.starts.as_ptr().cast());
-                let scale = _mm512_i32gather_ps::<4>(words, packed.scales.as_ptr().cast());
-                let bias = _mm512_i32gather_ps::<4>(words, packed.bias.as_ptr().cast());
-                let row_scale = _mm512_i32gather_ps::<4>(bits, self.scales.as_ptr().cast());
-                let threshold = _mm512_i32gather_ps::<4>(bits, active.thresholds.as_ptr().cast());
+                let bits = _mm512_loadu_si512(pairs.as_ptr().cast());
+                let (row_scale, threshold) =
+                    (of_bits(&self.scales, bits), of_bits(&active.thresholds, bits));
+                let start = _mm512_loadu_si512(terms.starts.as_ptr().add(first).cast());
+                let scale = _mm512_loadu_ps(terms.scales.as_ptr().add(first));
+                let bias = _mm512_loadu_ps(terms.bias.as_ptr().add(first));
                 let sum = _mm512_cvtepi32_ps(_mm512_add_epi32(add_lanes(sums), start));
                 // Not fused: every kernel must round alike.
                 let y = _mm512_mul_ps(sum, _mm512_mul_ps(scale, row_scale));
