@@ -3,7 +3,7 @@
 
     python bench/chart.py bench/runs/DATE-MACHINE [bench/runs/DATE-MACHINE …] > docs/speed.svg
 
-Reads `cpu.jsonl` (bench/compare.py --json) of the first folder that has one, and `gpu.json` (bench/gpu_compare.py --json) likewise.
+Reads `cpu.jsonl` (bench/compare.py --json) and `gpu.json` (bench/gpu_compare.py --json). A case is that of the first folder that has it.
 """
 import json
 import os
@@ -29,29 +29,24 @@ PEERS = {"ctranslate2": "CTranslate2", "bergamot": "Bergamot", "marian": "Marian
 LABELS, BAR, ROW, TOP = 400, 420, 30, 64
 
 
-def first(folders, name):
-    """The file of that name in the first folder that has it."""
-    return next((path for path in (os.path.join(folder, name) for folder in folders) if os.path.exists(path)), None)
+def results(folders, name):
+    """The results in the files of that name, those of the first folder last."""
+    for folder in reversed(folders):
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            with open(path) as file:
+                text = file.read()
+            yield from json.loads(text) if name.endswith(".json") else map(json.loads, text.splitlines())
 
 
 def rows(folders):
     """(label, peer, ratio, least, most) for each case in the folders, in the order above."""
-    path = first(folders, "cpu.jsonl")
-    if path:
-        with open(path) as file:
-            found = {r["case"]: r for r in map(json.loads, file)}
-        for case, label in CPU.items():
-            if case in found:
-                r = found[case]
-                yield label, PEERS[r["peer"]], r["ratio"], r["least"], r["most"]
-    path = first(folders, "gpu.json")
-    if path:
-        with open(path) as file:
-            found = {(r["network"], r["beam"], r["batch"]): r for r in json.load(file)}
-        for case, label in GPU.items():
-            if case in found:
-                r = found[case]
-                yield label, "CTranslate2", r["ratio"], r["least"], r["most"]
+    found = {r["case"]: r for r in results(folders, "cpu.jsonl")}
+    found |= {(r["network"], r["beam"], r["batch"]): r for r in results(folders, "gpu.json")}
+    for case, label in [*CPU.items(), *GPU.items()]:
+        if case in found:
+            r = found[case]
+            yield label, PEERS[r.get("peer", "ctranslate2")], r["ratio"], r["least"], r["most"]
 
 
 def chart(lines):

@@ -5,8 +5,8 @@
 
 Random weights; 25 source tokens, 25 target tokens a sentence, tokenisation not counted on either side.
 For every case the engines take turns, after a warm-up each, and the median of milliseconds a step is
-compared. From 512 sentences on Peregrine also runs with its KV cache in fp8. Before CTranslate2 is timed its words on the GPU are compared with those it finds on the CPU in
-float32.
+compared. From 512 sentences on Peregrine also runs with its KV cache in fp8. Before CTranslate2 is timed
+its words on the GPU are compared with those it finds on the CPU in float32.
 
 Python needs `ctranslate2` 4.x and numpy. On a machine with CUDA 13 a folder on $LD_LIBRARY_PATH must have
 a link `libcublas.so.12` to `libcublas.so.13`. The binary is target/release/peregrine or $PEREGRINE.
