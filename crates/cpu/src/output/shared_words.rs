@@ -409,14 +409,13 @@ mod vnni {
         #[inline]
         unsafe fn score_pairs<const LINES: usize>(
             &self,
-            pairs: &Pairs,
+            of: &Pairs,
             first: usize,
             lanes: u16,
             active: &mut ActiveRows,
             consider: &mut impl FnMut(usize, u32, f32) -> f32,
         ) {
-            let terms = pairs;
-            let pairs = &pairs.pairs[first..first + LANES];
+            let pairs = &of.pairs[first..first + LANES];
             // SAFETY: the caller's; all arrays of pairs are equally long.
             let (y, threshold) = unsafe {
                 let sums = array(|i| {
@@ -426,9 +425,9 @@ mod vnni {
                 let bits = _mm512_loadu_si512(pairs.as_ptr().cast());
                 let (row_scale, threshold) =
                     (of_bits(&self.scales, bits), of_bits(&active.thresholds, bits));
-                let start = _mm512_loadu_si512(terms.starts.as_ptr().add(first).cast());
-                let scale = _mm512_loadu_ps(terms.scales.as_ptr().add(first));
-                let bias = _mm512_loadu_ps(terms.bias.as_ptr().add(first));
+                let start = _mm512_loadu_si512(of.starts.as_ptr().add(first).cast());
+                let scale = _mm512_loadu_ps(of.scales.as_ptr().add(first));
+                let bias = _mm512_loadu_ps(of.bias.as_ptr().add(first));
                 let sum = _mm512_cvtepi32_ps(_mm512_add_epi32(add_lanes(sums), start));
                 // Not fused: every kernel must round alike.
                 let y = _mm512_mul_ps(sum, _mm512_mul_ps(scale, row_scale));
