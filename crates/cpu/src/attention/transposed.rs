@@ -1,7 +1,7 @@
 //! Attention of many rows over the same positions, such as the words of a sentence over themselves.
 //!
-//! One head after the other. Its keys and values are copied to neighbouring cache lines first: in the cache a position follows the
-//! other at a distance of 1 to 4 kB, where they compete for the same sets of L1.
+//! One head after the other. Its keys and values are copied first, as float32 and padded to a multiple of eight positions: the loops
+//! know one number type and have no remainder.
 //!
 //! Sixteen rows at a time. A head of their queries is transposed, so that a vector holds one column of sixteen rows. Scores are
 //! vectors of sixteen rows too, and neither they nor the softmax need a sum across lanes:
