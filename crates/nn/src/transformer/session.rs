@@ -83,8 +83,7 @@ impl Past {
 
     /// All runs of all hypothesis numbers.
     fn all_runs(&self) -> impl Iterator<Item = u32> {
-        let runs = |of: &'_ PastRuns| of.first.into_iter().chain(of.later.clone());
-        std::iter::once(&self.best).chain(&self.others).flat_map(runs)
+        std::iter::once(&self.best).chain(&self.others).flat_map(PastRuns::starts)
     }
 }
 
@@ -96,6 +95,10 @@ struct PastRuns {
 }
 
 impl PastRuns {
+    fn starts(&self) -> impl Iterator<Item = u32> {
+        self.first.into_iter().chain(self.later.iter().copied())
+    }
+
     /// The start of run number `number`. Runs that are not there yet are taken from `pool`, `length` rows each. A hypothesis
     /// number that was unused for some steps gets rows for them all the same. They are never read.
     fn get(&mut self, number: usize, pool: &mut RowPool, length: u32) -> u32 {
