@@ -13,8 +13,8 @@
 //! exist are ignored. All rows are multiplied with two panels before the next two, which are prefetched meanwhile
 //! (`Operands::prefetch_at`), some lines at every step.
 //!
-//! L1 cannot hold the inputs of many rows and two panels as well. Which of them is reused sooner depends on the number of rows; the
-//! other is loaded with the non-temporal hint (`tileloaddt1`).
+//! L1 cannot hold the inputs of many rows and two panels as well. It keeps the inputs where they leave room for weights
+//! (`MAX_L1_INPUTS`), else the panels; the other is loaded with the non-temporal hint (`tileloaddt1`).
 //!
 //! The epilogue of a block is computed one block previous, interleaved with tile products: a tile product, then the outputs of a row.
 //! The processor overlaps the two only if they are close to each other: with the four products of a step together, followed by
@@ -30,12 +30,13 @@ use std::ops::Range;
 
 use crate::gemm::tiles::InputLayout;
 use crate::isa::amx::{TILE_BYTES as BYTES, TILE_ROWS as ROWS};
-use crate::memory::prefetch::{self, CACHE_LINE, PAGE, WINDOW, WINDOW_PAGES};
+use crate::memory::prefetch::{CACHE_LINE, prefetch_line};
 
-/// Bytes of the cache lines that are prefetched together, one of every page of a window.
-const EIGHT_LINES: usize = CACHE_LINE * WINDOW_PAGES;
-/// Cache lines of two panels that a step reads.
-const STEP_LINES: usize = 2 * ROWS;
+/// Every second cache line is prefetched: the adjacent-line prefetcher fetches the other of a pair, and more prefetches would take
+/// the buffers that loads from L2 need.
+const LINE_PAIR: usize = 2 * CACHE_LINE;
+/// Pairs of cache lines of two panels that a step reads.
+const STEP_PAIRS: usize = ROWS;
 
 /// Shapes of the eight tiles in the format of `ldtilecfg`.
 #[repr(C, align(64))]
@@ -79,8 +80,8 @@ impl Drop for Tiles {
     }
 }
 
-/// Up to so many rows, L1 keeps the inputs and not the weights.
-const MAX_L1_ROWS: usize = 48;
+/// Up to so many bytes of inputs, L1 keeps the inputs and not the weights.
+const MAX_L1_INPUTS: usize = 32 << 10;
 
 /// Rows of inputs times panels of weights.
 #[derive(Clone, Copy)]
@@ -94,8 +95,6 @@ pub(crate) struct TileProduct {
     pub(crate) weights: *const u8,
     /// Number of panels.
     pub(crate) panels: usize,
-    /// Address of the initial sums, a line for each panel. Without, sums begin at zero.
-    pub(crate) starts: Option<*const u8>,
     /// Number of steps, each of 64 bytes of every input row.
     pub(crate) steps: usize,
     /// Whether the next panels are prefetched.
@@ -138,19 +137,19 @@ impl TileProduct {
         let Some(mut previous) = self.block_from(0, 0) else { return };
         // SAFETY: the caller guarantees AMX.
         let tiles = unsafe { Tiles::new() };
-        let schedule = self.prefetch_schedule();
+        let pairs = self.pairs_to_prefetch();
         let mut sums = [const { MaybeUninit::<Sums<T>>::uninit() }; 2];
         let (mut to, mut from) = sums.split_at_mut(1);
         // SAFETY: guaranteed by the caller; a buffer holds four tiles, only sums that were stored are read, and blocks are of rows
         // and panels of the product.
         unsafe {
-            tiles.begin(self.starts_of(previous));
-            self.operands(previous, schedule).remaining::<T>(self.steps);
+            tiles.zero();
+            self.operands(previous, pairs).remaining::<T>(self.steps);
             tiles.store(to[0].as_mut_ptr().cast());
             while let Some(block) = self.block_from(previous.row + previous.rows, previous.panel) {
                 (to, from) = (from, to);
-                tiles.begin(self.starts_of(block));
-                let (mut operands, mut steps) = (self.operands(block, schedule), self.steps);
+                tiles.zero();
+                let (mut operands, mut steps) = (self.operands(block, pairs), self.steps);
                 let sums = previous.sums(from[0].as_ptr());
                 if epilogue.begin(previous.panels()) {
                     steps = match (operands.keep_weights, operands.two_row_tiles) {
@@ -211,35 +210,19 @@ impl TileProduct {
         self.steps * ROWS * BYTES
     }
 
-    /// The initial sums of a block's panels. Where there is no second panel the first is computed twice.
-    #[inline(always)]
-    fn starts_of(&self, block: Block) -> Option<[*const u8; 2]> {
-        let of = |starts: *const u8, panel: usize| starts.wrapping_add(panel * BYTES);
-        self.starts.map(|starts| [of(starts, block.panel), of(starts, block.panels().end - 1)])
-    }
-
-    /// How blocks share the prefetching of weights.
-    fn prefetch_schedule(&self) -> PrefetchSchedule {
-        let share = STEP_LINES.div_ceil(self.rows.div_ceil(2 * ROWS)).next_power_of_two();
-        let lines = if self.prefetch { share } else { 0 };
-        // Where two panels are more than a window, the window after the first is being read already.
-        let offset = (2 * self.panel_bytes()).saturating_sub(WINDOW) / WINDOW * WINDOW;
-        PrefetchSchedule { lines, offset }
+    /// Pairs of cache lines that a block prefetches at every step: the next two panels' share of a block.
+    fn pairs_to_prefetch(&self) -> usize {
+        let blocks = self.rows.div_ceil(2 * ROWS);
+        if self.prefetch { STEP_PAIRS.div_ceil(blocks).next_power_of_two() } else { 0 }
     }
 
     #[inline(always)]
-    fn operands(
-        &self,
-        block: Block,
-        PrefetchSchedule { lines, offset }: PrefetchSchedule,
-    ) -> Operands {
+    fn operands(&self, block: Block, pairs: usize) -> Operands {
         let (row, left, right) = (block.row, block.panel, block.panels().end - 1);
         let panel = |panel: usize| self.weights.wrapping_add(panel * self.panel_bytes());
-        let first_line = row / (2 * ROWS) * lines;
-        let read = panel(left).wrapping_add(first_line / WINDOW_PAGES * self.steps * EIGHT_LINES);
-        let read = read.wrapping_sub(read as usize % EIGHT_LINES);
-        let prefetch_at = prefetch::target(read).wrapping_add(offset);
-        let (row_bytes, keep_weights) = (self.steps * BYTES, self.rows > MAX_L1_ROWS);
+        let first_pair = row / (2 * ROWS) * pairs;
+        let prefetch_at = panel(left + 2).wrapping_add(first_pair * self.steps * LINE_PAIR);
+        let row_bytes = self.steps * BYTES;
         let (stride, advance) = match self.layout {
             InputLayout::RowMajor => (row_bytes, BYTES),
             InputLayout::AmxTiles => (BYTES, ROWS * BYTES),
@@ -249,22 +232,13 @@ impl TileProduct {
             lower: self.inputs.wrapping_add((row + ROWS) * row_bytes),
             stride,
             advance,
-            keep_weights,
+            keep_weights: self.rows * row_bytes > MAX_L1_INPUTS,
             two_row_tiles: block.rows > ROWS,
             panels: [panel(left), panel(right)],
-            prefetch_at: prefetch_at.wrapping_add(first_line % WINDOW_PAGES * PAGE),
-            lines: if first_line < STEP_LINES { lines } else { 0 },
+            prefetch_at,
+            pairs: if first_pair < STEP_PAIRS { pairs } else { 0 },
         }
     }
-}
-
-/// How blocks share the prefetching of the next panels.
-#[derive(Clone, Copy)]
-struct PrefetchSchedule {
-    /// Cache lines that a block prefetches at every step.
-    lines: usize,
-    /// Bytes from the next window to the one that is prefetched.
-    offset: usize,
 }
 
 /// Up to 32 rows and two panels.
@@ -313,8 +287,8 @@ struct Operands {
     keep_weights: bool,
     /// Address of the weights to prefetch next.
     prefetch_at: *const u8,
-    /// Cache lines to prefetch at every step.
-    lines: usize,
+    /// Pairs of cache lines to prefetch at every step.
+    pairs: usize,
 }
 
 /// Loads a tile of rows that are `$stride` bytes apart. With `$keep`, L1 keeps them.
@@ -465,48 +439,27 @@ impl Operands {
         self.upper = self.upper.wrapping_add(self.advance);
         self.lower = self.lower.wrapping_add(self.advance);
         self.panels = self.panels.map(|panel| panel.wrapping_add(ROWS * BYTES));
-        for _ in (0..self.lines).step_by(WINDOW_PAGES) {
-            for page in 0..self.lines.min(WINDOW_PAGES) {
-                prefetch::prefetch_line(self.prefetch_at.wrapping_add(page * PAGE));
-            }
-            self.prefetch_at = self.prefetch_at.wrapping_add(CACHE_LINE);
-            if (self.prefetch_at as usize).is_multiple_of(PAGE) {
-                self.prefetch_at = self.prefetch_at.wrapping_add(PAGE * (WINDOW_PAGES - 1));
-            }
+        for _ in 0..self.pairs {
+            prefetch_line(self.prefetch_at);
+            self.prefetch_at = self.prefetch_at.wrapping_add(LINE_PAIR);
         }
     }
 }
 
 impl Tiles {
-    /// Sets the sums of all rows to the initial ones, or to zero.
-    ///
-    /// # Safety
-    /// `starts` are addresses of 64 bytes each.
+    /// Sets all sums to zero.
     #[inline(always)]
-    unsafe fn begin(&self, starts: Option<[*const u8; 2]>) {
-        // SAFETY: this thread has tiles; with stride 0 a line is read sixteen times.
+    fn zero(&self) {
+        // SAFETY: this thread has tiles.
         unsafe {
-            match starts {
-                Some([left, right]) => asm!(
-                    "tileloadd tmm0, [{left} + {none}*1]",
-                    "tileloadd tmm1, [{right} + {none}*1]",
-                    "tileloadd tmm2, [{left} + {none}*1]",
-                    "tileloadd tmm3, [{right} + {none}*1]",
-                    left = in(reg) left,
-                    right = in(reg) right,
-                    none = in(reg) 0usize,
-                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                    options(nostack, readonly),
-                ),
-                None => asm!(
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tilezero tmm2",
-                    "tilezero tmm3",
-                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-                    options(nostack, nomem),
-                ),
-            }
+            asm!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                options(nostack, nomem),
+            );
         }
     }
 

@@ -26,7 +26,6 @@ pub(super) unsafe fn multiply(product: Product<'_>, out: &mut [f32]) {
         rows: product.x.rows,
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
         panels: product.panels,
-        starts: None,
         steps: packed.groups() / PARTIAL_LINES,
         prefetch: product.prefetch,
     };

@@ -114,7 +114,7 @@ unsafe impl TileEpilogue<i32> for StoreFloat16<'_> {
             let scale = *self.product.x.scales.get_unchecked(row);
             let (to_left, to_right) = to.split_at_mut(LANES);
             let float16 = |panel: PanelEpilogue, sums| {
-                let outputs = panel.scales.apply_with_floor(load(sums), scale);
+                let outputs = panel.scales.apply_with_floor(panel.add_up(sums), scale);
                 _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(outputs)
             };
             _mm256_storeu_si256(to_left.as_mut_ptr().cast(), float16(self.panels[0], left));
@@ -226,7 +226,6 @@ fn tile_product(product: Product<'_>) -> TileProduct {
         rows,
         weights: packed.lines[first * packed.groups()..].as_ptr().cast(),
         panels: product.panels,
-        starts: Some(packed.starts[first..].as_ptr().cast()),
         steps: x.stride / 64,
         prefetch: product.prefetch,
     }
@@ -236,6 +235,8 @@ fn tile_product(product: Product<'_>) -> TileProduct {
 #[derive(Clone, Copy)]
 struct PanelEpilogue {
     scales: Scales,
+    /// The initial sums.
+    starts: __m512i,
     /// The columns that exist.
     lanes: __mmask16,
 }
@@ -259,7 +260,8 @@ impl PanelEpilogue {
             let mut scales = Scales::of(product, panel);
             let lanes = lanes_of(columns);
             scales.bias = _mm512_mask_mov_ps(none, lanes, scales.bias);
-            PanelEpilogue { scales, lanes }
+            let starts = product.packed.starts[product.first_panel + panel].0.as_ptr();
+            PanelEpilogue { scales, starts: _mm512_loadu_si512(starts.cast()), lanes }
         };
         let columns = product.width - panels.start * LANES;
         [of_panel(panels.start, columns), of_panel(panels.end - 1, columns.saturating_sub(LANES))]
@@ -273,7 +275,7 @@ impl PanelEpilogue {
         [left, right]: &[[i32; LANES]; 2],
         scale: f32,
     ) -> [__m512; 2] {
-        [l.scales.apply(load(left), scale), r.scales.apply(load(right), scale)]
+        [l.scales.apply(l.add_up(left), scale), r.scales.apply(r.add_up(right), scale)]
     }
 
     /// Stores a row's outputs of the panel.
@@ -283,16 +285,17 @@ impl PanelEpilogue {
     #[target_feature(enable = "avx512f")]
     #[inline]
     unsafe fn store(self, sums: &[i32; LANES], scale: f32, to: *mut f32) {
-        let outputs = self.scales.apply_with_floor(load(sums), scale);
+        let outputs = self.scales.apply_with_floor(self.add_up(sums), scale);
         // SAFETY: guaranteed by the caller.
         unsafe { _mm512_mask_storeu_ps(to, self.lanes, outputs) };
     }
-}
 
-/// Loads a row's sums of a panel.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn load(sums: &[i32; LANES]) -> __m512i {
-    // SAFETY: sixteen integers.
-    unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) }
+    /// A row's sums of the panel, the initial ones included.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn add_up(self, sums: &[i32; LANES]) -> __m512i {
+        // SAFETY: sixteen integers.
+        let sums = unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) };
+        _mm512_add_epi32(sums, self.starts)
+    }
 }
