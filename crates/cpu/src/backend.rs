@@ -8,8 +8,8 @@ mod tests;
 
 use peregrine_model::{Activation, CellKind, Precision, Weight};
 use peregrine_nn::{
-    Attention, Backend, Choices, Dense, Embed, Epilogue, Moves, NormWeights, PastExtension,
-    PastReads, PreparedOp, Reads, RunAhead, Term, Terms, TopKQuery,
+    Attention, AttentionWithin, Backend, Choices, Dense, Embed, Epilogue, Moves, NormWeights,
+    PastExtension, PastReads, PreparedOp, Reads, RunAhead, Term, Terms, TopKQuery, WithinScratch,
 };
 
 use crate::attention::kv_cache::{Cache, CachePrecision};
@@ -28,6 +28,9 @@ use crate::tuning::tuner::Tuner;
 /// Most rows of a block, whose product and epilogue come before the next block. They are few enough to stay in cache for the epilogue
 /// and the quantisation of the next product, and enough to amortise reading the weights.
 const BLOCK_ROWS: usize = 256;
+
+/// Most rows of a block of sentences: their queries, keys and values take about this many bytes.
+const WITHIN_BLOCK_BYTES: usize = 768 << 10;
 
 /// Rows of a block are a multiple of this, so that AMX tiles are full. Blocks are of equal size: a small last block would cost as much
 /// as a large one.
@@ -184,6 +187,29 @@ impl Cpu {
             self.apply(epilogue.ops, width, input, y);
         }
     }
+}
+
+/// Most rows of a block of sentences in [`Cpu::attend_within`]. With too few, reading weights would not be amortised.
+fn within_block_rows(width: usize) -> usize {
+    (WITHIN_BLOCK_BYTES / (3 * width * size_of::<f32>())).max(BLOCK_ROWS / 2)
+}
+
+/// Cuts sentences of these lengths into blocks of at most `rows` rows. Blocks are of about equal size; a longer sentence is one.
+fn blocks_of_sentences(lengths: &[usize], rows: usize) -> impl Iterator<Item = &[usize]> {
+    let all: usize = lengths.iter().sum();
+    let share = all.div_ceil(all.div_ceil(rows).max(1));
+    let mut left = lengths;
+    std::iter::from_fn(move || {
+        let mut sum = 0;
+        let more = left.iter().take_while(|&&length| {
+            sum += length;
+            sum <= share
+        });
+        let count = more.count().max(1).min(left.len());
+        let (block, behind) = left.split_at(count);
+        left = behind;
+        (!block.is_empty()).then_some(block)
+    })
 }
 
 impl Backend for Cpu {
@@ -344,6 +370,44 @@ impl Backend for Cpu {
         let positions: usize = to.reads.groups().map(|(_, positions)| positions.len()).sum();
         working_set::count(positions * to.cache.position_bytes());
         attention::attend(self.isa(), queries, cache, to.reads, out.values_mut());
+    }
+
+    /// Sentence by sentence in blocks that stay in cache from the first product to the end. Keys and values are read where the
+    /// product has left them.
+    fn attend_within(
+        &self,
+        x: &Matrix,
+        block: AttentionWithin<'_, Cpu>,
+        scratch: &mut WithinScratch<Cpu>,
+        out: &mut Matrix,
+    ) {
+        let AttentionWithin { projection, sentences, heads, width, last, after } = block;
+        let WithinScratch { joint, attended, .. } = scratch;
+        let (isa, inputs) = (self.isa(), x.width());
+        let lengths: Vec<usize> = sentences.reads.groups().map(|(rows, _)| rows.len()).collect();
+        let most_rows = if self.row_blocks { within_block_rows(width) } else { usize::MAX };
+        out.shape(x.rows(), last.map_or(width, Linear::outputs));
+        let mut first = 0;
+        for lengths in blocks_of_sentences(&lengths, most_rows) {
+            let rows = first..first + lengths.iter().sum::<usize>();
+            first = rows.end;
+            joint.shape(rows.len(), 3 * width);
+            attended.shape(rows.len(), width);
+            let of_rows = |width: usize| rows.start * width..rows.end * width;
+            let x = &x.values()[of_rows(inputs)];
+            projection.multiply(isa, Activation::Identity, x, joint.values_mut());
+            let lengths = lengths.iter().copied();
+            let to = (width, heads);
+            attention::attend_within(isa, joint.values(), to, lengths, attended.values_mut());
+            let width = out.width();
+            let y = &mut out.values_mut()[of_rows(width)];
+            match last {
+                Some(last) => last.multiply(isa, Activation::Identity, attended.values(), y),
+                None => y.copy_from_slice(attended.values()),
+            }
+            let input = after.input.map(|input| &input.values()[of_rows(input.width())]);
+            self.apply(after.ops, width, input, y);
+        }
     }
 
     fn attention_weights(

@@ -148,6 +148,27 @@ pub trait Backend: Sized + Send + Sync + 'static {
     fn store(&self, x: &Self::Rows, key_column: usize, at: &[u32], cache: &mut Self::Cache);
     /// Multi-head attention of the first D columns of `queries` to cached positions.
     fn attend(&self, queries: &Self::Rows, to: Attention<'_, Self>, out: &mut Self::Rows);
+    /// A self-attention block in which every row reads all rows of its sentence: queries, keys and values by one product,
+    /// attention, and the end of the block.
+    fn attend_within(
+        &self,
+        x: &Self::Rows,
+        block: AttentionWithin<'_, Self>,
+        scratch: &mut WithinScratch<Self>,
+        out: &mut Self::Rows,
+    ) {
+        let AttentionWithin { projection, sentences, heads, width, last, after } = block;
+        let WithinScratch { joint, attended, cache } = scratch;
+        self.reserve_cache(cache, sentences.positions, width, heads);
+        self.linear(x, projection, Epilogue::nothing(), joint);
+        self.store(joint, width, &sentences.at, cache);
+        let to = Attention { cache, reads: &sentences.reads, heads, width };
+        self.attend(joint, to, attended);
+        match last {
+            Some(last) => self.linear(attended, last, after, out),
+            None => self.process(attended, after.ops, after.input, out),
+        }
+    }
     /// The softmax weights of [`Self::attend`]: the mean over the first `heads` heads, row after row.
     fn attention_weights(
         &self,
@@ -344,6 +365,54 @@ impl<B: Backend> Clone for Attention<'_, B> {
 }
 
 impl<B: Backend> Copy for Attention<'_, B> {}
+
+/// The rows of sentences, end to end, and the positions of a KV cache for them.
+#[derive(Default)]
+pub struct Sentences {
+    /// The position each row stores.
+    pub at: Vec<u32>,
+    /// The positions each row reads: all of its sentence.
+    pub reads: Reads,
+    /// The number of positions in all.
+    pub positions: usize,
+}
+
+/// A block of self-attention within sentences.
+pub struct AttentionWithin<'a, B: Backend> {
+    /// Computes queries, keys and values, side by side.
+    pub projection: &'a B::Linear,
+    /// The sentences.
+    pub sentences: &'a Sentences,
+    /// Number of heads.
+    pub heads: usize,
+    /// Width of queries, keys and values (D).
+    pub width: usize,
+    /// The last projection, if there is one.
+    pub last: Option<&'a B::Linear>,
+    /// The epilogue of the last projection, or of attention. It has no activation.
+    pub after: Epilogue<'a, B>,
+}
+
+/// Working memory of [`Backend::attend_within`], unspecified afterwards.
+pub struct WithinScratch<B: Backend> {
+    /// Queries, keys and values.
+    pub joint: B::Rows,
+    /// The output of attention.
+    pub attended: B::Rows,
+    /// Keys and values.
+    pub cache: B::Cache,
+}
+
+impl<B: Backend> WithinScratch<B> {
+    /// Empty working memory.
+    pub fn new(backend: &B) -> Self {
+        WithinScratch {
+            joint: backend.rows(),
+            attended: backend.rows(),
+            cache: backend.working_cache(),
+        }
+    }
+}
 
 /// Where a step reads and writes recurrent states.
 #[derive(Debug, Clone, Copy)]

@@ -28,8 +28,8 @@ mod word_lists;
 
 pub use architectures::{prepare, prepare_with};
 pub use backend::{
-    Attention, Backend, Dense, Embed, Epilogue, Moves, NormWeights, Of, PreparedOp, Source, Term,
-    Terms,
+    Attention, AttentionWithin, Backend, Dense, Embed, Epilogue, Moves, NormWeights, Of,
+    PreparedOp, Sentences, Source, Term, Terms, WithinScratch,
 };
 pub use device_beam::{DeviceBeam, MOST_PLACES, Origin, RunAhead};
 pub use echo::Echo;

@@ -100,28 +100,49 @@ fn attend_body<I: Vectors>(
     weights: &mut Aligned<f32>,
     out: &mut [f32],
 ) {
-    with_type!(read, |read| {
-        let sixteen = techniques.has(Technique::SixteenRows);
-        if sixteen && transposed::attend(isa, queries, read, weights, out) {
-            return;
+    with_type!(read, |read| attend_read(isa, techniques, queries, read, weights, out));
+}
+
+vector_kernel! {
+    /// As [`attend`] for rows that read each other's keys and values.
+    pub(super) fn attend_within(
+        techniques: Techniques,
+        queries: Queries<'_>,
+        read: TypedRead<'_, f32>,
+        weights: &mut Aligned<f32>,
+        out: &mut [f32],
+    ) = attend_read
+}
+
+#[inline(always)]
+fn attend_read<I: Vectors, T: CacheNumber>(
+    isa: I,
+    techniques: Techniques,
+    queries: Queries<'_>,
+    read: TypedRead<'_, T>,
+    weights: &mut Aligned<f32>,
+    out: &mut [f32],
+) {
+    let sixteen = techniques.has(Technique::SixteenRows);
+    if sixteen && transposed::attend(isa, queries, read, weights, out) {
+        return;
+    }
+    weights.reshape(ROWS * read.stride(), 0);
+    let (width, shares) = (read.view.width, techniques.has(Technique::SharedReads));
+    let mut row = 0;
+    while row * width < out.len() {
+        // Prefetch once, not for every few rows.
+        let read = TypedRead { next: if row == 0 { read.next } else { &[] }, ..read };
+        let queries = Queries { values: queries.row(row), ..queries };
+        let out = &mut out[row * width..];
+        if out.len() / width < ROWS || !shares {
+            attend_rows::<I, 1, _>(isa, queries, read, weights, out);
+            row += 1;
+        } else {
+            attend_rows::<I, ROWS, _>(isa, queries, read, weights, out);
+            row += ROWS;
         }
-        weights.reshape(ROWS * read.stride(), 0);
-        let (width, shares) = (read.view.width, techniques.has(Technique::SharedReads));
-        let mut row = 0;
-        while row * width < out.len() {
-            // Prefetch once, not for every few rows.
-            let read = TypedRead { next: if row == 0 { read.next } else { &[] }, ..read };
-            let queries = Queries { values: queries.row(row), ..queries };
-            let out = &mut out[row * width..];
-            if out.len() / width < ROWS || !shares {
-                attend_rows::<I, 1, _>(isa, queries, read, weights, out);
-                row += 1;
-            } else {
-                attend_rows::<I, ROWS, _>(isa, queries, read, weights, out);
-                row += ROWS;
-            }
-        }
-    });
+    }
 }
 
 #[inline(always)]

@@ -292,6 +292,11 @@ pub(crate) struct CacheView<'a, T> {
 }
 
 impl<'a, T: CacheNumber> CacheView<'a, T> {
+    /// Rows whose first numbers are `stride` apart, each a key of `width` numbers and its value.
+    pub(crate) fn of_rows(rows: &'a [T], stride: usize, width: usize) -> CacheView<'a, T> {
+        CacheView { rows, stride, width }
+    }
+
     #[inline(always)]
     pub(crate) fn key(&self, position: u32) -> &'a [T] {
         &self.rows[position as usize * self.stride..][..self.width]

@@ -33,7 +33,8 @@ mod typed_read;
 
 use peregrine_nn::Reads;
 
-use crate::attention::kv_cache::{Cache, CachePrecision};
+use crate::attention::kv_cache::{Cache, CachePrecision, CacheView};
+use crate::attention::typed_read::TypedRead;
 use crate::isa::Isa;
 use crate::memory::arena::Aligned;
 use crate::technique::Technique;
@@ -91,6 +92,30 @@ pub(crate) fn attend(
         let queries = Queries { values: queries.row(rows.start), ..queries };
         let out = &mut out[rows.start * width..rows.end * width];
         float::attend(isa, isa.techniques(), queries, read, &mut weights, out);
+    }
+}
+
+/// As [`attend`] for sentences of these lengths, end to end. `joint` has the queries, keys and values of each row, which reads all
+/// rows of its sentence.
+pub(crate) fn attend_within(
+    isa: Isa,
+    joint: &[f32],
+    (width, heads): (usize, usize),
+    lengths: impl Iterator<Item = usize>,
+    out: &mut [f32],
+) {
+    let (stride, techniques) = (3 * width, isa.techniques());
+    let (mut weights, mut positions) = (Aligned::default(), Vec::new());
+    let (mut joint, mut out) = (joint, out);
+    for rows in lengths {
+        positions.extend(positions.len() as u32..rows as u32);
+        let (queries, next) = joint.split_at(rows * stride);
+        let (out_rows, behind) = out.split_at_mut(rows * width);
+        let view = CacheView::of_rows(&queries[width..], stride, width);
+        let read = TypedRead { view, positions: &positions[..rows], heads, next: &[] };
+        let queries = Queries { values: queries, stride };
+        float::attend_within(isa, techniques, queries, read, &mut weights, out_rows);
+        (joint, out) = (next, behind);
     }
 }
 

@@ -3,7 +3,7 @@
 use peregrine_model::{Activation, FeedForward, SelfKeys, Stack};
 
 use super::Ops;
-use crate::backend::{Backend, Epilogue};
+use crate::backend::{Backend, Epilogue, WithinScratch};
 use crate::prepare::{MissingWeight, Preparer};
 
 /// Processing at the two ends of a stack.
@@ -237,8 +237,8 @@ pub(super) struct Buffers<B: Backend> {
     pub(super) b: B::Rows,
     /// The output of attention.
     pub(super) attended: B::Rows,
-    /// Keys and values of the sentences being encoded.
-    pub(super) within: B::Cache,
+    /// For attention within the sentences being encoded.
+    pub(super) within: WithinScratch<B>,
 }
 
 impl<B: Backend> Buffers<B> {
@@ -251,7 +251,7 @@ impl<B: Backend> Buffers<B> {
             a: backend.rows(),
             b: backend.rows(),
             attended: backend.rows(),
-            within: backend.working_cache(),
+            within: WithinScratch::new(backend),
         }
     }
 }

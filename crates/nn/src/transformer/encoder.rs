@@ -5,10 +5,11 @@ use peregrine_model::{SelfKeys, Stack};
 use super::Transformer;
 use super::block::{Buffers, FeedForwardBlock, SelfAttention, SelfInputs};
 use super::session::whole_blocks;
-use crate::backend::{Attention, Backend, Embed, Epilogue};
+use crate::backend::{
+    Attention, AttentionWithin, Backend, Embed, Epilogue, Sentences, WithinScratch,
+};
 use crate::prepare::{MissingWeight, Preparer};
 use crate::profile;
-use crate::reads::Reads;
 
 /// One encoder layer.
 pub(super) struct EncoderLayer<B: Backend> {
@@ -43,10 +44,10 @@ impl<B: Backend> Transformer<B> {
         let ids: Vec<Option<u32>> = sources.clone().flatten().map(|&id| Some(id)).collect();
         let at: Vec<u32> = sources.clone().flat_map(|s| 0..s.len() as u32).collect();
         self.embed_source(&ids, &at, buffers);
-        let places = Places::new(sources);
+        let sentences = sentences(sources);
         profile::lap("encoder embedding");
         for layer in &self.encoder {
-            self.attend_within(&layer.attention, &places, buffers);
+            self.attend_within(&layer.attention, &sentences, buffers);
             profile::lap("encoder attention");
             layer.feed_forward.run(&self.backend, buffers);
             profile::lap("encoder feed-forward");
@@ -74,59 +75,46 @@ impl<B: Backend> Transformer<B> {
     fn attend_within(
         &self,
         attention: &SelfAttention<B>,
-        places: &Places,
+        sentences: &Sentences,
         buffers: &mut Buffers<B>,
     ) {
-        let Buffers { x, y, processed, a, b, attended, within, .. } = buffers;
+        let Buffers { x, y, processed, b, within, .. } = buffers;
         let (width, heads) = (self.description.width, self.description.encoder.heads);
         let backend = &self.backend;
         let input = attention.around.before(backend, x, processed);
-        backend.reserve_cache(within, places.size, width, heads);
+        let last = attention.output.as_ref();
         match &attention.inputs {
-            SelfInputs::Joint(linear) => {
-                backend.linear(input, linear, Epilogue::nothing(), a);
-                backend.store(a, width, &places.at, within);
+            SelfInputs::Joint(projection) => {
+                let after = attention.around.after(x);
+                let block = AttentionWithin { projection, sentences, heads, width, last, after };
+                backend.attend_within(input, block, within, y);
             }
             SelfInputs::Apart { query, key_value, keys } => {
                 let of_keys = if *keys == SelfKeys::Processed { input } else { &*x };
-                backend.linear(input, query, Epilogue::nothing(), a);
+                let WithinScratch { joint: queries, attended, cache } = within;
+                backend.linear(input, query, Epilogue::nothing(), queries);
                 backend.linear(of_keys, key_value, Epilogue::nothing(), b);
-                backend.store(b, 0, &places.at, within);
+                backend.reserve_cache(cache, sentences.positions, width, heads);
+                backend.store(b, 0, &sentences.at, cache);
+                let to = Attention { cache, reads: &sentences.reads, heads, width };
+                backend.attend(queries, to, attended);
+                attention.around.finish(backend, last, attended, x, y);
             }
         }
-        backend.attend(
-            a,
-            Attention { cache: within, reads: &places.reads, heads, width },
-            attended,
-        );
-        attention.around.finish(backend, attention.output.as_ref(), attended, x, y);
         std::mem::swap(x, y);
     }
 }
 
-/// Positions of the KV cache of the sentences being encoded.
-#[derive(Default)]
-struct Places {
-    /// The position each row stores.
-    at: Vec<u32>,
-    /// The positions each row reads: all of its sentence.
-    reads: Reads,
-    /// The number of positions in all.
-    size: usize,
-}
-
-impl Places {
-    /// Assigns positions. Sentences begin at whole blocks.
-    fn new<'s>(sources: impl Iterator<Item = &'s [u32]>) -> Places {
-        let mut places = Places::default();
-        for source in sources {
-            let start = places.size as u32;
-            let own = start..start + source.len() as u32;
-            places.at.extend(own.clone());
-            places.reads.push_party(own);
-            (1..source.len()).for_each(|_| places.reads.push_same());
-            places.size += whole_blocks(source.len()) as usize;
-        }
-        places
+/// Assigns positions to the rows of sentences. Sentences begin at whole blocks.
+fn sentences<'s>(sources: impl Iterator<Item = &'s [u32]>) -> Sentences {
+    let mut sentences = Sentences::default();
+    for source in sources {
+        let start = sentences.positions as u32;
+        let own = start..start + source.len() as u32;
+        sentences.at.extend(own.clone());
+        sentences.reads.push_party(own);
+        (1..source.len()).for_each(|_| sentences.reads.push_same());
+        sentences.positions += whole_blocks(source.len()) as usize;
     }
+    sentences
 }
