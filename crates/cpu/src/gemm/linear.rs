@@ -289,7 +289,7 @@ impl Linear {
         {
             QUANTISED.with_borrow_mut(|quantised| {
                 quantised.fill(isa, x, packed);
-                int8::multiply_to_sink(isa, quantised, packed, sink);
+                int8::multiply_to_sink(isa, quantised, packed, 0..packed.panels(), sink);
             });
             return profile::lap("output layer");
         }

@@ -10,8 +10,10 @@
 //! | the vocabulary, 1 or 2 rows, best logit only | `screening`: 4-bit weights rule out most words |
 //! | a shortlist of 8 or more rows, or any without AVX-512 VNNI | a packed copy of its words |
 //! | shortlists of fewer rows each | `scattered`: each word where it is |
-//! | 6 or more such shortlists, logits only | `shared_words`: each word once for all rows that have it |
+//! | 6 or more such shortlists, logits only | `frequent_words` (AMX): words that many have, for all rows |
+//! | | `shared_words`: each of the others once for all rows that have it |
 
+mod frequent_words;
 pub(crate) mod scattered;
 #[cfg(test)]
 mod scattered_tests;
@@ -349,6 +351,15 @@ fn best_of_shared_words(
     let lists = selections.iter().flatten().map(|selection| &selection.words);
     assign_bits(&mut tables, lists, &mut bits);
     with_quantised_rows(isa, x, packed, |x, _| {
+        let members = bits.iter().map(|&(table, bit)| tables[table].members(bit));
+        let frequent = frequent_words::worthwhile(isa, packed, members.clone());
+        if frequent > 0 {
+            let thresholds: Vec<f32> = states.iter().map(|state| state.top_k_threshold).collect();
+            let (rows, words) = (members.zip(thresholds), (packed, frequent));
+            frequent_words::multiply(isa, x, words, rows, &mut |row, token, score| {
+                states[row].consider_and_raise(Choice { token, score })
+            });
+        }
         for (t, table) in tables.iter().enumerate() {
             waiting.clear();
             waiting.extend((0..bits.len()).filter(|&row| bits[row].0 == t));
@@ -361,11 +372,10 @@ fn best_of_shared_words(
                     isa,
                     x,
                     layer,
-                    table,
+                    (table, frequent),
                     &mut active,
                     &mut |row, token, score| {
-                        states[row].consider(Choice { token, score });
-                        states[row].top_k_threshold
+                        states[row].consider_and_raise(Choice { token, score })
                     },
                 );
             }

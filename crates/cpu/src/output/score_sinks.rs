@@ -437,6 +437,13 @@ impl<'a> RowState<'a> {
         self.top_k_threshold = self.top_k.kth_score().unwrap_or(f32::INFINITY);
     }
 
+    /// As [`RowState::consider`]. Returns the new threshold.
+    #[inline(always)]
+    pub(super) fn consider_and_raise(&mut self, choice: Choice) -> f32 {
+        self.consider(choice);
+        self.top_k_threshold
+    }
+
     /// Adds the lanes to the sum.
     fn flush(&mut self, lanes: &mut Lanes<f32>) {
         self.sum += f64::from(add_up(lanes.0));

@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use super::frequent_words::Members;
 use super::scattered::OutputRows;
 use crate::gemm::int8::{PackedInt8, QuantisedInt8};
 use crate::isa::Isa;
@@ -35,11 +36,18 @@ pub(crate) struct MembershipTable {
     masks: Vec<u64>,
     /// The shortlist of each bit. A shortlist that is no longer used keeps its bit until another needs it.
     lists: Vec<Arc<[u32]>>,
+    /// The first words of each shortlist.
+    members: Vec<Members>,
     /// The bits of the shortlists that this step uses.
     used: u64,
 }
 
 impl MembershipTable {
+    /// The first words of the shortlist of a bit.
+    pub(super) fn members(&self, bit: usize) -> &Members {
+        &self.members[bit]
+    }
+
     fn bit_of(&self, list: &Arc<[u32]>) -> Option<usize> {
         // The table owns its lists, so that no other list can have the address of one of them.
         self.lists.iter().position(|own| Arc::ptr_eq(own, list))
@@ -58,8 +66,10 @@ impl MembershipTable {
                 self.masks[word as usize] &= !(1 << bit);
             }
             *before = Arc::clone(list);
+            self.members[bit] = Members::of(list);
         } else {
             self.lists.push(Arc::clone(list));
+            self.members.push(Members::of(list));
         }
         assert!(list.is_sorted(), "words in ascending order");
         let words = list.last().map_or(0, |&last| last as usize + 1).next_multiple_of(MASKS);
@@ -133,16 +143,17 @@ impl ActiveRows {
     }
 }
 
-/// Computes the score of every word of each active row's shortlist. Calls `consider(row, word, score)` for scores above the row's
+/// Computes the score of every word of each active row's shortlist from the word `first` on. Calls `consider(row, word, score)` for scores above the row's
 /// threshold; it returns the new threshold.
 pub(crate) fn multiply(
     isa: Isa,
     x: &QuantisedInt8,
     (packed, rows): (&PackedInt8, &OutputRows),
-    table: &MembershipTable,
+    (table, first): (&MembershipTable, usize),
     active: &mut ActiveRows,
     consider: &mut impl FnMut(usize, u32, f32) -> f32,
 ) {
+    assert!(first.is_multiple_of(MASKS), "whole vectors of masks");
     assert!(OutputRows::is_fast(isa), "there is a kernel");
     assert_eq!(x.stride, rows.output_bytes(), "as many inputs as weights");
     assert_eq!(x.bytes.len(), x.scales.len() * x.stride, "whole rows");
@@ -157,7 +168,8 @@ pub(crate) fn multiply(
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the level proves the instructions; rows and words of all bits that are present have just been checked.
     unsafe {
-        vnni::multiply(isa.uses(Technique::Prefetch), x, (packed, rows), table, active, consider);
+        let prefetch = isa.uses(Technique::Prefetch);
+        vnni::multiply(prefetch, x, (packed, rows), (table, first), active, consider);
     }
 }
 
@@ -303,7 +315,7 @@ mod vnni {
         prefetch: bool,
         x: &QuantisedInt8,
         (packed, rows): (&PackedInt8, &OutputRows),
-        table: &MembershipTable,
+        table: (&MembershipTable, usize),
         active: &mut ActiveRows,
         consider: &mut impl FnMut(usize, u32, f32) -> f32,
     ) {
@@ -355,19 +367,20 @@ mod vnni {
         unsafe fn score_words<const LINES: usize>(
             &self,
             [mut now, mut next]: [&mut Pairs; 2],
-            table: &MembershipTable,
+            (table, first): (&MembershipTable, usize),
             active: &mut ActiveRows,
             consider: &mut impl FnMut(usize, u32, f32) -> f32,
         ) {
             now.count = 0;
-            let blocks = table.masks.chunks(BLOCK).map(Some).chain([None]);
+            let masks = &table.masks[first.min(table.masks.len())..];
+            let blocks = masks.chunks(BLOCK).map(Some).chain([None]);
             for (i, masks) in blocks.enumerate() {
                 // Pairs that do not fill a vector are left to the next block.
                 let whole = now.count / LANES * LANES;
                 next.begin(now, whole);
                 if let Some(masks) = masks {
                     // SAFETY: the caller's; blocks are not too long.
-                    unsafe { next.add(self.packed, masks, active.present, i * BLOCK) };
+                    unsafe { next.add(self.packed, masks, active.present, first + i * BLOCK) };
                 }
                 let prefetched = if self.prefetch { next.words_count } else { 0 };
                 let mut next_words = &next.words[..prefetched];

@@ -349,9 +349,10 @@ pub(crate) fn multiply_to_sink(
     isa: Isa,
     x: &QuantisedInt8,
     packed: &PackedInt8,
+    panels: Range<usize>,
     sink: &mut impl ScoreSink,
 ) {
-    let product = Product::of_rows(isa, x, packed, 0..packed.panels(), false);
+    let product = Product::of_rows(isa, x, packed, panels, false);
     assert!(can_feed_sink(isa, x.scales.len(), packed), "there is a kernel");
     assert_eq!(sink.rows(), x.scales.len(), "a sink for each row");
     // All rows at a time: outputs need no room in cache beside the inputs, and weights are read at an even pace.
