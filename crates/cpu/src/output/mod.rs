@@ -14,6 +14,7 @@
 //! | | `shared_words`: each of the others once for all rows that have it |
 
 mod frequent_words;
+mod membership;
 pub(crate) mod scattered;
 #[cfg(test)]
 mod scattered_tests;
@@ -21,7 +22,7 @@ mod score_sinks;
 pub(crate) mod screening;
 #[cfg(test)]
 mod screening_tests;
-pub(crate) mod shared_words;
+mod shared_words;
 #[cfg(test)]
 mod tests;
 mod top_k;
@@ -41,9 +42,10 @@ use crate::gemm::panels::Lanes;
 use crate::isa::Isa;
 use crate::memory::matrix::Matrix;
 use crate::memory::working_set;
+use crate::output::membership::{MembershipTable, assign_bits};
 use crate::output::scattered::{OutputRows, PickedRows};
 use crate::output::screening::{Sample, Screen};
-use crate::output::shared_words::{ActiveRows, MembershipTable, assign_bits};
+use crate::output::shared_words::ActiveRows;
 use score_sinks::{RowFilter, RowState, ScoreSinks};
 use top_k::TopK;
 

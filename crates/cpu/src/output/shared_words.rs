@@ -14,111 +14,15 @@
 //!
 //! Cost: a byte for each input of every word that some shortlist has, from L3; the instructions of `scattered` for every pair.
 
-use std::sync::Arc;
-
-use super::frequent_words::Members;
+use super::membership::{LISTS_IN_TABLE, MASKS, MembershipTable};
 use super::scattered::OutputRows;
 use crate::gemm::int8::{PackedInt8, QuantisedInt8};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::technique::Technique;
 
-/// Shortlists of a table: the bits of a mask.
-const LISTS_IN_TABLE: usize = u64::BITS as usize;
-
-/// Masks processed at once.
-const MASKS: usize = 8;
-
-/// Which of up to 64 shortlists have each word.
-#[derive(Default)]
-pub(crate) struct MembershipTable {
-    /// The mask of every word, padded to a multiple of [`MASKS`].
-    masks: Vec<u64>,
-    /// The shortlist of each bit. A shortlist that is no longer used keeps its bit until another needs it.
-    lists: Vec<Arc<[u32]>>,
-    /// The first words of each shortlist.
-    members: Vec<Members>,
-    /// The bits of the shortlists that this step uses.
-    used: u64,
-}
-
-impl MembershipTable {
-    /// The first words of the shortlist of a bit.
-    pub(super) fn members(&self, bit: usize) -> &Members {
-        &self.members[bit]
-    }
-
-    fn bit_of(&self, list: &Arc<[u32]>) -> Option<usize> {
-        // The table owns its lists, so that no other list can have the address of one of them.
-        self.lists.iter().position(|own| Arc::ptr_eq(own, list))
-    }
-
-    /// Assigns an unused bit to a shortlist. None if all bits are used.
-    fn assign_bit(&mut self, list: &Arc<[u32]>) -> Option<usize> {
-        let bit = (!self.used).trailing_zeros() as usize;
-        if bit == LISTS_IN_TABLE {
-            return None;
-        }
-        self.used |= 1 << bit;
-        // Bits are assigned from the lowest on.
-        if let Some(before) = self.lists.get_mut(bit) {
-            for &word in before.iter() {
-                self.masks[word as usize] &= !(1 << bit);
-            }
-            *before = Arc::clone(list);
-            self.members[bit] = Members::of(list);
-        } else {
-            self.lists.push(Arc::clone(list));
-            self.members.push(Members::of(list));
-        }
-        assert!(list.is_sorted(), "words in ascending order");
-        let words = list.last().map_or(0, |&last| last as usize + 1).next_multiple_of(MASKS);
-        if self.masks.len() < words {
-            self.masks.resize(words, 0);
-        }
-        for &word in list.iter() {
-            self.masks[word as usize] |= 1 << bit;
-        }
-        Some(bit)
-    }
-}
-
-/// Writes the table and the bit of each row's shortlist to `bits`. `lists` are the rows' shortlists, with words in ascending order.
-/// Tables are added where the bits of the others are all used.
-pub(crate) fn assign_bits<'a>(
-    tables: &mut Vec<MembershipTable>,
-    lists: impl Iterator<Item = &'a Arc<[u32]>> + Clone,
-    bits: &mut Vec<(usize, usize)>,
-) {
-    let find = |tables: &[MembershipTable], list| {
-        let mut tables = tables.iter().enumerate();
-        tables.find_map(|(t, table)| table.bit_of(list).map(|bit| (t, bit)))
-    };
-    tables.iter_mut().for_each(|table| table.used = 0);
-    for list in lists.clone() {
-        if let Some((table, bit)) = find(tables, list) {
-            tables[table].used |= 1 << bit;
-        }
-    }
-    let mut find_or_assign = |list| {
-        if let Some(found) = find(tables, list) {
-            return found;
-        }
-        loop {
-            for (t, table) in tables.iter_mut().enumerate() {
-                if let Some(bit) = table.assign_bit(list) {
-                    return (t, bit);
-                }
-            }
-            tables.push(MembershipTable::default());
-        }
-    };
-    bits.clear();
-    bits.extend(lists.map(&mut find_or_assign));
-}
-
 /// The input rows that a pass over a table serves, at most one for each shortlist.
-pub(crate) struct ActiveRows {
+pub(super) struct ActiveRows {
     /// The bits of the shortlists that have a row.
     present: u64,
     /// The row of each bit.
@@ -128,12 +32,12 @@ pub(crate) struct ActiveRows {
 }
 
 impl ActiveRows {
-    pub(crate) fn none() -> ActiveRows {
+    pub(super) fn none() -> ActiveRows {
         ActiveRows { present: 0, rows: [0; LISTS_IN_TABLE], thresholds: [0.0; LISTS_IN_TABLE] }
     }
 
     /// Adds a row, unless its shortlist has one. Returns whether it was added.
-    pub(crate) fn add(&mut self, bit: usize, row: usize, threshold: f32) -> bool {
+    pub(super) fn add(&mut self, bit: usize, row: usize, threshold: f32) -> bool {
         let free = self.present & 1 << bit == 0;
         if free {
             self.present |= 1 << bit;
@@ -143,9 +47,9 @@ impl ActiveRows {
     }
 }
 
-/// Computes the score of every word of each active row's shortlist from the word `first` on. Calls `consider(row, word, score)` for scores above the row's
-/// threshold; it returns the new threshold.
-pub(crate) fn multiply(
+/// Computes the score of every word of each active row's shortlist from the word `first` on. Calls `consider(row, word, score)` for
+/// scores above the row's threshold; it returns the new threshold.
+pub(super) fn multiply(
     isa: Isa,
     x: &QuantisedInt8,
     (packed, rows): (&PackedInt8, &OutputRows),
@@ -206,6 +110,11 @@ mod vnni {
         words_count: usize,
     }
 
+    /// Whether the processor has what [`Pairs::list_bits_at_once`] needs.
+    fn has_vbmi2() -> bool {
+        is_x86_feature_detected!("avx512vbmi2") && is_x86_feature_detected!("avx512bw")
+    }
+
     /// Width of the bit number in a pair.
     const BIT_WIDTH: u32 = LISTS_IN_TABLE.trailing_zeros();
 
@@ -261,34 +170,96 @@ mod vnni {
                     _mm512_storeu_si512(to, _mm512_maskz_compress_epi64(any, masks));
                     self.words_count += any.count_ones() as usize;
                 }
-                let sixteen =
-                    _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-                let sixteens = (u64::BITS - present.leading_zeros()).div_ceil(LANES as u32);
-                let starts = packed.starts.as_ptr().cast::<i32>();
-                let scales = packed.scales.as_ptr().cast::<f32>();
-                let biases = packed.bias.as_ptr().cast::<f32>();
-                for (&mask, &word) in nonzero.iter().zip(&self.words[..self.words_count]) {
-                    let at = word as usize;
-                    let start = _mm512_set1_epi32(*starts.add(at));
-                    let scale = _mm512_set1_ps(*scales.add(at));
-                    let bias = _mm512_set1_ps(*biases.add(at));
-                    for i in (0..mask.count_ones() as usize).step_by(LANES) {
-                        let at = self.count + i;
-                        _mm512_storeu_si512(self.starts.as_mut_ptr().add(at).cast(), start);
-                        _mm512_storeu_ps(self.scales.as_mut_ptr().add(at), scale);
-                        _mm512_storeu_ps(self.bias.as_mut_ptr().add(at), bias);
-                    }
-                    let of_word = _mm512_set1_epi32((word << BIT_WIDTH) as i32);
-                    for i in 0..sixteens {
-                        let bits = (mask >> (LANES as u32 * i)) as u16;
-                        let pairs =
-                            _mm512_or_si512(of_word, _mm512_set1_epi32((LANES as u32 * i) as i32));
-                        let pairs = _mm512_or_si512(pairs, sixteen);
-                        let to = self.pairs.as_mut_ptr().add(self.count).cast();
-                        _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(bits, pairs));
-                        self.count += bits.count_ones() as usize;
-                    }
+                let nonzero = &nonzero[..self.words_count];
+                if has_vbmi2() {
+                    self.list_bits_at_once(packed, nonzero);
+                } else {
+                    self.list(packed, nonzero, present);
                 }
+            }
+        }
+
+        /// Adds the pairs of the words found, which have these masks, sixteen bits at a time.
+        ///
+        /// # Safety
+        /// As above.
+        #[target_feature(enable = "avx512f,popcnt")]
+        unsafe fn list(&mut self, packed: &PackedInt8, masks: &[u64], present: u64) {
+            let sixteen = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+            let sixteens = (u64::BITS - present.leading_zeros()).div_ceil(LANES as u32);
+            for (i, &mask) in masks.iter().enumerate() {
+                // SAFETY: the caller's.
+                let (of_word, mut to) = unsafe { self.begin_word(packed, i, mask) };
+                for i in 0..sixteens {
+                    let bits = (mask >> (LANES as u32 * i)) as u16;
+                    let first = _mm512_set1_epi32((LANES as u32 * i) as i32);
+                    let pairs = _mm512_or_si512(_mm512_or_si512(of_word, first), sixteen);
+                    // SAFETY: as above.
+                    unsafe {
+                        _mm512_storeu_si512(to.cast(), _mm512_maskz_compress_epi32(bits, pairs));
+                    }
+                    to = to.wrapping_add(bits.count_ones() as usize);
+                }
+            }
+        }
+
+        /// As [`Pairs::list`], all bits of a mask at once.
+        ///
+        /// # Safety
+        /// As above; AVX-512 BW and VBMI2.
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
+        unsafe fn list_bits_at_once(&mut self, packed: &PackedInt8, masks: &[u64]) {
+            let numbers: [u8; LISTS_IN_TABLE] = array(|i| i as u8);
+            // SAFETY: 64 bytes.
+            let numbers = unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) };
+            for (i, &mask) in masks.iter().enumerate() {
+                // SAFETY: the caller's.
+                let (of_word, to) = unsafe { self.begin_word(packed, i, mask) };
+                let bits = _mm512_maskz_compress_epi8(mask, numbers);
+                let quarters = [
+                    _mm512_castsi512_si128(bits),
+                    _mm512_extracti32x4_epi32::<1>(bits),
+                    _mm512_extracti32x4_epi32::<2>(bits),
+                    _mm512_extracti32x4_epi32::<3>(bits),
+                ];
+                let count = mask.count_ones() as usize;
+                // Most words have one quarter at most.
+                for (at, bits) in (0..count).step_by(LANES).zip(quarters) {
+                    let pairs = _mm512_or_si512(of_word, _mm512_cvtepu8_epi32(bits));
+                    // SAFETY: as above.
+                    unsafe { _mm512_storeu_si512(to.wrapping_add(at).cast(), pairs) };
+                }
+            }
+        }
+
+        /// Stores the start, scale and bias of the pairs of a word found. Returns its share of a pair, and where its pairs go.
+        ///
+        /// # Safety
+        /// As above.
+        #[target_feature(enable = "avx512f,popcnt")]
+        #[inline]
+        unsafe fn begin_word(
+            &mut self,
+            packed: &PackedInt8,
+            word: usize,
+            mask: u64,
+        ) -> (__m512i, *mut u32) {
+            let (word, first) = (self.words[word] as usize, self.count);
+            let count = mask.count_ones() as usize;
+            self.count += count;
+            // SAFETY: the caller's.
+            unsafe {
+                let start = _mm512_set1_epi32(*packed.starts.as_ptr().cast::<i32>().add(word));
+                let scale = _mm512_set1_ps(*packed.scales.as_ptr().cast::<f32>().add(word));
+                let bias = _mm512_set1_ps(*packed.bias.as_ptr().cast::<f32>().add(word));
+                for i in (0..count).step_by(LANES) {
+                    let at = first + i;
+                    _mm512_storeu_si512(self.starts.as_mut_ptr().add(at).cast(), start);
+                    _mm512_storeu_ps(self.scales.as_mut_ptr().add(at), scale);
+                    _mm512_storeu_ps(self.bias.as_mut_ptr().add(at), bias);
+                }
+                let of_word = _mm512_set1_epi32((word << BIT_WIDTH) as i32);
+                (of_word, self.pairs.as_mut_ptr().add(first))
             }
         }
     }
@@ -475,6 +446,72 @@ mod vnni {
                 }
             }
             sum
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use peregrine_model::{Precision, Weight};
+        use peregrine_nn::Dense;
+
+        use super::*;
+        use crate::gemm::linear::Linear;
+        use crate::isa::Level;
+        use crate::memory::arena::Arena;
+
+        /// The pairs that `list` adds behind three others, and their starts, scales and biases.
+        fn listed(words: &[u32], list: impl FnOnce(&mut Pairs)) -> Vec<(u32, i32, f32, f32)> {
+            let mut pairs = Pairs::new();
+            pairs.words[..words.len()].copy_from_slice(words);
+            (pairs.words_count, pairs.count) = (words.len(), 3);
+            list(&mut pairs);
+            let of = |i| (pairs.pairs[i], pairs.starts[i], pairs.scales[i], pairs.bias[i]);
+            (3..pairs.count).map(of).collect()
+        }
+
+        #[test]
+        fn pairs_are_the_bits_of_masks() {
+            if Isa::new(Level::Avx512Vnni).is_none() {
+                return;
+            }
+            let numbers: Vec<f32> = (0..200 * 8).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
+            let (weight, bias) = (
+                Weight::from_f32(vec![200, 8], &numbers),
+                Weight::from_f32(vec![200], &numbers[..200]),
+            );
+            let dense = Dense { weight: &weight, bias: Some(&bias), alpha: None };
+            let linear = Linear::prepare(&[dense], Precision::Int8, &Arena::default());
+            let Linear::Int8(packed) = &linear else { unreachable!("that precision") };
+            let words: Vec<u32> = (0..100).map(|i| i * 2).collect();
+            let odd = 0x9e37_79b9_7f4a_7c15u64;
+            let masks: Vec<u64> = (1..=100u64)
+                .map(|i| match i % 5 {
+                    0 => !0,
+                    1 => 1 << (i % 64),
+                    2 => i.wrapping_mul(odd),
+                    _ => i.wrapping_mul(odd) & (i * i).wrapping_mul(odd) | 1 << 63,
+                })
+                .collect();
+            let expected: Vec<(u32, i32, f32, f32)> = (words.iter().zip(&masks))
+                .flat_map(|(&word, mask)| {
+                    let bits = (0..64).filter(move |bit| mask >> bit & 1 == 1);
+                    bits.map(move |bit| (word << BIT_WIDTH | bit, word as usize))
+                })
+                .map(|(pair, word)| {
+                    let (panel, lane) = (word / LANES, word % LANES);
+                    let start = packed.starts[panel].0[lane];
+                    (pair, start, packed.scales[panel].0[lane], packed.bias[panel].0[lane])
+                })
+                .collect();
+            // SAFETY: the processor has AVX-512; there are such words, and as many masks.
+            let in_quarters = |pairs: &mut Pairs| unsafe { pairs.list(packed, &masks, !0) };
+            assert_eq!(listed(&words, in_quarters), expected);
+            if has_vbmi2() {
+                // SAFETY: as above.
+                let at_once =
+                    |pairs: &mut Pairs| unsafe { pairs.list_bits_at_once(packed, &masks) };
+                assert_eq!(listed(&words, at_once), expected);
+            }
         }
     }
 }
