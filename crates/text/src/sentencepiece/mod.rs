@@ -19,6 +19,7 @@ mod proto;
 mod tokenizer_json;
 mod unigram;
 mod units;
+mod word_cache;
 
 use std::ops::Range;
 
