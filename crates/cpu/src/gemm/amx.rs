@@ -16,7 +16,7 @@
 //! L1 cannot hold the inputs of many rows and two panels as well. It keeps the inputs where they leave room for weights
 //! (`MAX_L1_INPUTS`), else the panels; the other is loaded with the non-temporal hint (`tileloaddt1`).
 //!
-//! The epilogue of a block is computed one block previous, interleaved with tile products: a tile product, then the outputs of a row.
+//! The epilogue of a block is computed one block later, interleaved with tile products: a tile product, then the outputs of a row.
 //! The processor overlaps the two only if they are close to each other: with the four products of a step together, followed by
 //! four rows, the same loop takes 40 % longer if the epilogue of a row takes many instructions, and in any case while the sibling
 //! hyper-thread is busy.
