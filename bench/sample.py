@@ -7,12 +7,12 @@ Runs the command with bench/sampler.c preloaded, which notes what runs some hund
 kernel's clock ticks), and prints two tables: functions, and for time outside the program (libraries, the GPU's driver) the function of the program that called. The program needs
 its names: `cargo build --profile profiling`. Needs a C compiler and `nm`. Time in the kernel counts as that of its caller.
 """
-import argparse, bisect, collections, os, re, subprocess, sys, tempfile
+import argparse, bisect, collections, os, re, shutil, subprocess, sys, tempfile
 
 
 def functions(program):
     """Addresses and names of a program's functions, in order."""
-    lines = subprocess.run(["nm", "-C", "--defined-only", program], check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = subprocess.run(["nm", "-C", "--defined-only", program], capture_output=True, text=True).stdout.splitlines()
     found = sorted((int(address, 16), name) for address, kind, name in (line.split(" ", 2) for line in lines) if kind in "tTwW")
     if not found:
         sys.exit(f"sample.py: {program} has no names: cargo build --profile profiling")
@@ -24,9 +24,10 @@ def main():
     parser.add_argument("--top", type=int, default=40, help="lines of a table")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    if not args.command:
-        parser.error("a command is missing")
-    addresses, names = functions(args.command[0])
+    program = shutil.which(args.command[0]) if args.command else None
+    if not program:
+        parser.error(f"no such program: {args.command[0]}" if args.command else "a command is missing")
+    addresses, names = functions(program)
     with tempfile.TemporaryDirectory() as folder:
         library, file = os.path.join(folder, "sampler.so"), os.path.join(folder, "samples")
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sampler.c")
