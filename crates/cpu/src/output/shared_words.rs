@@ -232,7 +232,7 @@ mod vnni {
             }
         }
 
-        /// Stores the start, scale and bias of the pairs of a word found. Returns its share of a pair, and where its pairs go.
+        /// Stores the start, scale and bias of the pairs of the word at `index` of those found. Returns its share of a pair, and where its pairs go.
         ///
         /// # Safety
         /// As above.
@@ -241,10 +241,10 @@ mod vnni {
         unsafe fn begin_word(
             &mut self,
             packed: &PackedInt8,
-            word: usize,
+            index: usize,
             mask: u64,
         ) -> (__m512i, *mut u32) {
-            let (word, first) = (self.words[word] as usize, self.count);
+            let (word, first) = (self.words[index] as usize, self.count);
             let count = mask.count_ones() as usize;
             self.count += count;
             // SAFETY: the caller's.

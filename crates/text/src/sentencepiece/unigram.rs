@@ -23,10 +23,9 @@ const UNREACHED: usize = usize::MAX;
 pub(super) struct Unigram {
     /// Pieces that may be produced, if not all that text may match.
     restricted: Option<Trie>,
-    /// By id.
+    /// By id, that of an unknown character included.
     scores: Vec<f64>,
     unknown: u32,
-    unknown_score: f32,
     rule: UserDefinedScore,
     words: Option<WordCache>,
 }
@@ -55,10 +54,10 @@ impl Unigram {
             Kind::UserDefined => user_defined_score(piece.text.len(), greatest, rule),
             _ => f64::from(piece.score),
         };
-        let scores: Vec<f64> = pieces.iter().map(score).collect();
-        let unknown_score = least - UNKNOWN_PENALTY;
-        let words = WordCache::new(pieces, &scores, unknown_score);
-        Self { restricted, scores, unknown, unknown_score, rule, words }
+        let mut scores: Vec<f64> = pieces.iter().map(score).collect();
+        scores[unknown as usize] = f64::from(least - UNKNOWN_PENALTY);
+        let words = WordCache::new(pieces, &scores);
+        Self { restricted, scores, unknown, rule, words }
     }
 
     /// Cuts `text`; `matchable` holds every piece that text may match.
@@ -106,14 +105,13 @@ impl Unigram {
     /// The sum of a path with one piece more.
     #[inline]
     fn extend(&self, sum: f32, id: u32, add: &impl Fn(f64, f32) -> f64) -> f64 {
-        if id == self.unknown {
-            f64::from(self.unknown_score + sum)
-        } else {
-            add(self.scores[id as usize], sum)
-        }
+        let score = self.scores[id as usize];
+        // Unknown characters are added in float32 by both rules.
+        if id == self.unknown { f64::from(score as f32 + sum) } else { add(score, sum) }
     }
 
-    /// Cuts a word that stands at `start`, behind pieces whose scores have this sum, and returns the new sum. `best` is room.
+    /// Cuts a word that stands at `start`, behind pieces whose scores have this sum, and returns the new sum. `best` is
+    /// scratch memory.
     fn segment_word(
         &self,
         trie: &Trie,
@@ -147,11 +145,7 @@ impl Unigram {
         let mut best = vec![unreached; word.len() + 1];
         best[0].0[0] = 0.0;
         for_each_edge(trie, word, self.unknown, |at, length, id| {
-            let score = match id {
-                id if id == self.unknown => self.unknown_score.into(),
-                id => self.scores[id as usize],
-            };
-            for sum in best[at].0.map(|sum| sum + score) {
+            for sum in best[at].0.map(|sum| sum + self.scores[id as usize]) {
                 let (sums, last, from) = &mut best[at + length];
                 if sum > sums[0] {
                     (*sums, *last, *from) = ([sum, sums[0]], id, at);

@@ -44,12 +44,11 @@ pub(super) type Pieces = Box<[(u8, u32)]>;
 
 impl WordCache {
     /// No cache if a piece continues beyond a blank, or if scores are so large that rounding matters more than [`MARGIN`].
-    pub(super) fn new(pieces: &[Piece<'_>], scores: &[f64], unknown_score: f32) -> Option<Self> {
+    pub(super) fn new(pieces: &[Piece<'_>], scores: &[f64]) -> Option<Self> {
         let continues = |piece: &Piece<'_>| {
             piece.kind.matches_text() && piece.text.rfind(ESCAPED_BLANK).is_some_and(|at| at > 0)
         };
-        let small = |score: f64| score.abs() <= MAX_SCORE;
-        let all_small = scores.iter().all(|&score| small(score)) && small(unknown_score.into());
+        let all_small = scores.iter().all(|score| score.abs() <= MAX_SCORE);
         (all_small && !pieces.iter().any(continues))
             .then(|| Self { slots: (0..SLOTS).map(|_| OnceLock::new()).collect() })
     }
