@@ -357,14 +357,51 @@ template <int PIECES> struct AttendedRow {
     }
 };
 
-// Attention over a share of a row's positions, of which ATTEND_WARPS take turns: the largest score, the sum of
-// weights and that of weighted values.
+// An online softmax over the scores of some positions: the largest of them, and the sum of weights. With fused
+// multiply-adds of the compiler some kernels would round once less.
+struct OnlineSoftmax {
+    float most, weights;
+
+    __device__ __forceinline__ void clear() { most = -INFINITE, weights = 0.0f; }
+
+    // Turns scores into weights. Returns by what the sums so far are to be multiplied.
+    __device__ __forceinline__ float take(float (&scores)[ATTEND_BATCH]) {
+        float larger = most;
+#pragma unroll
+        for (int b = 0; b < ATTEND_BATCH; b++) larger = fmaxf(larger, scores[b]);
+        float shrink = expf(__fsub_rn(most, larger));
+        most = larger;
+#pragma unroll
+        for (int b = 0; b < ATTEND_BATCH; b++) {
+            scores[b] = expf(__fsub_rn(scores[b], larger));
+            weights = b == 0 ? __fmaf_rn(weights, shrink, scores[b]) : __fadd_rn(weights, scores[b]);
+        }
+        return shrink;
+    }
+};
+
+// The factors of shares of a row's positions. Returns the sum of all weights.
+__device__ __forceinline__ float merge_factors(const OnlineSoftmax (&shares)[ATTEND_WARPS], float (&factor)[ATTEND_WARPS]) {
+    float all = shares[0].most, total = 0.0f;
+#pragma unroll
+    for (int w = 1; w < ATTEND_WARPS; w++) all = fmaxf(all, shares[w].most);
+#pragma unroll
+    for (int w = 0; w < ATTEND_WARPS; w++) {
+        factor[w] = expf(__fsub_rn(shares[w].most, all));
+        total = __fmaf_rn(factor[w], shares[w].weights, total);
+    }
+    return total;
+}
+
+// Attention over a share of a row's positions, of which ATTEND_WARPS take turns: the softmax and the sum of weighted
+// values.
 template <int PIECES> struct Share {
     static const int EACH = 8 * PIECES;
-    float most, weights, sum[EACH];
+    OnlineSoftmax softmax;
+    float sum[EACH];
 
     __device__ __forceinline__ void clear() {
-        most = -INFINITE, weights = 0.0f;
+        softmax.clear();
 #pragma unroll
         for (int i = 0; i < EACH; i++) sum[i] = 0.0f;
     }
@@ -373,7 +410,7 @@ template <int PIECES> struct Share {
     template <typename Cache>
     __device__ __forceinline__ void add(const Attend &a, const AttendedRow<PIECES> &r, Cached<PIECES, Cache> &now, u32 base) {
         if (a.at) now.read_own(a, r.query, base, r.length, r.apart);
-        float score[ATTEND_BATCH], larger = most;
+        float weights[ATTEND_BATCH];
 #pragma unroll
         for (int b = 0; b < ATTEND_BATCH; b++) {
             float dot = 0.0f;
@@ -385,26 +422,20 @@ template <int PIECES> struct Share {
             }
             for (u32 d = a.team / 2; d > 0; d >>= 1) dot += __shfl_xor_sync(0xffffffffu, dot, d);
             u32 j = base + b * ATTEND_WARPS;
-            score[b] = j < r.length ? dot * r.scale : -INFINITE;
-            larger = fmaxf(larger, score[b]);
+            weights[b] = j < r.length ? __fmul_rn(dot, r.scale) : -INFINITE;
             if (a.at && r.has && j == r.length - 1) now.store(a, b, r.column, r.apart);
         }
-        float shrink = expf(most - larger);
-        most = larger;
-        weights *= shrink;
+        float shrink = softmax.take(weights);
 #pragma unroll
-        for (int i = 0; i < EACH; i++) sum[i] *= shrink;
+        for (int i = 0; i < EACH; i++) sum[i] = __fmul_rn(sum[i], shrink);
 #pragma unroll
-        for (int b = 0; b < ATTEND_BATCH; b++) {
-            float w = expf(score[b] - most);
-            weights += w;
+        for (int b = 0; b < ATTEND_BATCH; b++)
 #pragma unroll
             for (int p = 0; p < PIECES; p++) {
                 Eight value = Cache::eight(now.v[b][p]);
 #pragma unroll
-                for (int i = 0; i < 8; i++) sum[8 * p + i] = fmaf(w, value.v[i], sum[8 * p + i]);
+                for (int i = 0; i < 8; i++) sum[8 * p + i] = fmaf(weights[b], value.v[i], sum[8 * p + i]);
             }
-        }
     }
 };
 
@@ -414,22 +445,18 @@ template <int PIECES> struct Shares {
     float most[ATTEND_WARPS][32], weights[ATTEND_WARPS][32], sum[ATTEND_WARPS][EACH][32];
 
     __device__ __forceinline__ void put(u32 i, const Share<PIECES> &share) {
-        most[i][LANE] = share.most;
-        weights[i][LANE] = share.weights;
+        most[i][LANE] = share.softmax.most;
+        weights[i][LANE] = share.softmax.weights;
 #pragma unroll
         for (int c = 0; c < EACH; c++) sum[i][c][LANE] = share.sum[c];
     }
 
     // Merges all shares and writes COUNT of each lane's columns, from `first` on.
     template <int COUNT> __device__ __forceinline__ void merge(const Attend &a, const AttendedRow<PIECES> &r, u32 first) const {
-        float all = most[0][LANE], total = 0.0f, factor[ATTEND_WARPS];
+        OnlineSoftmax softmax[ATTEND_WARPS];
 #pragma unroll
-        for (int w = 1; w < ATTEND_WARPS; w++) all = fmaxf(all, most[w][LANE]);
-#pragma unroll
-        for (int w = 0; w < ATTEND_WARPS; w++) {
-            factor[w] = expf(most[w][LANE] - all);
-            total = fmaf(factor[w], weights[w][LANE], total);
-        }
+        for (int w = 0; w < ATTEND_WARPS; w++) softmax[w].most = most[w][LANE], softmax[w].weights = weights[w][LANE];
+        float factor[ATTEND_WARPS], total = merge_factors(softmax, factor);
         if (!r.has) return;
         act *out = a.out + (u64)r.row * a.out_stride + r.column;
         float merged[COUNT];

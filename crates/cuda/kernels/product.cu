@@ -262,14 +262,18 @@ __device__ __forceinline__ void lay_out(const sum_t (&sums)[WIDE][4], u32 first_
                 make_float2((float)sums[n][2 * i], (float)sums[n][2 * i + 1]);
 }
 
-// Up to eight rows, where latency from kernel to kernel is all that counts. A block has eight columns. Its
-// warps load the rows of x into shared memory; one warp multiplies. What does not depend on the previous
-// kernel is prefetched before that ends: as many weights as registers hold, the others into the L2 cache,
-// and the bias. In the epilogue a lane has the eight columns of a row.
+// Up to eight rows, where latency from kernel to kernel is all that counts. A block has eight columns. Their weights,
+// which do not depend on the previous kernel, are on their way to shared memory before that ends, and the bias is in
+// registers. Then all warps load the rows of x, and one multiplies. In the epilogue a lane has the eight columns of a row.
 #define FEW_WARPS 4
-// Chunks of w in flight.
-#define RING 16
+#define FEW_COLUMNS 8
 extern __shared__ __align__(16) u8 few_rows[];
+
+// `cp.async` copies sixteen bytes to shared memory. `bytes` is 0 for what does not exist and becomes zero.
+__device__ __forceinline__ void copy_async(u8 *to, const u8 *from, u32 bytes) {
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
+}
 
 // Bytes from row to row in shared memory, padded against bank conflicts of the eight rows a warp reads.
 __device__ __forceinline__ u32 few_stride(const Product &p) { return (p.bytes + CHUNK - 1) / CHUNK * CHUNK + CHUNK / 2; }
@@ -299,39 +303,41 @@ __device__ __forceinline__ void finish_few(const Product &p, sum_t (&sums)[1][4]
     store8((act *)p.out + (u64)lane * p.out_stride + column, e);
 }
 
+// A chunk of rows of x against one of w, both in shared memory.
+__device__ __forceinline__ void multiply_shared(sum_t *sums, const u8 *x, const u8 *w, u32 chunk) {
+    const u8 *x_at = x + chunk * CHUNK, *w_at = w + chunk * CHUNK;
+    uint2 a = *(const uint2 *)x_at, b = *(const uint2 *)(x_at + CHUNK / 2);
+    uint2 c = *(const uint2 *)w_at, d = *(const uint2 *)(w_at + CHUNK / 2);
+    multiply_chunk(sums, rounded4(make_uint4(a.x, a.y, b.x, b.y)), make_uint4(0, 0, 0, 0), make_uint4(c.x, c.y, d.x, d.y));
+}
+
 // `fill` waits for the previous kernel and leaves rows in shared memory.
-template <typename Fill> __device__ __forceinline__ void few(const Product &p, const u8 *rows, Fill fill) {
-    u32 lane = LANE, column = blockIdx.x * 8, chunks = (p.bytes + CHUNK - 1) / CHUNK;
-    if (threadIdx.x >= 32) {
-        fill();
-        __syncthreads();
-        return;
+template <typename Fill> __device__ __forceinline__ void few(const Product &p, u8 *rows, Fill fill) {
+    u32 lane = LANE, column = blockIdx.x * FEW_COLUMNS, chunks = (p.bytes + CHUNK - 1) / CHUNK, stride = few_stride(p);
+    u8 *weights = rows + 8 * stride;
+    for (u32 i = threadIdx.x; i < FEW_COLUMNS * chunks * (CHUNK / 16); i += 32 * FEW_WARPS) {
+        u32 n = i / (chunks * (CHUNK / 16)), at = i % (chunks * (CHUNK / 16)) * 16;
+        copy_async(weights + n * stride + at, p.w + (u64)min(column + n, p.columns - 1) * p.w_stride + at, 16);
     }
-    bool whole = column + 8 <= p.columns && p.columns % 8 == 0 && !p.exact_out;
+    bool whole = column + FEW_COLUMNS <= p.columns && p.columns % 8 == 0 && !p.exact_out, first = threadIdx.x < 32;
     Eight bias, input;
 #pragma unroll
-    for (int k = 0; k < 8; k++) bias.v[k] = whole && p.bias ? p.bias[column + k] : 0.0f, input.v[k] = 0.0f;
-    const u8 *w = p.w + (u64)min(column + lane / 4, p.columns - 1) * p.w_stride + (lane % 4) * 8;
-    uint4 ring[RING];
-#pragma unroll
-    for (u32 i = 0; i < RING; i++) ring[i] = read_chunk(w + min(i, chunks - 1) * CHUNK);
-    prefetch_row(p, w, (lane % 4) * 8, RING * CHUNK);
+    for (int k = 0; k < 8; k++) bias.v[k] = first && whole && p.bias ? p.bias[column + k] : 0.0f, input.v[k] = 0.0f;
     fill();
     // Eight rows can always be read, whatever is in them.
-    if (whole && p.input) input = load8(p.input + (u64)(lane % 8) * p.out_stride + column);
+    if (first && whole && p.input) input = load8(p.input + (u64)(lane % 8) * p.out_stride + column);
+    asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
-    const u8 *x = rows + lane / 4 * few_stride(p) + (lane % 4) * 8;
-    uint4 nothing = make_uint4(0, 0, 0, 0);
+    if (!first) return;
+    const u8 *x = rows + lane / 4 * stride + (lane % 4) * 8, *w = weights + lane / 4 * stride + (lane % 4) * 8;
     sum_t sums[1][4] = {{0, 0, 0, 0}};
-    for (u32 base = 0; base < chunks; base += RING)
+    // Without a branch between chunks, the next one is read during the mma instructions.
+    const u32 STEP = 8;
+    u32 chunk = 0;
+    for (; chunk + STEP <= chunks; chunk += STEP)
 #pragma unroll
-        for (u32 i = 0; i < RING; i++) {
-            u32 chunk = base + i, next = chunk + RING;
-            if (chunk >= chunks) break;
-            uint2 a = *(const uint2 *)(x + chunk * CHUNK), b = *(const uint2 *)(x + chunk * CHUNK + CHUNK / 2);
-            multiply_chunk(sums[0], rounded4(make_uint4(a.x, a.y, b.x, b.y)), nothing, ring[i]);
-            if (next < chunks) ring[i] = read_chunk(w + next * CHUNK);
-        }
+        for (u32 i = 0; i < STEP; i++) multiply_shared(sums[0], x, w, chunk + i);
+    for (; chunk < chunks; chunk++) multiply_shared(sums[0], x, w, chunk);
     finish_few(p, sums, bias, input, whole);
 }
 

@@ -3,13 +3,7 @@
 
 #if PRODUCT != 0
 
-// Many rows: `cp.async` copies tiles of x and w to shared memory, some stages ahead. `bytes` is 0 for what
-// does not exist and becomes zero.
-__device__ __forceinline__ void copy_async(u8 *to, const u8 *from, u32 bytes) {
-    u32 at = (u32)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
-}
-
+// Many rows: `cp.async` copies tiles of x and w to shared memory, some stages ahead.
 template <int ROWS_, int COLUMNS_, int WARPS_M, int WARPS_N, int STAGES> struct Wide {
     typedef sum_t Sums[ROWS_ / WARPS_M / 16][COLUMNS_ / WARPS_N / 8][4];
     struct Operands {};

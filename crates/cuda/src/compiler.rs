@@ -27,6 +27,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("../kernels/precision.cu"),
     include_str!("../kernels/rows.cu"),
     include_str!("../kernels/attention.cu"),
+    include_str!("../kernels/attention_heads.cu"),
     include_str!("../kernels/attention_tiles.cu"),
     include_str!("../kernels/product.cu"),
     include_str!("../kernels/tiles.cu"),

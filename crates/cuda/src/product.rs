@@ -15,6 +15,9 @@ use crate::precision::GpuPrecision;
 /// Bytes of k that kernels take at a time. Rows of weights are padded to whole chunks.
 const CHUNK: usize = 64;
 
+/// Columns of a block of the kernel for few rows.
+const FEW_COLUMNS: usize = 8;
+
 /// The widest rows that a product normalises itself.
 const WIDEST_NORMED: usize = 1024;
 
@@ -238,9 +241,9 @@ impl Linear {
             };
         }
         let row_bytes = (self.inputs * self.precision.product_size()).next_multiple_of(CHUNK);
-        let few_bytes = FEW_ROWS * (row_bytes + CHUNK / 2);
+        let few_bytes = (FEW_ROWS + FEW_COLUMNS) * (row_bytes + CHUNK / 2);
         if rows <= FEW_ROWS && few_bytes <= device.most_shared() {
-            return Tile::new(kernel::product_few, (FEW_ROWS, 8), 128, few_bytes);
+            return Tile::new(kernel::product_few, (FEW_ROWS, FEW_COLUMNS), 128, few_bytes);
         }
         // Large tiles read less, but should keep almost all multiprocessors busy. Measured on an H200.
         let processors = device.properties.processors;

@@ -79,7 +79,10 @@ pub(crate) fn kernels(precision: GpuPrecision) -> impl Iterator<Item = &'static 
         "best_large",
         "best_huge",
     ];
-    const TWO_BYTES: [&str; 18] = [
+    const TWO_BYTES: [&str; 21] = [
+        "attend_head_32",
+        "attend_head_64",
+        "attend_head_128",
         "attend_few_32",
         "attend_few_64",
         "attend_few_128",

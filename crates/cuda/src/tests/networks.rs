@@ -41,16 +41,16 @@ fn whether_rows_form_parties_depends_on_the_search() {
         launched.iter().map(|launched| launched.kernel.clone()).collect()
     };
     let start = Origin::Start(None);
-    for (slot, expected) in [(beam, "attend_few_32"), (greedy, "attend_wide_1")] {
+    for (slot, expected) in [(beam, "attend_few_32"), (greedy, "attend_head_32")] {
         let alone = attended(&[(slot, start)]);
         assert_eq!(names(&alone), [expected]);
         assert_eq!(alone[0].address(ROWS), 0);
     }
     let on = |row| Origin::Row { row, token: 9 };
     let both = attended(&[(beam, start), (greedy, start)]);
-    assert_eq!(names(&both), ["attend_wide_1", "attend_few_32"]);
+    assert_eq!(names(&both), ["attend_head_32", "attend_few_32"]);
     let both = attended(&[(greedy, on(1)), (beam, on(0)), (beam, on(0)), (beam, on(0))]);
-    assert_eq!(names(&both), ["attend_wide_1", "attend_few_32"]);
+    assert_eq!(names(&both), ["attend_head_32", "attend_few_32"]);
     fake.world(|w| {
         let words = |at: u64| [0, 1, 2, 3].map(|i| w.word(at + 4 * i));
         assert_eq!(words(both[0].address(ROWS))[0], 0, "the greedy row");
