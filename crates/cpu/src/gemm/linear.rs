@@ -281,8 +281,6 @@ impl Linear {
         }
         let repacked = self.repacked(isa);
         let this = repacked.as_ref().unwrap_or(self);
-        let starts = (0..self.panels()).step_by(block_panels);
-        let blocks = starts.map(|start| start..(start + block_panels).min(self.panels()));
         if let Linear::Int8(packed) = this
             && in_registers
             && int8::can_feed_sink(isa, rows, packed)
@@ -293,6 +291,23 @@ impl Linear {
             });
             return profile::lap("output layer");
         }
+        this.each_block(isa, x, block_panels, |columns, scores| {
+            sink.take_block(isa, columns, scores);
+        });
+    }
+
+    /// Computes the product in blocks of at most `block_panels` panels. `take(columns, scores)` gets the scores of all rows, row by
+    /// row, and may change them.
+    pub(crate) fn each_block(
+        &self,
+        isa: Isa,
+        x: &[f32],
+        block_panels: usize,
+        mut take: impl FnMut(Range<usize>, &mut [f32]),
+    ) {
+        let rows = x.len() / self.inputs().max(1);
+        let starts = (0..self.panels()).step_by(block_panels);
+        let blocks = starts.map(|start| start..(start + block_panels).min(self.panels()));
         let shape = (self.inputs(), self.outputs());
         let mut block = BLOCK.take();
         let each = |multiply: &mut dyn FnMut(Range<usize>, &mut [f32])| {
@@ -300,10 +315,10 @@ impl Linear {
                 let columns = panels.start * LANES..(panels.end * LANES).min(self.outputs());
                 block.resize(rows * columns.len(), 0.0);
                 multiply(panels, &mut block);
-                sink.take_block(isa, columns, &block);
+                take(columns, &mut block);
             }
         };
-        match this {
+        match self {
             Linear::Float32(packed) => each(&mut |panels, out| {
                 split::multiply_panels(panels, shape, out, &|panels, out| {
                     float32::multiply(isa, x, packed, panels, out);
@@ -333,7 +348,7 @@ impl Linear {
                     });
                 });
             }),
-            Linear::Trial(_) => unreachable!("returned above"),
+            Linear::Trial(_) => unreachable!("the caller has chosen a layer"),
         }
         BLOCK.set(block);
     }

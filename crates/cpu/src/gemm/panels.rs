@@ -91,6 +91,13 @@ impl<T: Copy + Zeroable + Send> Panels<T> {
         size_of_val(&*self.lines)
     }
 
+    /// A layer with the same outputs and biases, and weights of another type that are still zero. A panel has `groups` lines.
+    pub(crate) fn with_weights<U: Copy + Zeroable>(&self, groups: usize) -> Panels<U> {
+        let lines = Store::zeroed(self.bias.len() * groups, self.lines.pages());
+        let bias = self.bias.clone();
+        Panels { lines, bias, outputs: self.outputs, inputs: self.inputs, groups }
+    }
+
     /// A layer with a selection of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> Panels<T> {
         let bias = gather(&self.bias, outputs);

@@ -7,12 +7,16 @@
 //! | words of a row | kernel |
 //! |---|---|
 //! | the vocabulary | the packed product |
-//! | the vocabulary, 1 or 2 rows, best logit only | `screening`: 4-bit weights rule out most words |
+//! | the vocabulary, int8, 1 or 2 rows, best logit only | `screening`: 4-bit weights rule out most words |
+//! | the vocabulary, float32, best logit only | `float_screening`: int8 weights rule out most words |
 //! | a shortlist of 8 or more rows, or any without AVX-512 VNNI | a packed copy of its words |
 //! | shortlists of fewer rows each | `scattered`: each word where it is |
 //! | 6 or more such shortlists, logits only | `frequent_words` (AMX): words that many have, for all rows |
 //! | | `shared_words`: each of the others once for all rows that have it |
 
+mod float_screening;
+#[cfg(test)]
+mod float_screening_tests;
 mod frequent_words;
 mod membership;
 pub(crate) mod scattered;
@@ -36,6 +40,7 @@ use bytemuck::Zeroable;
 use peregrine_model::Activation;
 use peregrine_nn::{Choice, Choices, RowRequest, Scoring, TopKQuery, profile};
 
+use crate::gemm::float32::PackedFloat32;
 use crate::gemm::int8::{PIECE, PackedInt8};
 use crate::gemm::linear::{Linear, with_quantised_rows};
 use crate::gemm::panels::Lanes;
@@ -46,6 +51,7 @@ use crate::output::membership::{MembershipTable, assign_bits};
 use crate::output::scattered::{OutputRows, PickedRows};
 use crate::output::screening::{Sample, Screen};
 use crate::output::shared_words::ActiveRows;
+use float_screening::FloatScreen;
 use score_sinks::{RowFilter, RowState, ScoreSinks};
 use top_k::TopK;
 
@@ -67,6 +73,12 @@ const SCREEN_MAX_ROWS: usize = 2;
 /// Rows after which a 4-bit copy of the weights pays for its memory and the time to make it.
 const ROWS_BEFORE_SCREENING: u32 = 100;
 
+/// Rows after which an int8 copy of float32 weights pays for the time to make it.
+const ROWS_BEFORE_FLOAT_SCREENING: u32 = 256;
+
+/// The most inputs of a float32 layer that is screened: int8 products of many more might overflow.
+const MAX_SCREENED_INPUTS: usize = 1 << 16;
+
 /// Number of rows, the last before screening starts, that are tried on a sample of the words, which tells whether screening pays.
 const SAMPLED_ROWS: u32 = 20;
 
@@ -79,6 +91,8 @@ pub struct Output {
     screen: OnceLock<Screen>,
     /// Some of the weights in 4 bits.
     sample: OnceLock<Sample>,
+    /// The weights of a float32 layer in int8. Made after [`ROWS_BEFORE_FLOAT_SCREENING`] rows that could use them.
+    float_screen: OnceLock<FloatScreen>,
     /// Whether screening is enabled.
     screening: bool,
     /// Rows so far that screening could serve.
@@ -125,16 +139,28 @@ impl ScatteredWords {
 #[derive(Clone, Copy)]
 enum Screening<'a> {
     /// The best word is found without. The sample records whether screening would have helped.
-    Sampled(&'a Sample),
+    Sampled(&'a PackedInt8, &'a Sample),
     /// The best word is found among those that screening leaves.
-    Full(&'a OutputRows, &'a Screen),
+    Int8(&'a PackedInt8, &'a OutputRows, &'a Screen),
+    /// As above, in float32.
+    Float32(&'a PackedFloat32, &'a FloatScreen),
 }
 
 impl Output {
     pub(crate) fn new(linear: Linear, screening: bool, in_registers: bool) -> Output {
         let screenable_rows = AtomicU32::new(0);
         let (rows, screen, sample) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Output { linear, rows, screen, sample, screening, screenable_rows, in_registers }
+        let float_screen = OnceLock::new();
+        Output {
+            linear,
+            rows,
+            screen,
+            sample,
+            float_screen,
+            screening,
+            screenable_rows,
+            in_registers,
+        }
     }
 
     fn rows(&self, packed: &PackedInt8) -> &Arc<OutputRows> {
@@ -147,29 +173,57 @@ impl Output {
         isa: Isa,
         query: TopKQuery<'_>,
         rows: &Range<usize>,
-    ) -> Option<(&PackedInt8, Screening<'_>)> {
-        let Linear::Int8(packed) = &self.linear else { return None };
+    ) -> Option<Screening<'_>> {
         let best_only = |request: &RowRequest<'_>| {
             request.count == 1 && request.forced.is_none() && request.scoring == Scoring::Logit
         };
-        let fits = self.screening
-            && rows.len() <= SCREEN_MAX_ROWS
-            && query.requests[rows.clone()].iter().all(best_only)
-            && OutputRows::is_fast(isa)
-            && !packed.saturates();
+        if !self.screening || !query.requests[rows.clone()].iter().all(best_only) {
+            return None;
+        }
+        match &self.linear {
+            Linear::Int8(packed) => self.int8_screening(isa, packed, rows.len()),
+            Linear::Float32(packed) => self.float_screening(isa, packed, rows.len()),
+            _ => None,
+        }
+    }
+
+    fn int8_screening<'a>(
+        &'a self,
+        isa: Isa,
+        packed: &'a PackedInt8,
+        rows: usize,
+    ) -> Option<Screening<'a>> {
+        let fits = rows <= SCREEN_MAX_ROWS && OutputRows::is_fast(isa) && !packed.saturates();
         let before = if fits { self.screenable_rows.fetch_add(1, Relaxed) } else { 0 };
         if before + SAMPLED_ROWS < ROWS_BEFORE_SCREENING {
             return None;
         }
         let sample = self.sample.get_or_init(|| Sample::new(packed));
         if before < ROWS_BEFORE_SCREENING {
-            return Some((packed, Screening::Sampled(sample)));
+            return Some(Screening::Sampled(packed, sample));
         }
         if !sample.pays() {
             return None;
         }
         let screen = self.screen.get_or_init(|| Screen::new(packed));
-        screen.pays().then(|| (packed, Screening::Full(self.rows(packed), screen)))
+        screen.pays().then(|| Screening::Int8(packed, self.rows(packed), screen))
+    }
+
+    fn float_screening<'a>(
+        &'a self,
+        isa: Isa,
+        packed: &'a PackedFloat32,
+        rows: usize,
+    ) -> Option<Screening<'a>> {
+        if !FloatScreen::is_fast(isa) || !(1..=MAX_SCREENED_INPUTS).contains(&packed.inputs()) {
+            return None;
+        }
+        if self.screenable_rows.load(Relaxed) < ROWS_BEFORE_FLOAT_SCREENING {
+            self.screenable_rows.fetch_add(rows as u32, Relaxed);
+            return None;
+        }
+        let screen = self.float_screen.get_or_init(|| FloatScreen::new(packed));
+        screen.pays().then_some(Screening::Float32(packed, screen))
     }
 
     pub(crate) fn select(&self, isa: Isa, words: &[u32]) -> Selection {
@@ -253,7 +307,16 @@ pub(crate) fn best(
                 return best_of_scattered_words(isa, x, output, selections, sinks);
             }
             let linear = selection.map_or(&output.linear, |selection| selection.packed(output));
-            if let Some((packed, Screening::Full(rows, screen))) = screening {
+            if let Some(Screening::Float32(packed, screen)) = screening {
+                let failed = screen.multiply(isa, x, packed, sinks);
+                for run in failed.chunk_by(|a, b| a + 1 == *b) {
+                    let (rows, x) = (run[0]..run[0] + run.len(), &x[run[0] * inputs..]);
+                    let (x, mut sinks) = (&x[..run.len() * inputs], sinks.slice_rows(rows, None));
+                    linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut sinks);
+                }
+                return;
+            }
+            if let Some(Screening::Int8(packed, rows, screen)) = screening {
                 for (row, x) in x.chunks_exact(inputs).enumerate() {
                     let sink = sinks.slice_rows(row..row + 1, None);
                     best_screened(isa, x, linear, (packed, rows, screen), sink);
@@ -267,7 +330,7 @@ pub(crate) fn best(
                     (&x[row * inputs..][..inputs], sinks.slice_rows(row..row + 1, words));
                 linear.multiply_in_blocks(isa, x, BLOCK_PANELS, false, &mut sink);
             }
-            if let Some((packed, Screening::Sampled(sample))) = screening {
+            if let Some(Screening::Sampled(packed, sample)) = screening {
                 for (state, x) in sinks.rows.iter().zip(x.chunks_exact(inputs)) {
                     with_quantised_rows(isa, x, packed, |x, bounds| {
                         sample.look(isa, x, state.top_k_threshold, bounds);

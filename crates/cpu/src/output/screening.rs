@@ -26,7 +26,7 @@ use crate::memory::arena::Store;
 use crate::technique::Technique;
 
 /// If more than one word in so many survives, all words are computed in full instead.
-const SURVIVOR_RATIO: usize = 4;
+pub(super) const SURVIVOR_RATIO: usize = 4;
 
 /// The sample has one word in so many.
 const SAMPLE_RATIO: usize = 16;
@@ -42,10 +42,40 @@ pub(crate) struct Screen {
     errors: Vec<f32>,
     /// The scale of each output's `h`, padded to whole panels.
     scales: Vec<f32>,
+    tally: Tally,
+}
+
+/// How often screening helped.
+#[derive(Default)]
+pub(super) struct Tally {
     /// Rows that were screened.
     tried: AtomicU64,
     /// Rows that had too many survivors.
     failed: AtomicU64,
+}
+
+impl Tally {
+    /// Whether few rows had too many survivors.
+    pub(super) fn pays(&self) -> bool {
+        self.failed.load(Relaxed) <= self.tried.load(Relaxed) / 4 + 4
+    }
+
+    /// Records a row.
+    pub(super) fn record(&self, few_survivors: bool) {
+        self.tried.fetch_add(1, Relaxed);
+        self.failed.fetch_add(u64::from(!few_survivors), Relaxed);
+    }
+
+    /// The rows so far, and those of them that had too many survivors.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.tried.load(Relaxed), self.failed.load(Relaxed))
+    }
+
+    /// Makes [`pays`](Tally::pays) false for ever.
+    pub(super) fn give_up(&self) {
+        self.failed.store(u64::MAX / 2, Relaxed);
+    }
 }
 
 /// Eight inputs of sixteen outputs.
@@ -97,13 +127,12 @@ impl Screen {
                 }
             },
         );
-        let (tried, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Screen { lines, errors, scales, tried, failed }
+        Screen { lines, errors, scales, tally: Tally::default() }
     }
 
     /// Whether few rows had too many survivors.
     pub(crate) fn pays(&self) -> bool {
-        self.failed.load(Relaxed) * 4 <= self.tried.load(Relaxed) + 16
+        self.tally.pays()
     }
 
     /// Sets `words` to the words, in ascending order, that may have the largest score of the only row of `x`, without banned ones.
@@ -135,13 +164,8 @@ impl Screen {
             words.extend((0..).zip(&*bounds).filter(|(_, b)| **b >= score).map(|(word, _)| word));
         }
         let few = !words.is_empty() && words.len() <= packed.outputs / SURVIVOR_RATIO;
-        self.record(few);
+        self.tally.record(few);
         few
-    }
-
-    fn record(&self, few: bool) {
-        self.tried.fetch_add(1, Relaxed);
-        self.failed.fetch_add(u64::from(!few), Relaxed);
     }
 
     /// Sets `bounds` to an upper bound of each word's score for the only row of `x`. Returns likely best words.
@@ -192,7 +216,7 @@ impl Sample {
     pub(crate) fn look(&self, isa: Isa, x: &QuantisedInt8, best: f32, bounds: &mut Vec<f32>) {
         self.screen.bounds(isa, (x, &self.packed), bounds);
         let survivors = bounds.iter().filter(|bound| **bound >= best).count();
-        self.screen.record(survivors <= self.packed.outputs / SURVIVOR_RATIO);
+        self.screen.tally.record(survivors <= self.packed.outputs / SURVIVOR_RATIO);
     }
 
     pub(crate) fn pays(&self) -> bool {

@@ -43,11 +43,12 @@ use bytemuck::Zeroable;
 use peregrine_model::{Precision, quantise_row};
 use peregrine_nn::Dense;
 
+use crate::gemm::float32::PackedFloat32;
 use crate::gemm::panels::{Lanes, Panels, Row, gather, set_lane};
 use crate::gemm::tiles::InputLayout;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::tiles::panels_for;
-use crate::gemm::{product, split};
+use crate::gemm::{parallel, product, split};
 use crate::isa::float16::Float16;
 use crate::isa::lanes::LANES;
 use crate::isa::{Isa, Level};
@@ -136,6 +137,28 @@ impl PackedInt8 {
         }
     }
 
+    /// Quantises a layer that is packed in float32.
+    pub(crate) fn from_float32(from: &PackedFloat32) -> PackedInt8 {
+        let groups = from.inputs.next_multiple_of(INPUT_MULTIPLE) / 4;
+        let mut panels: Panels<[i8; 4]> = from.with_weights(groups);
+        let mut starts = vec![Sums::zeroed(); panels.panels()];
+        let mut scales = vec![Lanes::zeroed(); panels.panels()];
+        let lines =
+            from.lines.chunks(from.inputs.max(1)).zip(panels.lines.chunks_mut(groups.max(1)));
+        let parts = lines.zip(starts.iter_mut().zip(&mut scales)).collect();
+        parallel::for_each(parts, from.lines.len() * LANES, |((from, lines), (starts, scales))| {
+            let (mut floats, mut rounded) = (Vec::new(), vec![0; from.len()]);
+            for lane in 0..LANES {
+                floats.clear();
+                floats.extend(from.iter().map(|line| line.0[lane]));
+                scales.0[lane] = quantise_row(&floats, &mut rounded);
+                starts.0[lane] = set_integers(lines, lane, bytemuck::cast_slice(&rounded));
+            }
+        });
+        let (options, tuning, input_rows) = Default::default();
+        PackedInt8 { panels, starts, scales, options, tuning, input_rows }
+    }
+
     /// A layer with a selection of the outputs.
     pub(crate) fn select(&self, outputs: &[u32]) -> PackedInt8 {
         PackedInt8 {
@@ -167,10 +190,14 @@ fn pack_panel(
             scales.0[lane] = quantise_row(&floats, &mut rounded);
             &rounded
         };
-        let integers: &[i8] = bytemuck::cast_slice(integers);
-        starts.0[lane] = -128 * integers.iter().map(|&w| i32::from(w)).sum::<i32>();
-        set_lane(lines, lane, integers);
+        starts.0[lane] = set_integers(lines, lane, bytemuck::cast_slice(integers));
     }
+}
+
+/// Writes the weights of one output and returns the initial value of its sums.
+fn set_integers(lines: &mut [Bytes], lane: usize, integers: &[i8]) -> i32 {
+    set_lane(lines, lane, integers);
+    -128 * integers.iter().map(|&w| i32::from(w)).sum::<i32>()
 }
 
 /// A block of the rows of a [`QuantisedInt8`].
