@@ -100,7 +100,7 @@ impl Cpu {
         Cpu { row_blocks, ..self }
     }
 
-    /// Sets whether the output layer screens words with 4-bit weights.
+    /// Sets whether the output layer screens words with smaller weights.
     pub fn with_screening(self, screening: bool) -> Cpu {
         Cpu { screening, ..self }
     }

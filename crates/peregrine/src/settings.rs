@@ -193,7 +193,7 @@ pub const SETTINGS: &[Setting] = &[
         "on",
         false,
         |s, v| switch(&mut s.compute.all_output_bytes, v, ["on", "off"]),
-        "Greedy search of one or two sentences in int8: rule out most words with 4-bit output weights, then compute the rest in full."
+        "Greedy search in float32, and of one or two sentences in int8: rule out most words with output weights in int8 or 4 bits, then compute the rest in full."
     ),
     setting!(
         "tune",

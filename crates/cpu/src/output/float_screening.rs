@@ -27,16 +27,13 @@ use crate::isa::lanes::{LANES, largest};
 use crate::isa::{Isa, Level, kernel};
 use crate::technique::Technique;
 
-/// Words of a block.
-const BLOCK: usize = BLOCK_PANELS * LANES;
-
 /// Relative rounding errors of the bounds themselves: some ten operations of 2⁻²⁴ each.
 const SLACK: f32 = 2e-6;
 
 /// What underflow can change a score or a bound by.
-const UNDERFLOW: f32 = 1e-25;
+const UNDERFLOW: f32 = 1e-20;
 
-/// Norms of inputs and weights are below this, so that no score overflows.
+/// Norms of inputs and weights are below this, so that no score overflows. NaN is not.
 const LARGEST_NORM: f32 = 1e15;
 
 /// A bound of the relative rounding error of a float32 sum of so many products and a bias, `(inputs + 1) · 2⁻²⁴` in theory. It is
@@ -57,25 +54,34 @@ pub(super) struct FloatScreen {
 /// What bounds the error of an approximate score, for each word of a block.
 #[derive(Clone)]
 struct BlockErrors {
-    /// `‖w − ŵ‖`.
-    lost: [f32; BLOCK],
-    /// `‖w‖`.
-    norm: [f32; BLOCK],
-    /// The rounding of the bias.
-    bias: [f32; BLOCK],
+    panels: [Errors<[f32; LANES]>; BLOCK_PANELS],
     /// The maximum of each.
-    max: [f32; 3],
+    max: Errors<f32>,
+}
+
+/// What bounds the error of an approximate score, for a word or for the words of a panel.
+#[derive(Clone, Copy)]
+struct Errors<T> {
+    /// `‖w − ŵ‖`.
+    lost: T,
+    /// `‖w‖`.
+    norm: T,
+    /// The rounding of the bias.
+    bias: T,
 }
 
 impl BlockErrors {
-    const ZERO: BlockErrors =
-        BlockErrors { lost: [0.0; BLOCK], norm: [0.0; BLOCK], bias: [0.0; BLOCK], max: [0.0; 3] };
+    const NONE: BlockErrors = {
+        let zero = Errors { lost: [0.0; LANES], norm: [0.0; LANES], bias: [0.0; LANES] };
+        let max = Errors { lost: 0.0, norm: 0.0, bias: 0.0 };
+        BlockErrors { panels: [zero; BLOCK_PANELS], max }
+    };
 
-    /// Measures the words of some panels from `first` on.
+    /// Measures the words of these panels.
     fn measure(&mut self, layer: &PackedFloat32, int8: &PackedInt8, panels: Range<usize>) {
         let (inputs, groups) = (layer.inputs, int8.groups());
         let rounding = rounding(inputs);
-        for (place, panel) in panels.enumerate() {
+        for (errors, panel) in self.panels.iter_mut().zip(panels) {
             let (mut lost, mut norm) = ([0f64; LANES], [0f64; LANES]);
             let scales = &int8.scales[panel].0;
             let integers = &int8.lines[panel * groups..][..groups];
@@ -88,18 +94,20 @@ impl BlockErrors {
                 }
             }
             for lane in 0..LANES {
-                let word = place * LANES + lane;
-                self.lost[word] = lost[lane].sqrt() as f32 * (1.0 + SLACK);
-                self.norm[word] = norm[lane].sqrt() as f32 * (1.0 + SLACK);
-                self.bias[word] = layer.bias[panel].0[lane].abs() * rounding + UNDERFLOW;
+                errors.lost[lane] = lost[lane].sqrt() as f32 * (1.0 + SLACK);
+                errors.norm[lane] = norm[lane].sqrt() as f32 * (1.0 + SLACK);
+                errors.bias[lane] = layer.bias[panel].0[lane].abs() * rounding + UNDERFLOW;
             }
+            self.max.lost = self.max.lost.max(largest(&errors.lost));
+            self.max.norm = self.max.norm.max(largest(&errors.norm));
+            self.max.bias = self.max.bias.max(largest(&errors.bias));
         }
-        self.max = [&self.lost, &self.norm, &self.bias].map(|errors| largest(errors));
     }
 
     /// Whether every number is finite and no score can overflow.
     fn usable(&self) -> bool {
-        [&self.lost, &self.norm, &self.bias].iter().all(|e| e.iter().all(|e| *e < LARGEST_NORM))
+        let usable = |numbers: &[f32; LANES]| numbers.iter().all(|n| *n < LARGEST_NORM);
+        self.panels.iter().all(|e| usable(&e.lost) && usable(&e.norm) && usable(&e.bias))
     }
 }
 
@@ -146,8 +154,8 @@ impl ScreenedRow {
         self.lost = lost as f32 * (1.0 + SLACK);
         self.lower = f32::NEG_INFINITY;
         self.survivors.clear();
-        // Also if it is NaN.
-        self.failed = !(exact + quantised < f64::from(LARGEST_NORM));
+        let usable = exact + quantised < f64::from(LARGEST_NORM);
+        self.failed = !usable;
     }
 
     /// How far a score may be from its approximation.
@@ -156,35 +164,49 @@ impl ScreenedRow {
         self.norm * lost + self.lost * norm + bias
     }
 
-    /// Sets the bounds of the words of a block.
+    /// Lower and upper bounds of the scores of a panel.
     #[inline(always)]
     fn bounds(
         &self,
-        errors: &BlockErrors,
-        scores: &[f32],
-        lower: &mut [f32; BLOCK],
-        upper: &mut [f32; BLOCK],
-    ) {
-        let of_words = errors.lost.iter().zip(&errors.norm).zip(&errors.bias).zip(scores);
-        for (bounds, (((lost, norm), bias), score)) in lower.iter_mut().zip(upper).zip(of_words) {
-            let error = self.error(*lost, *norm, *bias);
-            (*bounds.0, *bounds.1) = (score - error, score + error);
+        errors: &Errors<[f32; LANES]>,
+        scores: &[f32; LANES],
+    ) -> ([f32; LANES], [f32; LANES]) {
+        let (mut lower, mut upper) = ([0.0; LANES], [0.0; LANES]);
+        for i in 0..LANES {
+            let error = self.error(errors.lost[i], errors.norm[i], errors.bias[i]);
+            (lower[i], upper[i]) = (scores[i] - error, scores[i] + error);
         }
+        (lower, upper)
     }
 
     /// Looks for survivors among approximate scores of the words from `first` on. At most `limit` survivors are kept.
     #[inline(always)]
     fn scan(&mut self, errors: &BlockErrors, first: usize, scores: &[f32], limit: usize) {
-        let [lost, norm, bias] = errors.max;
+        let Errors { lost, norm, bias } = errors.max;
         if self.failed || largest(scores) + self.error(lost, norm, bias) < self.lower {
             return;
         }
-        let (mut lower, mut upper) = ([f32::NEG_INFINITY; BLOCK], [f32::NEG_INFINITY; BLOCK]);
-        self.bounds(errors, scores, &mut lower, &mut upper);
-        self.lower = self.lower.max(largest(&lower[..scores.len()]));
-        for (first, upper) in (first..).step_by(LANES).zip(upper[..scores.len()].chunks(LANES)) {
-            if largest(upper) >= self.lower {
-                let words = (first as u32..).zip(upper.iter().copied());
+        let (panels, rest) = scores.as_chunks::<LANES>();
+        let mut last = [f32::NEG_INFINITY; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        let last = if rest.is_empty() { None } else { Some(&last) };
+        let panels = || errors.panels.iter().zip(panels.iter().chain(last));
+        let mut max = [self.lower; LANES];
+        for (errors, scores) in panels() {
+            let (lower, _) = self.bounds(errors, scores);
+            for i in 0..LANES {
+                max[i] = if lower[i] > max[i] { lower[i] } else { max[i] };
+            }
+        }
+        self.lower = largest(&max);
+        for (first, (errors, scores)) in (first as u32..).step_by(LANES).zip(panels()) {
+            let (_, upper) = self.bounds(errors, scores);
+            let mut any = false;
+            for bound in upper {
+                any |= bound >= self.lower;
+            }
+            if any {
+                let words = (first..).zip(upper);
                 self.survivors.extend(words.filter(|(_, upper)| *upper >= self.lower));
             }
         }
@@ -269,7 +291,7 @@ fn scan_body<const FMA: bool>(
 impl FloatScreen {
     pub(super) fn new(layer: &PackedFloat32) -> FloatScreen {
         let int8 = PackedInt8::from_float32(layer);
-        let mut blocks = vec![BlockErrors::ZERO; layer.panels().div_ceil(BLOCK_PANELS)];
+        let mut blocks = vec![BlockErrors::NONE; layer.panels().div_ceil(BLOCK_PANELS)];
         let starts = (0..layer.panels()).step_by(BLOCK_PANELS);
         let weights = layer.panels() * LANES * layer.inputs;
         parallel::for_each(starts.zip(&mut blocks).collect(), weights, |(start, block)| {
@@ -282,14 +304,16 @@ impl FloatScreen {
         FloatScreen { int8: Linear::Int8(int8), blocks, tally }
     }
 
-    /// Whether int8 products are so much faster than float32 products that screening can pay.
-    pub(super) fn is_fast(isa: Isa) -> bool {
-        // Tests screen with every instruction set.
-        cfg!(test)
-            || matches!(
-                isa.level(),
-                Level::AvxVnni | Level::Avx512Vnni | Level::Amx | Level::NeonDot
-            )
+    /// The most rows for which int8 products are so much faster than float32 products that screening can pay.
+    pub(super) fn max_rows(isa: Isa) -> usize {
+        match isa.level() {
+            // Tests screen with every instruction set.
+            _ if cfg!(test) => usize::MAX,
+            Level::Portable | Level::Neon => 0,
+            // Without VNNI only reading the weights takes less time.
+            Level::Avx512 => 8,
+            _ => usize::MAX,
+        }
     }
 
     /// Whether few rows had too many survivors.
@@ -361,12 +385,11 @@ impl FloatScreen {
         self.int8.each_block(isa, x, BLOCK_PANELS, |columns, scores| {
             let errors = blocks.next().expect("errors of the block");
             for (i, (row, scores)) in rows.iter().zip(scores.chunks(columns.len())).enumerate() {
-                let (mut lower, mut upper) = ([0.0; BLOCK], [0.0; BLOCK]);
-                row.bounds(errors, scores, &mut lower, &mut upper);
-                for (word, bounds) in columns.clone().zip(lower.into_iter().zip(upper)) {
-                    if !row.failed {
-                        check(i, word, bounds);
-                    }
+                for (word, score) in columns.clone().zip(scores).filter(|_| !row.failed) {
+                    let place = word - columns.start;
+                    let of_panel = &errors.panels[place / LANES];
+                    let (lower, upper) = row.bounds(of_panel, &[*score; LANES]);
+                    check(i, word, (lower[place % LANES], upper[place % LANES]));
                 }
             }
         });

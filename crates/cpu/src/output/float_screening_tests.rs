@@ -152,7 +152,7 @@ fn screening_stops_where_it_does_not_pay() {
     let (inputs, outputs, rows) = (64, 2000, 10);
     let bias = vec![0.0; outputs];
     let x = Matrix::from_rows(inputs, numbers(rows * inputs, 5));
-    let Some(isa) = levels().find(|&isa| FloatScreen::is_fast(isa)) else { return };
+    let isa = Isa::best();
     for (same, failed) in [(false, 0), (true, rows as u64)] {
         let mut weights = numbers(inputs * outputs, 6);
         if same {
@@ -175,10 +175,10 @@ fn screening_stops_where_it_does_not_pay() {
 fn rows_that_want_more_are_not_screened() {
     let (inputs, outputs) = (64, 2000);
     let (weights, bias) = (numbers(inputs * outputs, 6), vec![0.0; outputs]);
-    let Some(isa) = levels().find(|&isa| FloatScreen::is_fast(isa)) else { return };
+    let isa = Isa::best();
     let output = Output::new(layer(inputs, &weights, &bias), true, true);
     let x = Matrix::from_rows(inputs, numbers(2 * inputs, 5));
-    for _ in 0..ROWS_BEFORE_FLOAT_SCREENING / 2 {
+    for _ in 0..ROWS_BEFORE_FLOAT_SCREENING / ROWS_OF_READING {
         best_words(isa, &x, &output, &[request(&[]); 2]);
     }
     assert_eq!(tried_and_failed(&output), (0, 0));

@@ -74,7 +74,10 @@ const SCREEN_MAX_ROWS: usize = 2;
 const ROWS_BEFORE_SCREENING: u32 = 100;
 
 /// Rows after which an int8 copy of float32 weights pays for the time to make it.
-const ROWS_BEFORE_FLOAT_SCREENING: u32 = 256;
+const ROWS_BEFORE_FLOAT_SCREENING: u32 = 320;
+
+/// Reading the float32 weights of a step takes as long as computing so many rows: a step counts for no fewer.
+const ROWS_OF_READING: u32 = 16;
 
 /// The most inputs of a float32 layer that is screened: int8 products of many more might overflow.
 const MAX_SCREENED_INPUTS: usize = 1 << 16;
@@ -215,11 +218,13 @@ impl Output {
         packed: &'a PackedFloat32,
         rows: usize,
     ) -> Option<Screening<'a>> {
-        if !FloatScreen::is_fast(isa) || !(1..=MAX_SCREENED_INPUTS).contains(&packed.inputs()) {
+        if rows > FloatScreen::max_rows(isa)
+            || !(1..=MAX_SCREENED_INPUTS).contains(&packed.inputs())
+        {
             return None;
         }
         if self.screenable_rows.load(Relaxed) < ROWS_BEFORE_FLOAT_SCREENING {
-            self.screenable_rows.fetch_add(rows as u32, Relaxed);
+            self.screenable_rows.fetch_add(ROWS_OF_READING.max(rows as u32), Relaxed);
             return None;
         }
         let screen = self.float_screen.get_or_init(|| FloatScreen::new(packed));
