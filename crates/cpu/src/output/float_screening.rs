@@ -78,6 +78,7 @@ impl BlockErrors {
     };
 
     /// Measures the words of these panels.
+    #[inline(always)]
     fn measure(&mut self, layer: &PackedFloat32, int8: &PackedInt8, panels: Range<usize>) {
         let (inputs, groups) = (layer.inputs, int8.groups());
         let rounding = rounding(inputs);
@@ -85,12 +86,17 @@ impl BlockErrors {
             let (mut lost, mut norm) = ([0f64; LANES], [0f64; LANES]);
             let scales = &int8.scales[panel].0;
             let integers = &int8.lines[panel * groups..][..groups];
-            for (i, w) in layer.lines[panel * inputs..][..inputs].iter().enumerate() {
-                for lane in 0..LANES {
-                    let w = f64::from(w.0[lane]);
-                    let q = f64::from(integers[i / 4].0[lane][i % 4]) * f64::from(scales[lane]);
-                    lost[lane] += (w - q) * (w - q);
-                    norm[lane] += w * w;
+            let weights = &layer.lines[panel * inputs..][..inputs];
+            for (weights, integers) in weights.chunks(4).zip(integers) {
+                let integers = integers.0.map(|four| i32::from_le_bytes(four.map(|q| q as u8)));
+                for (i, w) in weights.iter().enumerate() {
+                    for lane in 0..LANES {
+                        let w = f64::from(w.0[lane]);
+                        let q = integers[lane] << (24 - 8 * i) >> 24;
+                        let error = w - f64::from(q) * f64::from(scales[lane]);
+                        lost[lane] += error * error;
+                        norm[lane] += w * w;
+                    }
                 }
             }
             for lane in 0..LANES {
@@ -253,6 +259,25 @@ impl ScreenedRow {
 }
 
 kernel! {
+    fn measure(
+        block: &mut BlockErrors,
+        layer: &PackedFloat32,
+        int8: &PackedInt8,
+        panels: Range<usize>,
+    ) = measure_body
+}
+
+#[inline(always)]
+fn measure_body<const FMA: bool>(
+    block: &mut BlockErrors,
+    layer: &PackedFloat32,
+    int8: &PackedInt8,
+    panels: Range<usize>,
+) {
+    block.measure(layer, int8, panels);
+}
+
+kernel! {
     fn start(rows: &mut [ScreenedRow], x: &[f32], quantised: &QuantisedInt8) = start_body
 }
 
@@ -289,13 +314,14 @@ fn scan_body<const FMA: bool>(
 }
 
 impl FloatScreen {
-    pub(super) fn new(layer: &PackedFloat32) -> FloatScreen {
-        let int8 = PackedInt8::from_float32(layer);
+    pub(super) fn new(isa: Isa, layer: &PackedFloat32) -> FloatScreen {
+        let int8 = PackedInt8::from_float32(isa, layer);
         let mut blocks = vec![BlockErrors::NONE; layer.panels().div_ceil(BLOCK_PANELS)];
         let starts = (0..layer.panels()).step_by(BLOCK_PANELS);
         let weights = layer.panels() * LANES * layer.inputs;
         parallel::for_each(starts.zip(&mut blocks).collect(), weights, |(start, block)| {
-            block.measure(layer, &int8, start..(start + BLOCK_PANELS).min(layer.panels()));
+            let panels = start..(start + BLOCK_PANELS).min(layer.panels());
+            measure(isa, block, layer, &int8, panels);
         });
         let tally = Tally::default();
         if !blocks.iter().all(BlockErrors::usable) {

@@ -130,10 +130,10 @@ proptest! {
         let weights = of_weights.make(inputs * outputs, seed);
         let linear = layer(inputs, &weights, &of_bias.make(outputs, seed + 1));
         let Linear::Float32(packed) = &linear else { unreachable!("a float32 layer") };
-        let screen = FloatScreen::new(packed);
         let x = of_x.make(rows * inputs, seed + 2);
-        if screen.pays() {
-            for isa in levels() {
+        for isa in levels() {
+            let screen = FloatScreen::new(isa, packed);
+            if screen.pays() {
                 let (mut exact, mut bounds) = (vec![0.0; rows * outputs], Vec::new());
                 linear.multiply(isa, Activation::Identity, &x, &mut exact);
                 screen.each_bound(isa, &x, |row, word, bounds_of_word| bounds.push((row, word, bounds_of_word)));

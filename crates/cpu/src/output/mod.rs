@@ -227,7 +227,7 @@ impl Output {
             self.screenable_rows.fetch_add(ROWS_OF_READING.max(rows as u32), Relaxed);
             return None;
         }
-        let screen = self.float_screen.get_or_init(|| FloatScreen::new(packed));
+        let screen = self.float_screen.get_or_init(|| FloatScreen::new(isa, packed));
         screen.pays().then_some(Screening::Float32(packed, screen))
     }
 

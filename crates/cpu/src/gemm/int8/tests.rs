@@ -81,6 +81,25 @@ proptest! {
     }
 }
 
+/// A layer that was packed in float32 before has the integers of one that was not.
+#[test]
+fn packed_floats_are_quantised_as_weights_are() {
+    for (inputs, outputs) in [(1, 1), (70, 50), (256, 32)] {
+        let (mut weights, bias) = (numbers(inputs * outputs, 4), numbers(outputs, 5));
+        weights[..inputs].fill(0.0);
+        let weight = Weight::from_f32(vec![outputs, inputs], &weights);
+        let bias = Weight::from_f32(vec![outputs], &bias);
+        let dense = [Dense { weight: &weight, bias: Some(&bias), alpha: None }];
+        let expected = PackedInt8::from_dense(&dense, &Arena::default());
+        let x = numbers(3 * inputs, 6);
+        for isa in levels() {
+            let packed = PackedFloat32::from_dense(&dense, &Arena::default());
+            let packed = PackedInt8::from_float32(isa, &packed);
+            assert_eq!(run(isa, &x, &packed), run(isa, &x, &expected));
+        }
+    }
+}
+
 /// Few groups of inputs at the ends of the range fit the 16 bits of AVX2, most of ordinary rows do.
 #[test]
 fn inputs_of_every_size_are_summed_exactly() {
