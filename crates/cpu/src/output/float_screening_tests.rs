@@ -95,7 +95,7 @@ impl Numbers {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     /// The best word and the bits of its score are those of a product with all words, whatever the numbers are.
     #[test]
