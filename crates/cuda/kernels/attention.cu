@@ -503,7 +503,7 @@ template <int PIECES, typename Cache> __device__ __forceinline__ void attend_by_
     shares.put(warp, share);
     __syncthreads();
     const int SOME = 8 * PIECES / ATTEND_WARPS;
-    shares.merge<SOME>(a, r, warp * SOME);
+    shares.template merge<SOME>(a, r, warp * SOME);
 }
 
 // Many rows: a warp a row, one share after the other. All rows are in flight at once, so that no block waits
@@ -529,7 +529,7 @@ template <int PIECES, typename Cache> __device__ __forceinline__ void attend_by_
         shares.put(i, share);
     }
     // A lane reads only what it has written.
-    shares.merge<8 * PIECES>(a, r, 0);
+    shares.template merge<8 * PIECES>(a, r, 0);
 }
 
 #define ATTEND_ROWS(suffix, Cache)                                                                                              \

@@ -1,4 +1,4 @@
-//! Kernels run on the processor, by `search.cpp` and `output.cpp`, where there is a C++ compiler.
+//! Kernels run on the processor, by `search.cpp`, `output.cpp` and `attention.cpp`, where there is a C++ compiler.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
@@ -14,6 +14,12 @@ fn beams_and_lists_are_right() {
 #[test]
 fn best_words_are_right() {
     run("output", &["output.cu", "logits.cu"]);
+}
+
+/// A block a head of a row gives the bits of a block a row.
+#[test]
+fn attention_has_the_same_bits_however_it_is_divided() {
+    run("attention", &["attention.cu", "attention_heads.cu"]);
 }
 
 /// Compiles a program with these kernels, and runs it.
