@@ -3,10 +3,7 @@
 
 #include "processor.h"
 
-// Shared memory is static.
-#define __shared__ static
 #define __align__(bytes) alignas(bytes)
-#define INFINITE INFINITY
 #define ROWS 2
 #define ROW_OF_WARP (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32)
 #define OF_EIGHT for (int k = 0; k < 8; k++)
@@ -61,14 +58,6 @@ static float __fmul_rn(float a, float b) {
     return product;
 }
 static float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-static float warp_sum(float v) {
-    for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(~0u, v, d);
-    return v;
-}
-static float warp_max(float v) {
-    for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, d));
-    return v;
-}
 static void let_next_begin() {}
 static void after_previous() {}
 

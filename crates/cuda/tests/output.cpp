@@ -3,9 +3,6 @@
 
 #include "processor.h"
 
-// Shared memory is static.
-#define __shared__ static
-#define INFINITE INFINITY
 #define PAD 8
 #define PRODUCT 0
 #define ROW_OF_WARP (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32)
@@ -32,14 +29,6 @@ static bool __syncthreads_or(bool v) {
     bool heard = any;
     __syncthreads();
     return heard;
-}
-static float warp_sum(float v) {
-    for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(~0u, v, d);
-    return v;
-}
-static float warp_max(float v) {
-    for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, d));
-    return v;
 }
 
 struct Product {

@@ -18,7 +18,10 @@ typedef unsigned long long u64;
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+// Shared memory is static: blocks run one after the other.
+#define __shared__ static
 #define NONE 0xffffffffu
+#define INFINITE INFINITY
 #define LANE (threadIdx.x % 32)
 
 const u32 MOST_THREADS = 256;
@@ -76,6 +79,15 @@ static u64 __shfl_sync(u32, u64 v, u32 from) { return together(v, [=](u64 *all) 
 static u32 __shfl_sync(u32 mask, u32 v, u32 from) { return __shfl_sync(mask, (u64)v, from); }
 static float __shfl_sync(u32 mask, float v, u32 from) { return __uint_as_float(__shfl_sync(mask, __float_as_uint(v), from)); }
 template <typename T> static T __shfl_xor_sync(u32 mask, T v, u32 d) { return __shfl_sync(mask, v, LANE ^ d); }
+
+static float warp_sum(float v) {
+    for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(~0u, v, d);
+    return v;
+}
+static float warp_max(float v) {
+    for (int d = 16; d > 0; d >>= 1) v = fmaxf(v, __shfl_xor_sync(~0u, v, d));
+    return v;
+}
 
 static std::function<void()> kernel_of_thread;
 static u32 running;

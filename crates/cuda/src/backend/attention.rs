@@ -16,7 +16,7 @@ const WIDEST_HEAD: usize = 256;
 /// Warps of a block of the attention kernels.
 const ATTEND_WARPS: usize = 4;
 /// Up to so many rows a block computes a head of a row, and not the whole row. Measured on an H200.
-const FEW_ROWS: usize = 64;
+const MOST_ROWS_BY_HEAD: usize = 64;
 /// From so many rows on a warp computes a row, and not a block. Measured on an H200.
 const MANY_ROWS: usize = 1536;
 /// Warps of a block of the kernel `align`.
@@ -93,7 +93,7 @@ pub(super) fn attend(
 ) -> Result<(), Error> {
     let count = to.reads.len();
     out.shape(device, count, to.width)?;
-    let teams = teams(device, to)?;
+    let teams = teams(to)?;
     device.record(|segment| {
         let staged = segment.reads(to.reads)?;
         let party =
@@ -132,8 +132,8 @@ pub(super) fn attend(
         };
         if let Some((rows, single)) = single {
             (parameters.rows, parameters.count) = (rows, segment.count(single)?);
-            let (kernel, grid) = match (teams.by_head, teams.by_warp) {
-                (Some(kernel), _) if single <= FEW_ROWS => (kernel, grid(single, 1)),
+            let (kernel, grid) = match (head_kernel(device, to), teams.by_warp) {
+                (Some(kernel), _) if single <= MOST_ROWS_BY_HEAD => (kernel, grid(single, 1)),
                 (_, Some(kernel)) if single >= MANY_ROWS => {
                     (kernel, grid(single.div_ceil(ATTEND_WARPS), teams.heads))
                 }
@@ -159,7 +159,7 @@ pub(super) fn attention_weights(
     out: &mut Vec<f32>,
 ) -> Result<(), Error> {
     let lanes = (to.width / to.heads).div_ceil(8).next_power_of_two();
-    let Teams { size, .. } = teams(device, to)?;
+    let Teams { size, .. } = teams(to)?;
     let mut starts = Vec::with_capacity(to.reads.len());
     let (mut total, mut longest) = (0, 0);
     for row in 0..to.reads.len() {
@@ -262,11 +262,23 @@ fn tile_kernel(
     Some(if to.cache.fp8 { fp8 } else { plain })
 }
 
+/// The kernel with a block a head of a row, if there is one for this width of heads.
+fn head_kernel(device: &Device, to: &Attention<'_, Cuda>) -> Option<Kernel<kernel::Attend>> {
+    if device.precision.row_size() != 2 || to.cache.fp8 {
+        return None;
+    }
+    match to.width / to.heads {
+        32 => Some(kernel::attend_head_32),
+        64 => Some(kernel::attend_head_64),
+        128 => Some(kernel::attend_head_128),
+        _ => None,
+    }
+}
+
 /// How the lanes of warps share heads.
 struct Teams {
-    /// A block a row, a block a head of a row, and a warp a row.
+    /// A block a row, and a warp a row.
     kernel: Kernel<kernel::Attend>,
-    by_head: Option<Kernel<kernel::Attend>>,
     by_warp: Option<Kernel<kernel::Attend>>,
     /// Lanes that share a head.
     team: usize,
@@ -276,7 +288,7 @@ struct Teams {
     heads: usize,
 }
 
-fn teams(device: &Device, to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
+fn teams(to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
     let size = to.width / to.heads;
     if size > WIDEST_HEAD {
         let text = format!("attention heads of {size} columns (at most {WIDEST_HEAD})");
@@ -285,8 +297,7 @@ fn teams(device: &Device, to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
     let lanes = size.div_ceil(8).next_power_of_two();
     if size != 8 * lanes {
         let heads = ATTEND_WARPS;
-        let kernel = kernel::attend;
-        return Ok(Teams { kernel, by_head: None, by_warp: None, team: lanes, size, heads });
+        return Ok(Teams { kernel: kernel::attend, by_warp: None, team: lanes, size, heads });
     }
     let (team, heads) = if size < 64 { (lanes, 32 / lanes) } else { (lanes / 2, 64 / lanes) };
     let (kernel, by_warp) = match (size < 64, to.cache.fp8) {
@@ -295,12 +306,5 @@ fn teams(device: &Device, to: &Attention<'_, Cuda>) -> Result<Teams, Error> {
         (false, false) => (kernel::attend_wide_2, kernel::attend_rows_2),
         (false, true) => (kernel::attend_wide_2_fp8, kernel::attend_rows_2_fp8),
     };
-    let by_head = match size {
-        32 => Some(kernel::attend_head_32),
-        64 => Some(kernel::attend_head_64),
-        128 => Some(kernel::attend_head_128),
-        _ => None,
-    };
-    let by_head = by_head.filter(|_| device.precision.row_size() == 2 && !to.cache.fp8);
-    Ok(Teams { kernel, by_head, by_warp: Some(by_warp), team, size, heads })
+    Ok(Teams { kernel, by_warp: Some(by_warp), team, size, heads })
 }

@@ -341,10 +341,11 @@ structures! {
 
 kernels_of_a_structure! {
     Embedding e ALONE: embed;
-    Attend a ALONE: attend, attend_head_32, attend_head_64, attend_head_128, attend_wide_1, attend_wide_2, attend_rows_1, attend_rows_2, attend_few_32, attend_few_64,
-        attend_few_128, attend_tile_32, attend_tile_64, attend_tile_128, attend_wide_1_fp8, attend_wide_2_fp8,
-        attend_rows_1_fp8, attend_rows_2_fp8, attend_few_32_fp8, attend_few_64_fp8, attend_few_128_fp8,
-        attend_tile_32_fp8, attend_tile_64_fp8, attend_tile_128_fp8;
+    Attend a ALONE: attend, attend_head_32, attend_head_64, attend_head_128, attend_wide_1, attend_wide_2,
+        attend_rows_1, attend_rows_2, attend_few_32, attend_few_64, attend_few_128, attend_tile_32, attend_tile_64,
+        attend_tile_128, attend_wide_1_fp8, attend_wide_2_fp8, attend_rows_1_fp8, attend_rows_2_fp8,
+        attend_few_32_fp8, attend_few_64_fp8, attend_few_128_fp8, attend_tile_32_fp8, attend_tile_64_fp8,
+        attend_tile_128_fp8;
     Product p ALONE: product_16, product_64, product_few;
     Product p MAPS: product_thin, product_slim, product_middle, product_tall, product_large, product_huge;
     WideBest b MAPS: best_middle, best_large, best_huge;
